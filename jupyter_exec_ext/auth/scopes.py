@@ -1,0 +1,30 @@
+"""The scopes there are, in one literal from which routes, documentation and tokens take them.
+
+`scope()` is how code names one: a misspelt name fails at import.
+"""
+
+from __future__ import annotations
+
+SCOPES: dict[str, str] = {
+    "sessions:create": "start a session with a kernel of its own",
+    "sessions:read": "list the caller's sessions and read them",
+    "sessions:delete": "shut a session down",
+    "executions:create": "run code in a session",
+    "executions:read": "list and read executions and their events",
+    "executions:control": "interrupt, restart and cancel; answer input()",
+}
+
+ALL_SCOPES = frozenset(SCOPES)
+
+
+def scope(name: str) -> str:
+    """Return `name` if there is such a scope.
+
+    Raises
+    ------
+    ValueError
+        If there is not.
+    """
+    if name not in SCOPES:
+        raise ValueError(f"no scope {name!r}; there are {', '.join(SCOPES)}")
+    return name

@@ -1,0 +1,309 @@
+"""One tree of errors for the server and the clients.
+
+    ExecError
+    ├── InvalidRequest              400  the request itself is wrong
+    │   ├── InvalidJSON
+    │   ├── KernelSpecNotFound
+    │   └── LanguageNotSupported
+    ├── Unauthenticated             401  no credentials, or wrong ones
+    ├── Forbidden                   403  known, but not allowed
+    │   ├── MissingScope
+    │   ├── HostNotAllowed
+    │   ├── OriginNotAllowed
+    │   └── XSRFCheckFailed
+    ├── NotFound                    404  not there, or not yours
+    │   ├── SessionNotFound
+    │   └── ExecutionNotFound
+    ├── MethodNotAllowed            405
+    ├── Conflict                    409
+    │   └── NoInputRequested
+    ├── Gone                        410  was there
+    │   ├── SessionEnded
+    │   └── LogExpired
+    ├── PayloadTooLarge             413
+    ├── UnsupportedMediaType        415
+    ├── LimitReached                429  try again when there is room
+    │   ├── TooManySessions
+    │   ├── TooManyKernels
+    │   └── QueueFull
+    ├── InternalError               500
+    ├── KernelStartFailed           502
+    ├── ShuttingDown                503
+    ├── KernelStartTimeout          504
+    └── ClientError                      raised by the client alone, never sent
+        ├── ConnectionFailed             nothing was sent: safe to try again
+        ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
+        ├── UnexpectedAnswer             something answered, but not this API
+        └── ApiNotFound                  a Jupyter server without this extension
+
+Code that fails is not an error of this tree: it is an execution that ended in ``error``.
+
+Each class carries the stable machine `code` of the HTTP API and suggests an HTTP status, without knowing any web
+framework (the idea is h11's). The client raises the same class again from the `code` it received.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ExecError(Exception):
+    """Base of every error this package raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What went wrong and, where there is one, the remedy. Shown to the caller: holds no secret.
+    retry_after_seconds : float, optional
+        When it makes sense to try again.
+    request_id : str, optional
+        The id under which the server logged the failure.
+    """
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+    _by_code: ClassVar[dict[str, type[ExecError]]] = {}
+
+    def __init__(
+        self, message: str = "", *, retry_after_seconds: float | None = None, request_id: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        self.request_id = request_id
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" in cls.__dict__:
+            if cls.code in ExecError._by_code:
+                raise TypeError(f"error code {cls.code!r} is taken by {ExecError._by_code[cls.code].__name__}")
+            ExecError._by_code[cls.code] = cls
+
+    @staticmethod
+    def for_code(code: str) -> type[ExecError] | None:
+        """Return the class that carries `code`, or None for a code this version does not know."""
+        return ExecError._by_code.get(code)
+
+    @staticmethod
+    def codes() -> dict[str, type[ExecError]]:
+        """Return all codes and their classes."""
+        return dict(ExecError._by_code)
+
+
+class InvalidRequest(ExecError):
+    """A field is missing, unknown or has a wrong value."""
+
+    code = "invalid_request"
+    status = 400
+
+
+class InvalidJSON(InvalidRequest):
+    """The body is not a JSON object in UTF-8."""
+
+    code = "invalid_json"
+
+
+class KernelSpecNotFound(InvalidRequest):
+    """No such kernelspec is installed, or the caller may not use it."""
+
+    code = "kernelspec_not_found"
+
+
+class LanguageNotSupported(InvalidRequest):
+    """The session's kernel cannot run this language."""
+
+    code = "language_not_supported"
+
+
+class Unauthenticated(ExecError):
+    """No credentials, or wrong ones."""
+
+    code = "unauthenticated"
+    status = 401
+
+
+class Forbidden(ExecError):
+    """The caller is known and may not do this."""
+
+    code = "forbidden"
+    status = 403
+
+
+class MissingScope(Forbidden):
+    """The caller's token lacks the scope that the route needs."""
+
+    code = "missing_scope"
+
+
+class HostNotAllowed(Forbidden):
+    """The Host header is not one this server answers to."""
+
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(Forbidden):
+    """A browser sent the request from another site."""
+
+    code = "origin_not_allowed"
+
+
+class XSRFCheckFailed(Forbidden):
+    """A cookie-authenticated request came without the XSRF token."""
+
+    code = "xsrf_check_failed"
+
+
+class NotFound(ExecError):
+    """There is no such thing, or it belongs to somebody else."""
+
+    code = "not_found"
+    status = 404
+
+
+class SessionNotFound(NotFound):
+    """There is no such session, or it belongs to somebody else."""
+
+    code = "session_not_found"
+
+
+class ExecutionNotFound(NotFound):
+    """There is no such execution, or it belongs to somebody else."""
+
+    code = "execution_not_found"
+
+
+class MethodNotAllowed(ExecError):
+    """The path exists, the method does not."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class Conflict(ExecError):
+    """The request does not fit the present state."""
+
+    code = "conflict"
+    status = 409
+
+
+class NoInputRequested(Conflict):
+    """The execution is not waiting for input."""
+
+    code = "no_input_requested"
+
+
+class Gone(ExecError):
+    """It was there and is no more."""
+
+    code = "gone"
+    status = 410
+
+
+class SessionEnded(Gone):
+    """The session has ended; the message says why."""
+
+    code = "session_ended"
+
+
+class LogExpired(Gone):
+    """The execution's event log is no longer kept."""
+
+    code = "log_expired"
+
+
+class PayloadTooLarge(ExecError):
+    """The request body exceeds the limit named in the message."""
+
+    code = "payload_too_large"
+    status = 413
+
+
+class UnsupportedMediaType(ExecError):
+    """The request body is not JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class LimitReached(ExecError):
+    """A limit was reached; the message names it and its value."""
+
+    code = "limit_reached"
+    status = 429
+
+
+class TooManySessions(LimitReached):
+    """The server's limit on sessions was reached."""
+
+    code = "too_many_sessions"
+
+
+class TooManyKernels(LimitReached):
+    """The host's limit on kernels was reached."""
+
+    code = "too_many_kernels"
+
+
+class QueueFull(LimitReached):
+    """The session has as many queued executions as it may have."""
+
+    code = "queue_full"
+
+
+class InternalError(ExecError):
+    """A defect of the server; its log has the details under the request id."""
+
+    code = "internal_error"
+    status = 500
+
+
+class KernelStartFailed(ExecError):
+    """The kernel process could not be started, or ended while it started."""
+
+    code = "kernel_start_failed"
+    status = 502
+
+
+class ShuttingDown(ExecError):
+    """The server is shutting down."""
+
+    code = "shutting_down"
+    status = 503
+
+
+class KernelStartTimeout(ExecError):
+    """The kernel did not answer in time after its start."""
+
+    code = "kernel_start_timeout"
+    status = 504
+
+
+class ClientError(ExecError):
+    """Raised by the client; no server sends it."""
+
+    code = "client_error"
+    status = 0
+
+
+class ConnectionFailed(ClientError):
+    """The server could not be reached; nothing was sent."""
+
+    code = "connection_failed"
+
+
+class ConnectionLost(ClientError):
+    """The request was sent and its answer never came: what it did is unknown."""
+
+    code = "connection_lost"
+
+
+class UnexpectedAnswer(ClientError):
+    """Something answered, but not in this API's terms."""
+
+    code = "unexpected_answer"
+
+
+class ApiNotFound(ClientError):
+    """The server has no ``exec/v1`` API."""
+
+    code = "api_not_found"

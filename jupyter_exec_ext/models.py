@@ -1,0 +1,313 @@
+"""Plain records shared by the server and the clients.
+
+Everything here is a value: no I/O, standard library only. A session and an execution are replaced, never changed
+in place, so a record that was handed out stays what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+JSONObject = dict[str, Any]
+
+
+class SessionState(str, Enum):
+    """Where a session is in its life."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    RESTARTING = "restarting"
+    ENDED = "ended"
+
+    __str__ = str.__str__
+
+
+class ExecutionState(str, Enum):
+    """Where an execution is in its life; the transitions are in `engine.lifecycle`."""
+
+    AWAITING_APPROVAL = "awaiting_approval"
+    QUEUED = "queued"
+    RUNNING = "running"
+    OK = "ok"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    KERNEL_DIED = "kernel_died"
+    OOM_KILLED = "oom_killed"
+    SERVER_RESTARTED = "server_restarted"
+    TOKEN_REVOKED = "token_revoked"
+
+    __str__ = str.__str__
+
+    @property
+    def finished(self) -> bool:
+        """Whether this is a terminal state."""
+        return self not in _OPEN_STATES
+
+
+_OPEN_STATES = frozenset({ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED, ExecutionState.RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """An exception as the kernel reported it, or what stood in for one.
+
+    Parameters
+    ----------
+    name : str
+        The exception's class name, such as ``"ZeroDivisionError"``.
+    value : str
+        Its message.
+    traceback : str
+        The formatted traceback, free of ANSI escape sequences; empty where there is none.
+    """
+
+    name: str
+    value: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What an execution's output cap left out, in exact UTF-8 bytes of the dropped text or JSON.
+
+    Parameters
+    ----------
+    max_output_bytes : int
+        The cap that was in force.
+    stdout_bytes, stderr_bytes, display_bytes, error_bytes : int
+        Bytes dropped of each kind.
+    display_count : int
+        How many display or result outputs were dropped as a whole.
+    upstream : bool
+        True where output between the kernel and the client may be missing that nobody counted: a server's rate limit
+        dropped it, or it was under way when a connection was cut.
+    """
+
+    max_output_bytes: int
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    display_bytes: int = 0
+    error_bytes: int = 0
+    display_count: int = 0
+    upstream: bool = False
+
+    @property
+    def dropped_bytes(self) -> int:
+        """All bytes dropped."""
+        return self.stdout_bytes + self.stderr_bytes + self.display_bytes + self.error_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A kernel and its state, under our own id.
+
+    Parameters
+    ----------
+    kernel_starts : int
+        How often a kernel was started for the session. When the number differs between two executions, the
+        variables of the first were gone in the second.
+    ended_reason : str or None
+        One sentence, once `state` is ``ended``.
+    """
+
+    id: str
+    owner: str
+    kernel_name: str
+    language: str
+    state: SessionState
+    created_at: str
+    last_activity_at: str
+    name: str = ""
+    kernel_id: str | None = None
+    kernel_starts: int = 0
+    idle_timeout_seconds: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    ended_at: str | None = None
+    ended_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One request to run code in a session, and what came of it.
+
+    Parameters
+    ----------
+    outputs : sequence of dict
+        nbformat 4 outputs, with ``update_display_data`` and ``clear_output`` already applied.
+    stdout, stderr : str
+        The stream outputs of that name, joined.
+    reason : str or None
+        One sentence on why it ended as it did, where the state alone does not say.
+    session_state_preserved : bool or None
+        Whether the session's variables are still there; None until the execution has finished.
+    kernel_starts : int
+        The session's `kernel_starts` when this execution ran.
+    kernel_exit_code, kernel_signal
+        How the kernel process ended, where it did and where that is known.
+    """
+
+    id: str
+    session_id: str
+    state: ExecutionState
+    code: str
+    created_at: str
+    language: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    allow_input: bool = False
+    started_at: str | None = None
+    finished_at: str | None = None
+    execution_count: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    outputs: Sequence[JSONObject] = ()
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    truncated: Truncation | None = None
+    files: Sequence[JSONObject] = ()
+    session_state_preserved: bool | None = None
+    kernel_starts: int = 0
+    kernel_exit_code: int | None = None
+    kernel_signal: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the code ran to its end without an error."""
+        return self.state is ExecutionState.OK
+
+
+# --- output events -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputEvent:
+    """One numbered item of an execution's log.
+
+    `seq` starts at 1 and has no gaps; it is 0 until the log has numbered the event. `at` is UTC ISO 8601.
+    """
+
+    type: ClassVar[str]
+    seq: int = 0
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateEvent(OutputEvent):
+    """The execution entered a state that is not its last."""
+
+    type: ClassVar[str] = "state"
+    state: ExecutionState
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent(OutputEvent):
+    """Text written to ``stdout`` or ``stderr``."""
+
+    type: ClassVar[str] = "stream"
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisplayEvent(OutputEvent):
+    """A MIME bundle to show, or (`update`) to show in place of an earlier one with the same `display_id`."""
+
+    type: ClassVar[str] = "display"
+    data: JSONObject
+    metadata: JSONObject
+    display_id: str | None = None
+    update: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultEvent(OutputEvent):
+    """The value of the last expression, as a MIME bundle."""
+
+    type: ClassVar[str] = "result"
+    data: JSONObject
+    metadata: JSONObject
+    execution_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearEvent(OutputEvent):
+    """All output so far is void; with `wait`, only once the next output comes."""
+
+    type: ClassVar[str] = "clear"
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent(OutputEvent):
+    """The code raised."""
+
+    type: ClassVar[str] = "error"
+    name: str
+    value: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequestEvent(OutputEvent):
+    """The code called ``input()`` or ``getpass()`` and waits for an answer."""
+
+    type: ClassVar[str] = "input_request"
+    prompt: str
+    password: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedEvent(OutputEvent):
+    """Output was left out between the event before this one and the event after it."""
+
+    type: ClassVar[str] = "truncated"
+    truncated: Truncation
+
+
+@dataclass(frozen=True, slots=True)
+class EndEvent(OutputEvent):
+    """The last event: the finished record."""
+
+    type: ClassVar[str] = "end"
+    execution: Execution
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What a caller asks for when a session is created."""
+
+    kernel_name: str | None = None
+    name: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    idle_timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRequest:
+    """What a caller asks for when code is run."""
+
+    code: str
+    language: str | None = None
+    timeout_seconds: float | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    allow_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpecInfo:
+    """An installed kernelspec, as far as a caller needs to know it."""
+
+    name: str
+    display_name: str
+    language: str

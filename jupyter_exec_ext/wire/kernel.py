@@ -1,0 +1,338 @@
+"""The Jupyter messaging protocol, as far as running code needs it.
+
+A message travels as signed ZeroMQ frames (`FrameCodec`) or over a WebSocket, as JSON text or in the binary
+``v1.kernel.websocket.jupyter.org`` sub-protocol (`encode_websocket`, `decode_websocket`). Whichever way it came,
+it is a `KernelMessage`, and `RunTranslator` turns the messages of one ``execute_request`` into output events.
+
+References
+----------
+https://jupyter-client.readthedocs.io/en/stable/messaging.html
+https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import pairwise
+from typing import Any
+
+from ..models import (
+    ClearEvent,
+    DisplayEvent,
+    ErrorEvent,
+    ErrorInfo,
+    ExecutionState,
+    InputRequestEvent,
+    OutputEvent,
+    ResultEvent,
+    StreamEvent,
+)
+from .jsontext import dump_bytes, dumps, loads_lenient
+
+PROTOCOL_VERSION = "5.3"
+WEBSOCKET_PROTOCOL = "v1.kernel.websocket.jupyter.org"
+_DELIMITER = b"<IDS|MSG>"
+
+# CSI, OSC and two-character escape sequences of ECMA-48.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+
+def strip_ansi(text: str) -> str:
+    """Return `text` without ANSI escape sequences."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+class KernelMessage:
+    """One received message; its content is parsed when it is first looked at."""
+
+    __slots__ = ("_content", "channel", "msg_type", "parent_id")
+
+    def __init__(self, channel: str, msg_type: str, parent_id: str | None, content: Any) -> None:
+        self.channel = channel
+        self.msg_type = msg_type
+        self.parent_id = parent_id
+        self._content = content
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """The message's content; empty where it is not a JSON object."""
+        if isinstance(self._content, (bytes, bytearray, memoryview)):
+            try:
+                self._content = loads_lenient(bytes(self._content))
+            except (ValueError, RecursionError):
+                self._content = {}
+        return self._content if isinstance(self._content, dict) else {}
+
+
+def new_header(msg_type: str, session_id: str, msg_id: str | None = None) -> dict[str, str]:
+    """Return the header of a new message, with a time-zone-aware date as the protocol asks."""
+    return {
+        "msg_id": msg_id or uuid.uuid4().hex,
+        "session": session_id,
+        "username": "jupyter_exec_ext",
+        "date": datetime.now(timezone.utc).isoformat(),
+        "msg_type": msg_type,
+        "version": PROTOCOL_VERSION,
+    }
+
+
+def execute_request(code: str, *, allow_input: bool) -> dict[str, Any]:
+    """Return the content of an ``execute_request``.
+
+    ``stop_on_error`` is off: requests are sent one at a time, so there is nothing of ours to abort, and other
+    clients of the same kernel must not lose theirs.
+    """
+    return {
+        "code": code,
+        "silent": False,
+        "store_history": True,
+        "user_expressions": {},
+        "allow_stdin": allow_input,
+        "stop_on_error": False,
+    }
+
+
+class FrameCodec:
+    """Sign and check the ZeroMQ frames of one kernel connection.
+
+    Parameters
+    ----------
+    key : bytes
+        The connection's signing key; empty if the kernel does not sign.
+    signature_scheme : str
+        ``"hmac-"`` and the name of a hash.
+    session_id : str
+        Our client session; also the ZeroMQ identity of the request sockets.
+    """
+
+    def __init__(self, key: bytes, signature_scheme: str, session_id: str) -> None:
+        self.session_id = session_id
+        digest = signature_scheme.removeprefix("hmac-")
+        self._signer = hmac.new(key, digestmod=digest) if key else None
+
+    def _sign(self, parts: Sequence[bytes]) -> bytes:
+        if self._signer is None:
+            return b""
+        signer = self._signer.copy()
+        for part in parts:
+            signer.update(part)
+        return signer.hexdigest().encode()
+
+    def encode(self, msg_type: str, content: Mapping[str, Any]) -> tuple[str, list[bytes]]:
+        """Return the id and the frames of a new message."""
+        header = new_header(msg_type, self.session_id)
+        parts = [dump_bytes(header), b"{}", b"{}", dump_bytes(content)]
+        return header["msg_id"], [_DELIMITER, self._sign(parts), *parts]
+
+    def decode(self, channel: str, frames: Sequence[bytes]) -> KernelMessage:
+        """Return the message in `frames`.
+
+        Raises
+        ------
+        ValueError
+            If the frames are malformed or the signature is wrong.
+        """
+        start = list(frames).index(_DELIMITER) + 1
+        parts = frames[start + 1 : start + 5]
+        if len(parts) < 4:
+            raise ValueError("a kernel message has too few frames")
+        if self._signer is not None and not hmac.compare_digest(self._sign(parts), frames[start]):
+            raise ValueError("a kernel message has a wrong signature")
+        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3])
+
+
+def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMessage:
+    try:
+        msg_type, parent_id = header["msg_type"], (parent or {}).get("msg_id")
+    except (TypeError, KeyError, AttributeError):
+        raise ValueError("a kernel message has a malformed header") from None
+    return KernelMessage(channel, str(msg_type), parent_id, content)
+
+
+def encode_websocket(
+    channel: str, header: Mapping[str, str], content: Mapping[str, Any], *, binary: bool
+) -> str | bytes:
+    """Return a message for a kernel WebSocket, in the v1 sub-protocol if `binary`."""
+    if not binary:
+        message = {
+            "channel": channel,
+            "header": header,
+            "parent_header": {},
+            "metadata": {},
+            "content": content,
+            "buffers": [],
+        }
+        return dumps(message)
+    parts = [channel.encode(), dump_bytes(header), b"{}", b"{}", dump_bytes(content)]
+    offsets = [8 * (len(parts) + 2)]
+    for part in parts:
+        offsets.append(offsets[-1] + len(part))
+    return b"".join([struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets), *parts])
+
+
+def decode_websocket(data: str | bytes) -> KernelMessage:
+    """Return the message in a WebSocket frame of either protocol.
+
+    Raises
+    ------
+    ValueError
+        If the frame is malformed.
+    """
+    if isinstance(data, str):
+        message = loads_lenient(data)
+        if not isinstance(message, dict):
+            raise ValueError("a kernel message is not an object")
+        return _message(
+            str(message.get("channel", "iopub")),
+            message.get("header"),
+            message.get("parent_header"),
+            message.get("content"),
+        )
+    try:
+        (count,) = struct.unpack_from("<Q", data)
+        if count > 1024:
+            raise ValueError("a kernel message has too many parts")
+        offsets = struct.unpack_from(f"<{count}Q", data, 8)
+        parts = [data[a:b] for a, b in pairwise(offsets)]
+        channel, header, parent, _metadata, content = parts[:5]
+    except (struct.error, ValueError) as error:
+        raise ValueError(f"a kernel message is malformed: {error}") from None
+    return _message(channel.decode(), loads_lenient(header), loads_lenient(parent), content)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _display(content: Mapping[str, Any], *, update: bool) -> DisplayEvent:
+    display_id = _mapping(content.get("transient")).get("display_id")
+    return DisplayEvent(
+        _mapping(content.get("data")),
+        _mapping(content.get("metadata")),
+        None if display_id is None else str(display_id),
+        update,
+    )
+
+
+def _error(content: Mapping[str, Any]) -> ErrorEvent:
+    lines = content.get("traceback")
+    traceback = "\n".join(map(_text, lines)) if isinstance(lines, list) else _text(lines)
+    return ErrorEvent(
+        strip_ansi(_text(content.get("ename"))), strip_ansi(_text(content.get("evalue"))), strip_ansi(traceback)
+    )
+
+
+def _stream(content: Mapping[str, Any]) -> StreamEvent:
+    return StreamEvent("stderr" if content.get("name") == "stderr" else "stdout", _text(content.get("text")))
+
+
+def _result(content: Mapping[str, Any]) -> ResultEvent:
+    count = content.get("execution_count")
+    return ResultEvent(
+        _mapping(content.get("data")), _mapping(content.get("metadata")), count if isinstance(count, int) else None
+    )
+
+
+_IOPUB_EVENTS = {
+    "stream": _stream,
+    "display_data": lambda content: _display(content, update=False),
+    "update_display_data": lambda content: _display(content, update=True),
+    "execute_result": _result,
+    "clear_output": lambda content: ClearEvent(bool(content.get("wait"))),
+    "error": _error,
+}
+
+
+class RunTranslator:
+    """Follow the messages of one ``execute_request``.
+
+    A run is complete when its ``execute_reply`` and its ``idle`` status have both come: the reply alone says
+    nothing about output still on its way, and the status alone nothing about how the code ended.
+
+    Attributes
+    ----------
+    started : bool
+        The kernel has begun to run the code; an interrupt reaches the code only from here on.
+    replied, idle : bool
+        The halves of completion seen so far.
+    waiting_for_input : bool
+        The code has asked for input that was not answered yet.
+    """
+
+    def __init__(self, msg_id: str) -> None:
+        self.msg_id = msg_id
+        self.started = False
+        self.replied = False
+        self.idle = False
+        self.waiting_for_input = False
+        self.execution_count: int | None = None
+        self.error: ErrorInfo | None = None
+        self._status = ""
+        self._late: list[OutputEvent] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether reply and idle have both been seen."""
+        return self.replied and self.idle
+
+    def feed(self, message: KernelMessage) -> OutputEvent | None:
+        """Take in one message with our id as its parent; return the output event it stands for, if any."""
+        kind = message.msg_type
+        if message.channel == "iopub":
+            if kind in _IOPUB_EVENTS:
+                event: OutputEvent = _IOPUB_EVENTS[kind](message.content)
+                if isinstance(event, ErrorEvent):
+                    self.error = ErrorInfo(event.name, event.value, event.traceback)
+                return event
+            if kind == "status":
+                self.idle = self.idle or message.content.get("execution_state") == "idle"
+            elif kind == "execute_input":
+                self.started = True
+                self._count(message.content)
+        elif kind == "execute_reply":
+            self._reply(message.content)
+        elif kind == "input_request":
+            self.waiting_for_input = True
+            return InputRequestEvent(_text(message.content.get("prompt")), bool(message.content.get("password")))
+        return None
+
+    def _count(self, content: Mapping[str, Any]) -> None:
+        count = content.get("execution_count")
+        if isinstance(count, int):
+            self.execution_count = count
+
+    def _reply(self, content: Mapping[str, Any]) -> None:
+        self.replied = True
+        self._status = _text(content.get("status"))
+        self._count(content)
+        if self._status == "error":
+            self._late.append(_error(content))
+        payload = content.get("payload")
+        for item in payload if isinstance(payload, list) else ():
+            # The pager (`name?` in IPython) comes with the reply only; without this it would be lost.
+            if _mapping(item).get("source") == "page":
+                self._late.append(DisplayEvent(_mapping(item.get("data")), {}))
+
+    def close(self) -> list[OutputEvent]:
+        """Return the events that only the reply carried, once no more messages are expected."""
+        late = [event for event in self._late if not (isinstance(event, ErrorEvent) and self.error)]
+        for event in late:
+            if isinstance(event, ErrorEvent):
+                self.error = ErrorInfo(event.name, event.value, event.traceback)
+        self._late = []
+        return late
+
+    def verdict(self) -> ExecutionState:
+        """Return how the code ended, as far as the kernel's own messages tell."""
+        if self._status in ("aborted", "abort"):
+            return ExecutionState.CANCELLED
+        return ExecutionState.ERROR if self.error or self._status == "error" else ExecutionState.OK

@@ -1,0 +1,283 @@
+"""The JSON of our own HTTP API: records and events out, requests in; and for the client the other way round.
+
+Times are UTC ISO 8601 with ``Z``, durations seconds, sizes bytes. Requests are read strictly (an unknown field is an
+error that names the nearest known one); answers are read tolerantly, so that an older client understands a newer
+server.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any, TypeVar
+
+from ..errors import InvalidRequest, UnexpectedAnswer
+from ..models import (
+    ClearEvent,
+    DisplayEvent,
+    EndEvent,
+    ErrorEvent,
+    ErrorInfo,
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    InputRequestEvent,
+    JSONObject,
+    KernelSpecInfo,
+    OutputEvent,
+    ResultEvent,
+    Session,
+    SessionRequest,
+    SessionState,
+    StateEvent,
+    StreamEvent,
+    TruncatedEvent,
+    Truncation,
+)
+from .jsontext import dumps
+
+MAX_NAME_LENGTH = 256
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Record = Execution | Session | ErrorInfo | Truncation | KernelSpecInfo
+R = TypeVar("R")
+
+EVENT_TYPES: dict[str, type[OutputEvent]] = {
+    cls.type: cls
+    for cls in (
+        StateEvent,
+        StreamEvent,
+        DisplayEvent,
+        ResultEvent,
+        ClearEvent,
+        ErrorEvent,
+        InputRequestEvent,
+        TruncatedEvent,
+        EndEvent,
+    )
+}
+
+
+def utc_timestamp(seconds: float) -> str:
+    """Return the UTC time `seconds` after the epoch as ISO 8601 with milliseconds and ``Z``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# --- out -----------------------------------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return to_json(value) if isinstance(value, Record) else value
+
+
+def to_json(record: Record) -> JSONObject:
+    """Return a record as a JSON object with the record's own field names."""
+    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
+
+
+_OUTPUT_FIELDS = frozenset({"stdout", "stderr", "outputs"})
+
+
+def summary_to_json(execution: Execution) -> JSONObject:
+    """Return an execution without its outputs, for lists."""
+    return {
+        field.name: _plain(getattr(execution, field.name))
+        for field in fields(execution)
+        if field.name not in _OUTPUT_FIELDS
+    }
+
+
+def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
+    """Return an output event as one line of JSON."""
+    payload = {f.name: _plain(getattr(event, f.name)) for f in fields(event) if f.name not in ("seq", "at")}
+    return dumps({"seq": seq, "type": event.type, "at": at, **payload})
+
+
+# --- in: answers, read by the client -------------------------------------------------------------------------------
+
+
+def _build(cls: type[R], data: Any, convert: Mapping[str, Callable[[Any], Any]]) -> R:
+    """Make a record from the known fields of `data`."""
+    if not isinstance(data, dict):
+        raise UnexpectedAnswer(f"the server sent something else than the {cls.__name__} that was expected")
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # R is one of our dataclasses
+    try:
+        return cls(
+            **{
+                name: convert[name](value) if name in convert and value is not None else value
+                for name, value in data.items()
+                if name in known
+            }
+        )
+    except (TypeError, ValueError) as error:
+        raise UnexpectedAnswer(f"the server sent a {cls.__name__} that cannot be read: {error}") from None
+
+
+def error_info_from_json(data: Any) -> ErrorInfo:
+    """Read an `ErrorInfo`."""
+    return _build(ErrorInfo, data, {})
+
+
+def truncation_from_json(data: Any) -> Truncation:
+    """Read a `Truncation`."""
+    return _build(Truncation, data, {})
+
+
+def execution_from_json(data: Any) -> Execution:
+    """Read an `Execution`; raises `UnexpectedAnswer` if it is none."""
+    return _build(
+        Execution,
+        data,
+        {"state": ExecutionState, "error": error_info_from_json, "truncated": truncation_from_json},
+    )
+
+
+def session_from_json(data: Any) -> Session:
+    """Read a `Session`; raises `UnexpectedAnswer` if it is none."""
+    return _build(Session, data, {"state": SessionState})
+
+
+def kernelspec_from_json(data: Any) -> KernelSpecInfo:
+    """Read a `KernelSpecInfo`."""
+    return _build(KernelSpecInfo, data, {})
+
+
+def event_from_json(data: Any) -> OutputEvent | None:
+    """Read an output event; None for a type that this version does not know."""
+    cls = EVENT_TYPES.get(data.get("type", "")) if isinstance(data, dict) else None
+    if cls is None:
+        return None
+    return _build(
+        cls,
+        data,
+        {"state": ExecutionState, "execution": execution_from_json, "truncated": truncation_from_json},
+    )
+
+
+# --- in: requests, read by the server ------------------------------------------------------------------------------
+
+
+class _Body:
+    """Take fields out of a request body, each checked, and complain about what is left."""
+
+    def __init__(self, body: Any) -> None:
+        if not isinstance(body, dict):
+            raise InvalidRequest("the request body must be a JSON object")
+        self._left = dict(body)
+        self._known: list[str] = []
+
+    def take(self, name: str, expected: str, check: Callable[[Any], bool]) -> Any:
+        """Return the field, or None if it is absent or null."""
+        self._known.append(name)
+        value = self._left.pop(name, None)
+        if value is not None and not check(value):
+            raise InvalidRequest(f"{name!r} must be {expected}")
+        return value
+
+    def text(self, name: str, max_length: int | None = None) -> str | None:
+        expected = "a string" if max_length is None else f"a string of at most {max_length} characters"
+        value = self.take(name, expected, lambda v: isinstance(v, str) and (max_length is None or len(v) <= max_length))
+        return None if value is None else str(value)
+
+    def seconds(self, name: str, *, zero_allowed: bool) -> float | None:
+        def check(value: Any) -> bool:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                return False
+            return value >= 0 if zero_allowed else value > 0
+
+        expected = "a number of seconds, 0 or more" if zero_allowed else "a number of seconds greater than 0"
+        value = self.take(name, expected, check)
+        return None if value is None else float(value)
+
+    def object(self, name: str) -> dict[str, Any]:
+        value = self.take(name, "a JSON object", lambda v: isinstance(v, dict))
+        return {} if value is None else dict(value)
+
+    def flag(self, name: str) -> bool:
+        return bool(self.take(name, "true or false", lambda v: isinstance(v, bool)))
+
+    def done(self) -> None:
+        for name in self._left:
+            near = difflib.get_close_matches(str(name), self._known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known fields: {', '.join(self._known)}"
+            raise InvalidRequest(f"unknown field {str(name)[:64]!r}{hint}")
+
+
+def _env(body: _Body) -> dict[str, str]:
+    env = body.object("env")
+    for name, value in env.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise InvalidRequest(f"'env' has {name[:64]!r}, which is not a valid variable name")
+        if not isinstance(value, str) or "\0" in value:
+            raise InvalidRequest(f"'env' variable {name!r} must be a string without NUL")
+        if not _encodable(value):
+            raise InvalidRequest(f"'env' variable {name!r} must be valid Unicode")
+    return env
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def session_request_from_json(data: Any) -> SessionRequest:
+    """Read the body of ``POST /sessions``.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the field and what is wrong with it.
+    """
+    body = _Body({} if data is None else data)
+    request = SessionRequest(
+        kernel_name=body.text("kernel_name", MAX_NAME_LENGTH),
+        name=body.text("name", MAX_NAME_LENGTH) or "",
+        env=_env(body),
+        metadata=body.object("metadata"),
+        idle_timeout_seconds=body.seconds("idle_timeout_seconds", zero_allowed=True),
+    )
+    body.done()
+    return request
+
+
+def execution_request_from_json(data: Any) -> ExecutionRequest:
+    """Read the body of ``POST /sessions/{sid}/executions``.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the field and what is wrong with it.
+    """
+    body = _Body(data)
+    code = body.text("code")
+    if code is None:
+        raise InvalidRequest("'code' is missing: the source to run, as a string")
+    request = ExecutionRequest(
+        code=code,
+        language=body.text("language", 64),
+        timeout_seconds=body.seconds("timeout_seconds", zero_allowed=False),
+        metadata=body.object("metadata"),
+        allow_input=body.flag("allow_input"),
+    )
+    body.done()
+    return request
+
+
+def input_from_json(data: Any) -> str:
+    """Read the body of ``POST /executions/{eid}/input``; raises `InvalidRequest`."""
+    body = _Body(data)
+    value = body.text("value", 1024 * 1024)
+    if value is None:
+        raise InvalidRequest("'value' is missing: the text to answer with, as a string")
+    body.done()
+    return value
