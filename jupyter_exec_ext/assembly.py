@@ -1,0 +1,30 @@
+"""Where the engine is put together: the one place that knows all of its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.multikernelmanager import MultiKernelManager
+
+from .engine.engine import ExecEngine
+from .engine.hosted import HostedKernels
+from .store.memory import MemoryExecutionStore, MemorySessionStore
+
+
+def build_host(
+    kernel_manager: MultiKernelManager,
+    kernel_spec_manager: KernelSpecManager,
+    *,
+    max_kernels: int | None = None,
+    forced_kernel_name: str = "",
+) -> HostedKernels:
+    """Return the kernels of a server or gateway as the engine sees them."""
+    return HostedKernels(
+        kernel_manager, kernel_spec_manager, max_kernels=max_kernels, forced_kernel_name=forced_kernel_name
+    )
+
+
+def build_engine(host: HostedKernels, **options: Any) -> ExecEngine:
+    """Return an engine on `host`; `options` (`parent`, `log`, traits) go to `ExecEngine`."""
+    return ExecEngine(host, MemorySessionStore(), MemoryExecutionStore(), **options)

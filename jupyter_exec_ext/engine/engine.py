@@ -1,0 +1,361 @@
+"""The engine: every verb of the API, for every host and every face.
+
+It knows who calls (`Caller`) and hides from them what belongs to others; it knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from traitlets import Float, Integer, List, Unicode
+from traitlets.config import LoggingConfigurable
+
+from ..auth.caller import Caller
+from ..errors import (
+    ExecutionNotFound,
+    LogExpired,
+    NoInputRequested,
+    PayloadTooLarge,
+    SessionNotFound,
+    ShuttingDown,
+    TooManySessions,
+)
+from ..models import (
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    KernelSpecInfo,
+    Session,
+    SessionRequest,
+    SessionState,
+)
+from ..wire.jsontext import utf8_size
+from ..wire.languages import source_for_kernel
+from ..wire.native import utc_timestamp
+from .connection import new_context
+from .environment import DEFAULT_NAMES, kernel_environment
+from .executions import LiveExecution
+from .ports import EventLog, ExecutionStore, KernelHost, SessionStore
+from .sessions import LiveSession, SessionSettings, ended_error
+
+_TOUCH_SECONDS = 1.0
+_CANCEL_WAIT_SECONDS = 5.0
+
+
+class ExecEngine(LoggingConfigurable):
+    """Runs code in sessions; configured as ``c.ExecEngine``."""
+
+    default_timeout_seconds = Float(
+        300.0, help="Run time of an execution whose request names none, in seconds; time in the queue is not counted."
+    ).tag(config=True)
+    max_timeout_seconds = Float(
+        86_400.0, help="The longest run time a request may ask for, in seconds; a longer one is lowered to it."
+    ).tag(config=True)
+    interrupt_grace_seconds = Float(
+        2.0, help="How long interrupted code may take to end before its kernel is killed, in seconds."
+    ).tag(config=True)
+    settle_seconds = Float(
+        5.0, help="How long a kernel may be silent between the reply and the end of its output, in seconds."
+    ).tag(config=True)
+    kernel_start_timeout_seconds = Float(60.0, help="How long a new kernel may take until it answers, in seconds.").tag(
+        config=True
+    )
+    session_idle_timeout_seconds = Float(
+        3600.0,
+        help="A session that runs nothing for this long is shut down, in seconds; 0 for never. A request may ask for "
+        "another value.",
+    ).tag(config=True)
+    max_sessions = Integer(100, help="How many sessions there may be at once; 0 for no limit.").tag(config=True)
+    max_queued_executions = Integer(1000, help="How many executions may wait in one session.").tag(config=True)
+    max_code_bytes = Integer(8 * 1024 * 1024, help="The largest code an execution may have, in bytes.").tag(config=True)
+    max_output_bytes = Integer(
+        32 * 1024 * 1024,
+        help="The output of an execution that is kept, in bytes; beyond it, head and tail are kept and the bytes left "
+        "out are counted in `truncated`.",
+    ).tag(config=True)
+    inherited_env = List(
+        Unicode(),
+        DEFAULT_NAMES,
+        help="Names (with * as a wildcard) of the server's environment variables that kernels get. Nothing else of "
+        "the server's environment reaches a kernel.",
+    ).tag(config=True)
+    caller_env = List(
+        Unicode(),
+        ["*"],
+        help="Names (with * as a wildcard) of the environment variables that a request may set for its session. "
+        "Under Kernel Gateway the default is KERNEL_* and the gateway's own env_whitelist.",
+    ).tag(config=True)
+
+    def __init__(self, host: KernelHost, sessions: SessionStore, executions: ExecutionStore, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.host = host
+        self._sessions = sessions
+        self._executions = executions
+        self._context = new_context()
+        self._live: dict[str, LiveSession] = {}
+        self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
+        self._stopping = False
+        self._touch_timer: asyncio.TimerHandle | None = None
+
+    # --- sessions ---
+
+    async def create_session(self, caller: Caller, request: SessionRequest) -> Session:
+        """Start a session with a kernel of its own and wait until the kernel answers.
+
+        Raises
+        ------
+        InvalidRequest, KernelSpecNotFound, TooManySessions, TooManyKernels, KernelStartFailed, KernelStartTimeout
+        """
+        if self._stopping:
+            raise ShuttingDown("the server is shutting down")
+        spec = await self.host.find(request.kernel_name or self.host.default_kernel_name)
+        env = kernel_environment(
+            os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
+        )
+        live = self._place(caller, request, spec, env)
+        try:
+            await self._sessions.save(live.record)
+            await live.start()
+        except BaseException as error:
+            self._live.pop(live.record.id, None)
+            await self._sessions.save(_ended(live.record, f"it did not start: {error}"))
+            raise
+        if self._stopping:
+            await live.close("the server is shutting down")
+            raise ShuttingDown("the server is shutting down")
+        self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, spec.name)
+        return live.record
+
+    def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
+        """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
+        self._forget_ended()
+        if self.max_sessions and len(self._live) >= self.max_sessions:
+            raise TooManySessions(f"this server runs at most {self.max_sessions} sessions; delete one first")
+        moment = utc_timestamp(time.time())
+        timeout = request.idle_timeout_seconds
+        record = Session(
+            id=f"ses_{secrets.token_hex(12)}",
+            owner=caller.principal,
+            kernel_name=spec.name,
+            language=spec.language,
+            state=SessionState.STARTING,
+            created_at=moment,
+            last_activity_at=moment,
+            name=request.name,
+            idle_timeout_seconds=self.session_idle_timeout_seconds if timeout is None else timeout,
+            metadata=request.metadata,
+        )
+        live = self._live[record.id] = LiveSession(
+            record,
+            env,
+            host=self.host,
+            context=self._context,
+            store=self._sessions,
+            settings=SessionSettings(
+                self.interrupt_grace_seconds,
+                self.settle_seconds,
+                self.kernel_start_timeout_seconds,
+                self.max_queued_executions,
+            ),
+            log=self.log,
+        )
+        return live
+
+    def _forget_ended(self) -> None:
+        for session_id, live in list(self._live.items()):
+            if live.record.state is SessionState.ENDED:
+                del self._live[session_id]
+
+    async def list_sessions(self, caller: Caller, *, ended: bool = False) -> list[Session]:
+        """Return the caller's sessions, oldest first; with `ended`, those that have ended too."""
+        stored = {session.id: session for session in await self._sessions.list()}
+        current = {**stored, **{sid: live.record for sid, live in self._live.items()}}
+        return [
+            session
+            for session in current.values()
+            if caller.may_see(session.owner) and (ended or session.state is not SessionState.ENDED)
+        ]
+
+    async def get_session(self, caller: Caller, session_id: str) -> Session:
+        """Return a session, ended or not."""
+        live = self._live.get(session_id)
+        record = live.record if live is not None else await self._sessions.get(session_id)
+        if record is None or not caller.may_see(record.owner):
+            raise SessionNotFound(f"no session {session_id!r}")
+        return record
+
+    async def _live_session(self, caller: Caller, session_id: str) -> LiveSession:
+        record = await self.get_session(caller, session_id)
+        live = self._live.get(session_id)
+        if live is None or record.state is SessionState.ENDED:
+            raise ended_error(record)
+        return live
+
+    async def delete_session(self, caller: Caller, session_id: str) -> None:
+        """Shut a session down; what runs in it ends as cancelled."""
+        live = await self._live_session(caller, session_id)
+        await live.close("deleted")
+        self._live.pop(session_id, None)
+
+    async def interrupt_session(self, caller: Caller, session_id: str) -> Session:
+        """Interrupt what runs in the session, as Ctrl-C would."""
+        live = await self._live_session(caller, session_id)
+        await live.interrupt()
+        return live.record
+
+    async def restart_session(self, caller: Caller, session_id: str) -> Session:
+        """Give the session a fresh kernel; what runs and what is queued ends as cancelled."""
+        live = await self._live_session(caller, session_id)
+        await live.restart()
+        return live.record
+
+    # --- executions ---
+
+    async def execute(self, caller: Caller, session_id: str, request: ExecutionRequest) -> LiveExecution:
+        """Accept code into a session's queue.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded, PayloadTooLarge, LanguageNotSupported, QueueFull
+        """
+        live = await self._live_session(caller, session_id)
+        if utf8_size(request.code) > self.max_code_bytes:
+            raise PayloadTooLarge(f"'code' may have at most {self.max_code_bytes} bytes")
+        source_for_kernel("", request.language, live.record.language)
+        asked = request.timeout_seconds or self.default_timeout_seconds
+        record = Execution(
+            id=f"exe_{secrets.token_hex(12)}",
+            session_id=session_id,
+            state=ExecutionState.QUEUED,
+            code=request.code,
+            created_at=utc_timestamp(time.time()),
+            language=request.language,
+            metadata=request.metadata,
+            timeout_seconds=min(asked, self.max_timeout_seconds),
+            allow_input=request.allow_input,
+        )
+        with live.room():
+            log = await self._executions.accept(record)
+            execution = LiveExecution(record, log, self._executions, max_output_bytes=self.max_output_bytes)
+            self._running[record.id] = (live, execution)
+            await live.submit(execution)
+        execution.on_end(lambda: self._running.pop(record.id))
+        self._keep_touching()
+        return execution
+
+    async def list_executions(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
+        """Return the session's newest executions, oldest first."""
+        await self.get_session(caller, session_id)
+        live = self._live.get(session_id)
+        unfinished = [execution.record for execution in live.executions()] if live is not None else []
+        finished = await self._executions.list(session_id, limit)
+        known = {record.id for record in finished}
+        return [*finished, *(record for record in unfinished if record.id not in known)][-limit:]
+
+    async def _seen(self, caller: Caller, execution: Execution | None, execution_id: str) -> Execution:
+        if execution is not None:
+            session = await self._sessions.get(execution.session_id)
+            if session is not None and caller.may_see(session.owner):
+                return execution
+        raise ExecutionNotFound(f"no execution {execution_id!r}")
+
+    async def get_execution(self, caller: Caller, execution_id: str, wait_seconds: float = 0.0) -> Execution:
+        """Return an execution as it is when it has ended or `wait_seconds` have passed, whichever is first."""
+        _, live = self._running.get(execution_id, (None, None))
+        record = live.record if live is not None else await self._executions.get(execution_id)
+        seen = await self._seen(caller, record, execution_id)
+        return seen if live is None else await live.wait(wait_seconds)
+
+    async def open_log(self, caller: Caller, execution_id: str) -> EventLog:
+        """Return an execution's event log, to be read with `stream.follow`.
+
+        Raises
+        ------
+        ExecutionNotFound, LogExpired
+        """
+        await self.get_execution(caller, execution_id)
+        log = await self._executions.log(execution_id)
+        if log is None:
+            raise LogExpired("the event log of this execution is no longer kept")
+        return log
+
+    async def cancel(self, caller: Caller, execution_id: str) -> Execution:
+        """Cancel an execution, queued or running, and return it, ended unless its kernel is hard to kill.
+
+        An execution that has ended is returned as it is, so that cancelling twice is no error.
+        """
+        await self.get_execution(caller, execution_id)
+        session, execution = self._running.get(execution_id, (None, None))
+        if session is None or execution is None:
+            return await self.get_execution(caller, execution_id)
+        await session.cancel(execution, f"cancelled by {caller.display_name or caller.principal}")
+        return await execution.wait(self.interrupt_grace_seconds + _CANCEL_WAIT_SECONDS)
+
+    async def answer_input(self, caller: Caller, execution_id: str, value: str) -> None:
+        """Answer an execution's ``input()``.
+
+        Raises
+        ------
+        ExecutionNotFound, NoInputRequested
+        """
+        await self.get_execution(caller, execution_id)
+        session, execution = self._running.get(execution_id, (None, None))
+        if session is None or execution is None or not session.answer_input(execution, value):
+            raise NoInputRequested("the execution is not running")
+
+    # --- the whole ---
+
+    def limits(self) -> dict[str, float]:
+        """Return the limits that hold for every caller."""
+        names = (
+            "default_timeout_seconds",
+            "max_timeout_seconds",
+            "max_sessions",
+            "max_queued_executions",
+            "max_code_bytes",
+            "max_output_bytes",
+            "session_idle_timeout_seconds",
+        )
+        return {name: getattr(self, name) for name in names}
+
+    def activity(self) -> dict[str, str]:
+        """Return the executions that are running or queued, by id, with their sessions' ids."""
+        return {eid: live.record.id for eid, (live, _) in self._running.items()}
+
+    def _keep_touching(self) -> None:
+        """While anything runs, keep telling the host so, or it might cull a kernel or stop the server."""
+        if self._touch_timer is None:
+            self._touch_timer = asyncio.get_running_loop().call_later(_TOUCH_SECONDS, self._touch)
+
+    def _touch(self) -> None:
+        self._touch_timer = None
+        for session, _ in self._running.values():
+            session.touch()
+        if self._running:
+            self._keep_touching()
+
+    async def shutdown(self) -> None:
+        """End every session and execution and close every socket. The engine cannot be used again."""
+        self._stopping = True
+        sessions = list(self._live.values())
+        results = await asyncio.gather(
+            *(s.close("the server was shut down", cut=ExecutionState.SERVER_RESTARTED) for s in sessions),
+            return_exceptions=True,
+        )
+        for session, result in zip(sessions, results, strict=True):
+            if isinstance(result, BaseException):
+                self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
+        if self._touch_timer is not None:
+            self._touch_timer.cancel()
+        self._context.destroy(linger=0)
+
+
+def _ended(session: Session, reason: str) -> Session:
+    moment = utc_timestamp(time.time())
+    return replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason)

@@ -1,0 +1,62 @@
+"""The environment of a kernel: chosen names of the server's, and what the caller sets. Never all of the server's.
+
+A server's environment holds its secrets (its token, its Hub's, a cloud's). What a program needs in order to run at
+all is let through by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from ..errors import InvalidRequest
+
+DEFAULT_NAMES = [
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*"),
+    *("TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "MPLBACKEND", "MPLCONFIGDIR"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"),
+    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_CORETYPE"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERNAME", "USERPROFILE", "HOMEDRIVE", "HOMEPATH"),
+    *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES*", "NUMBER_OF_PROCESSORS", "PROCESSOR_*"),
+]
+
+# Jupyter's own: with them a caller could redirect where a kernel finds its parent, its configuration or its secrets.
+_RESERVED = ("JPY_*", "JUPYTER_*", "JUPYTERHUB_*", "KG_*")
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def kernel_environment(
+    server_env: Mapping[str, str],
+    caller_env: Mapping[str, str],
+    *,
+    inherited_names: Iterable[str],
+    caller_names: Iterable[str],
+) -> dict[str, str]:
+    """Return the whole environment of a new kernel.
+
+    Parameters
+    ----------
+    inherited_names : iterable of str
+        Patterns of the names taken from the server's environment.
+    caller_names : iterable of str
+        Patterns of the names that a caller may set.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the first variable that the caller may not set.
+    """
+    inherited, allowed = list(inherited_names), list(caller_names)
+    for name in caller_env:
+        if _matches(name, _RESERVED):
+            raise InvalidRequest(f"'env' may not set {name!r}: names like {', '.join(_RESERVED)} are Jupyter's own")
+        if not _matches(name, allowed):
+            names = ", ".join(allowed) or "none"
+            raise InvalidRequest(f"'env' may not set {name!r}: this server lets callers set {names}")
+    kept = {name: value for name, value in server_env.items() if _matches(name, inherited)}
+    return {**kept, **caller_env}

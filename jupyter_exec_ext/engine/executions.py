@@ -1,0 +1,86 @@
+"""An execution while it lives: its record, its log, and whoever waits for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..models import EndEvent, Execution, ExecutionState, OutputEvent, StateEvent
+from ..wire.native import utc_timestamp
+from ..wire.outputs import OutputFold, OutputLimiter, finished_record
+from .lifecycle import advance
+from .ports import EventLog, ExecutionStore
+from .runner import Verdict
+
+
+class LiveExecution:
+    """An accepted execution that has not ended yet.
+
+    Parameters
+    ----------
+    record : Execution
+        As accepted, in the state ``queued``.
+    log : EventLog
+        Empty and open.
+    """
+
+    def __init__(self, record: Execution, log: EventLog, store: ExecutionStore, *, max_output_bytes: int) -> None:
+        self.record = record
+        self.log = log
+        self._store = store
+        self._limiter = OutputLimiter(max_output_bytes)
+        self._fold = OutputFold()
+        self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        self._log(StateEvent(record.state))
+
+    def start(self, kernel_starts: int) -> None:
+        """Note that the code is being sent to the kernel."""
+        self.record = replace(
+            self.record,
+            state=advance(self.record.state, ExecutionState.RUNNING),
+            started_at=utc_timestamp(time.time()),
+            kernel_starts=kernel_starts,
+        )
+        self._log(StateEvent(self.record.state))
+
+    def emit(self, event: OutputEvent) -> None:
+        """Take in output, within the cap."""
+        for passed in self._limiter.feed(event):
+            self._log(passed)
+
+    def _log(self, event: OutputEvent) -> None:
+        self._fold.add(event)
+        self.log.append(event)
+
+    async def finish(self, verdict: Verdict) -> None:
+        """Write the terminal record, once, and wake whoever waits for it."""
+        state = advance(self.record.state, verdict.state)
+        for event in self._limiter.close():
+            self._log(event)
+        exit_ = verdict.exit
+        self.record = finished_record(
+            self.record,
+            self._fold,
+            state,
+            finished_at=utc_timestamp(time.time()),
+            execution_count=verdict.execution_count,
+            reason=verdict.reason,
+            session_state_preserved=verdict.preserved,
+            kernel_exit_code=exit_.exit_code if exit_ else None,
+            kernel_signal=exit_.signal if exit_ else None,
+        )
+        await self._store.finish(self.record)
+        self.log.append(EndEvent(self.record))
+        self._finished.set_result(self.record)
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the execution has ended."""
+        self._finished.add_done_callback(lambda _: callback())
+
+    async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record once the execution has ended, or as it is when the time is up."""
+        if not self._finished.done() and timeout_seconds != 0:
+            await asyncio.wait([self._finished], timeout=timeout_seconds)
+        return self.record

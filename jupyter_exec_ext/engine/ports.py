@@ -1,0 +1,184 @@
+"""What the engine needs from outside, as protocols: kernels to run on, and a place to keep records.
+
+`assembly.py` chooses the implementations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..models import Execution, KernelSpecInfo, OutputEvent, Session
+
+
+@dataclass(frozen=True, slots=True)
+class KernelExit:
+    """How a kernel process ended, as far as the system tells.
+
+    Parameters
+    ----------
+    exit_code : int or None
+        Its exit code, if it exited.
+    signal : str or None
+        The signal's name, such as ``"SIGKILL"``, if one ended it.
+    """
+
+    exit_code: int | None = None
+    signal: str | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"was ended by {self.signal}"
+        return "ended" if self.exit_code is None else f"exited with code {self.exit_code}"
+
+
+class Kernel(Protocol):
+    """One kernel, from its start to its shutdown; restarts keep the id."""
+
+    @property
+    def kernel_id(self) -> str:
+        """The host's id of the kernel."""
+
+    @property
+    def present(self) -> bool:
+        """Whether the host still has the kernel, alive or dead."""
+
+    @property
+    def being_shut_down(self) -> bool:
+        """Whether the host is ending its process on purpose."""
+
+    async def alive(self) -> bool:
+        """Return whether the kernel's process runs."""
+
+    def connection_info(self) -> Mapping[str, Any]:
+        """Return the addresses and the key, as in a connection file."""
+
+    def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
+        """Call `on_exit` once when the present process ends; the returned function ends the watch."""
+
+    async def interrupt(self) -> None:
+        """Ask the running code to stop, in the kernelspec's way."""
+
+    async def kill(self) -> None:
+        """End the process at once and wait until it has ended; the host keeps the kernel."""
+
+    async def restart(self, *, now: bool) -> None:
+        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
+
+    async def shutdown(self, *, now: bool) -> None:
+        """End the process and make the host forget the kernel."""
+
+    def touch(self) -> None:
+        """Tell the host that the kernel is in use, so that it is not culled."""
+
+    async def settled(self) -> None:
+        """Wait until a shutdown or restart that somebody else began is over."""
+
+
+class KernelHost(Protocol):
+    """A multi-kernel manager: the server's, the gateway's or our own."""
+
+    @property
+    def default_kernel_name(self) -> str:
+        """The kernelspec used when a caller names none."""
+
+    async def kernelspecs(self) -> Sequence[KernelSpecInfo]:
+        """Return the kernelspecs a caller may name."""
+
+    async def find(self, kernel_name: str) -> KernelSpecInfo:
+        """Return one kernelspec.
+
+        Raises
+        ------
+        KernelSpecNotFound
+        """
+
+    def reserve(self, kernel_id: str) -> AbstractContextManager[None]:
+        """Hold a place among the host's kernels while one starts.
+
+        Raises
+        ------
+        TooManyKernels
+            If the host's limit is reached, counting kernels that are still starting.
+        """
+
+    async def start(self, kernel_name: str, env: Mapping[str, str]) -> Kernel:
+        """Start a kernel with exactly the environment `env`.
+
+        Raises
+        ------
+        TooManyKernels, KernelStartFailed
+        """
+
+
+class LogEntry(Protocol):
+    """One stored event: numbered, and ready to be sent."""
+
+    @property
+    def seq(self) -> int:
+        """Its number, from 1 without gaps."""
+
+    @property
+    def type(self) -> str:
+        """The event's type."""
+
+    def text(self) -> str:
+        """Return the event as one line of JSON."""
+
+
+class EventLog(Protocol):
+    """The numbered events of one execution: one writer, any number of readers.
+
+    A reader that is slow or gone costs the writer nothing: it reads from the log at its own pace.
+    """
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event; 0 for an empty log."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last event is in."""
+
+    def append(self, event: OutputEvent) -> None:
+        """Number the event and store it; an `EndEvent` closes the log."""
+
+    async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
+        """Return up to `limit` entries that follow number `after`."""
+
+    async def changed(self, after: int) -> None:
+        """Return once there is something after number `after`, or the log is closed."""
+
+
+class SessionStore(Protocol):
+    """Keeps session records, those of ended sessions included."""
+
+    async def save(self, session: Session) -> None:
+        """Insert or replace a record."""
+
+    async def get(self, session_id: str) -> Session | None:
+        """Return a record."""
+
+    async def list(self) -> Sequence[Session]:
+        """Return all records, oldest first."""
+
+
+class ExecutionStore(Protocol):
+    """Keeps execution records and their event logs."""
+
+    async def accept(self, execution: Execution) -> EventLog:
+        """Record an execution before its code is sent, and open its log."""
+
+    async def finish(self, execution: Execution) -> None:
+        """Record the terminal state."""
+
+    async def get(self, execution_id: str) -> Execution | None:
+        """Return a finished record."""
+
+    async def log(self, execution_id: str) -> EventLog | None:
+        """Return the log of an execution, None once it is no longer kept."""
+
+    async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
+        """Return the session's newest records, oldest first."""

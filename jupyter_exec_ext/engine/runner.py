@@ -1,0 +1,299 @@
+"""One execution on one kernel, from the request to the verdict.
+
+The reasoning, in order of what can happen:
+
+- the code ends: reply and idle both come. Where only one comes, the wait for the other is bounded by a silence;
+- the kernel process dies: the supervisor says so; what it had published by then is still read;
+- the deadline passes, or somebody stops the execution: interrupt, a grace period, then kill. The verdict says
+  truthfully whether the session's state survived.
+
+The deadline is total. It counts only while the code runs: once the reply has come, nothing is left to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ..errors import NoInputRequested
+from ..models import ErrorEvent, ExecutionState, OutputEvent
+from ..wire.kernel import KernelMessage, RunTranslator, execute_request
+from .connection import KernelConnection
+from .ports import Kernel, KernelExit
+
+_QUIET_AFTER_DEATH_SECONDS = 0.03
+_LAST_WORDS_SECONDS = 0.5
+_START_WAIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StopCause:
+    """Why an execution is being stopped, and so the state it ends in.
+
+    Parameters
+    ----------
+    at_once : bool
+        Kill without asking the code to stop.
+    """
+
+    state: ExecutionState
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How an execution ended.
+
+    Parameters
+    ----------
+    preserved : bool
+        The session's state is what the code left behind; False if the kernel process is gone.
+    """
+
+    state: ExecutionState
+    preserved: bool
+    reason: str | None = None
+    exit: KernelExit | None = None
+    execution_count: int | None = None
+
+
+class _Signal(Enum):
+    COMPLETE = 1
+    EXITED = 2
+    STOP = 3
+    TIME_IS_UP = 4
+
+
+class KernelRun:
+    """Run one piece of code; messages, process exit and stop requests are fed in from outside.
+
+    Parameters
+    ----------
+    emit : callable
+        Gets the output events as they come.
+    interrupt_grace_seconds : float
+        How long interrupted code may take to end before it is killed.
+    settle_seconds : float
+        How long the kernel may stay silent between reply and idle.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        connection: KernelConnection,
+        emit: Callable[[OutputEvent], None],
+        *,
+        interrupt_grace_seconds: float,
+        settle_seconds: float,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kernel = kernel
+        self._connection = connection
+        self._emit = emit
+        self._grace = interrupt_grace_seconds
+        self._settle = settle_seconds
+        self._log = log
+        self._translator = RunTranslator("")
+        self._waiter: asyncio.Future[None] | None = None
+        self._settle_timer: asyncio.TimerHandle | None = None
+        self._started = asyncio.Event()
+        self._settled = False
+        self._time_is_up = False
+        self._interrupted = False
+        self._stop: StopCause | None = None
+        self._exit: KernelExit | None = None
+        self._last_message_at = 0.0
+
+    # --- fed from outside ---
+
+    def on_message(self, message: KernelMessage) -> None:
+        """Take in a message from the kernel; those of other clients' requests are not ours to show."""
+        if message.parent_id != self._translator.msg_id:
+            return
+        event = self._translator.feed(message)
+        if event is not None:
+            self._emit(event)
+        self._last_message_at = self._loop.time()
+        self._watch_silence()
+        if self._translator.started and not self._started.is_set():
+            self._started.set()
+            self._wake()
+        elif self._translator.complete or self._translator.idle:
+            self._wake()
+
+    def on_exit(self, exit_: KernelExit) -> None:
+        """Take in that the kernel process has ended."""
+        self._exit = exit_
+        self._wake()
+
+    def stop(self, cause: StopCause) -> None:
+        """Stop the execution; the first cause counts, but a later one may insist on doing it at once."""
+        if self._stop is None:
+            self._stop = cause
+        elif cause.at_once:
+            self._stop = StopCause(self._stop.state, self._stop.reason, at_once=True)
+        self._wake()
+
+    async def interrupt(self) -> None:
+        """Ask the code to stop, once, with no more consequences than that."""
+        self._interrupted = True
+        await self._until_started()
+        await self._kernel.interrupt()
+
+    async def _until_started(self) -> None:
+        """Wait, for a bounded time, until an interrupt reaches the code; before that it would be lost."""
+        try:
+            await asyncio.wait_for(self._started.wait(), _START_WAIT_SECONDS)
+        except asyncio.TimeoutError:
+            self._log.debug("kernel %s has not said that it runs the code", self._kernel.kernel_id)
+
+    def answer_input(self, value: str) -> None:
+        """Answer a pending ``input()``.
+
+        Raises
+        ------
+        NoInputRequested
+        """
+        if not self._translator.waiting_for_input:
+            raise NoInputRequested("the execution is not waiting for input")
+        self._translator.waiting_for_input = False
+        self._connection.send("stdin", "input_reply", {"value": value})
+
+    # --- the run ---
+
+    async def run(self, code: str, *, allow_input: bool, timeout_seconds: float | None) -> Verdict:
+        """Send the code and see it to its end."""
+        request = execute_request(code, allow_input=allow_input)
+        self._translator = RunTranslator(self._connection.send("shell", "execute_request", request))
+        try:
+            verdict = await self._to_the_end(timeout_seconds)
+        finally:
+            if self._settle_timer is not None:
+                self._settle_timer.cancel()
+        for event in self._translator.close():
+            self._emit(event)
+        return verdict
+
+    async def _to_the_end(self, timeout_seconds: float | None) -> Verdict:
+        signal = await self._until(timeout_seconds, stoppable=True)
+        if signal is _Signal.COMPLETE:
+            return self._completed()
+        if signal is _Signal.EXITED:
+            return await self._died()
+        if self._stop is None:
+            self._stop = StopCause(ExecutionState.TIMEOUT, f"its time limit of {timeout_seconds:g} s was reached")
+        return await self._stopped()
+
+    async def _until(self, timeout_seconds: float | None, *, stoppable: bool = False) -> _Signal:
+        """Wait for the end of the run, for the time to be up or, if `stoppable`, for a stop."""
+        self._time_is_up = False
+        timer = None if timeout_seconds is None else self._loop.call_later(timeout_seconds, self._on_timer)
+        try:
+            while True:
+                signal = self._pending(stoppable)
+                if signal is not None:
+                    return signal
+                self._waiter = self._loop.create_future()
+                await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _pending(self, stoppable: bool) -> _Signal | None:
+        # Once it is being stopped, an idle kernel is enough: interrupted too early, it sends no reply.
+        if self._translator.complete or self._settled or (self._stop is not None and self._translator.idle):
+            return _Signal.COMPLETE
+        if self._exit is not None:
+            return _Signal.EXITED
+        if self._stop is not None and (stoppable or self._stop.at_once):
+            return _Signal.STOP
+        if self._time_is_up and not self._translator.replied:
+            return _Signal.TIME_IS_UP
+        return None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _on_timer(self) -> None:
+        self._time_is_up = True
+        self._wake()
+
+    def _watch_silence(self) -> None:
+        """Bound the wait for the second half of completion; any message of ours starts the bound anew."""
+        if self._translator.replied is self._translator.idle:
+            return
+        if self._settle_timer is not None:
+            self._settle_timer.cancel()
+        bound = min(self._settle, _START_WAIT_SECONDS) if self._interrupted else self._settle
+        self._settle_timer = self._loop.call_later(bound, self._on_silence)
+
+    def _on_silence(self) -> None:
+        self._settled = True
+        self._wake()
+
+    # --- verdicts ---
+
+    def _completed(self) -> Verdict:
+        state = self._translator.verdict()
+        error, reason = self._translator.error, None
+        if self._interrupted and (error is None or error.name == "KeyboardInterrupt"):
+            # With the interrupt between request and code, IPython ends the run without a reply.
+            if error is not None or not self._translator.replied:
+                state, reason = ExecutionState.INTERRUPTED, "interrupted"
+        elif state is ExecutionState.CANCELLED:
+            reason = "the kernel skipped it because an earlier request of another client failed"
+        elif not self._translator.complete:
+            missing = "idle" if self._translator.replied else "the result"
+            reason = f"the kernel did not report {missing}"
+        return Verdict(state, True, reason, execution_count=self._translator.execution_count)
+
+    async def _died(self) -> Verdict:
+        await self._last_words()
+        assert self._exit is not None
+        reason = f"the kernel {self._exit}"
+        self._emit(ErrorEvent("KernelDied", reason))
+        return Verdict(
+            ExecutionState.KERNEL_DIED, False, reason, self._exit, execution_count=self._translator.execution_count
+        )
+
+    async def _stopped(self) -> Verdict:
+        """Interrupt, wait, kill."""
+        assert self._stop is not None
+        if not self._stop.at_once:
+            signal = await self._interrupt_and_wait()
+            if signal is _Signal.COMPLETE:
+                return Verdict(
+                    self._stop.state, True, self._stop.reason, execution_count=self._translator.execution_count
+                )
+        reason = f"{self._stop.reason}; the kernel had to be killed"
+        if self._exit is None:
+            await self._kernel.kill()
+        else:
+            reason = f"{self._stop.reason}; the kernel {self._exit}"
+        await self._last_words()
+        return Verdict(self._stop.state, False, reason, self._exit, execution_count=self._translator.execution_count)
+
+    async def _interrupt_and_wait(self) -> _Signal:
+        await self._until_started()
+        try:
+            await self._kernel.interrupt()
+        except Exception:
+            self._log.warning("could not interrupt kernel %s", self._kernel.kernel_id, exc_info=True)
+        return await self._until(self._grace)
+
+    async def _last_words(self) -> None:
+        """Let what a dead kernel had already published be read."""
+        give_up_at = self._loop.time() + _LAST_WORDS_SECONDS
+        quiet_since = self._loop.time()
+        while self._loop.time() < give_up_at:
+            await asyncio.sleep(_QUIET_AFTER_DEATH_SECONDS)
+            if self._loop.time() - max(self._last_message_at, quiet_since) >= _QUIET_AFTER_DEATH_SECONDS:
+                return

@@ -1,0 +1,429 @@
+"""A live session: one kernel, one queue, and what keeps them true to each other.
+
+Executions run one after the other. A worker task exists only while there is something to run, so an idle session
+costs nothing. Whoever changes the kernel (start, restart, revival after a death, shutdown) holds `_kernel_lock`;
+the worker takes it before each run to make sure that there is a proven connection to a living kernel.
+
+A task inside a kernel manager is never cancelled: half a restart leaves a manager that can neither restart nor shut
+down, and with it a server that cannot stop. Closing waits for the lock instead; only the wait for a kernel's first
+answer, which is ours, is cut short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import zmq
+
+from ..errors import ExecError, KernelStartFailed, QueueFull, SessionEnded
+from ..models import ErrorEvent, ExecutionState, Session, SessionState
+from ..wire.kernel import KernelMessage
+from ..wire.languages import source_for_kernel
+from ..wire.native import utc_timestamp
+from .connection import KernelConnection
+from .executions import LiveExecution
+from .ports import Kernel, KernelExit, KernelHost, SessionStore
+from .runner import KernelRun, StopCause, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Times and limits that hold for every session; see the traits of the same names."""
+
+    interrupt_grace_seconds: float
+    settle_seconds: float
+    kernel_start_timeout_seconds: float
+    max_queued_executions: int
+
+
+class LiveSession:
+    """A session that has not ended.
+
+    Parameters
+    ----------
+    record : Session
+        In the state ``starting``.
+    env : mapping
+        The complete environment of the session's kernels.
+    """
+
+    def __init__(
+        self,
+        record: Session,
+        env: Mapping[str, str],
+        *,
+        host: KernelHost,
+        context: zmq.Context[zmq.Socket[bytes]],
+        store: SessionStore,
+        settings: SessionSettings,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self.record = record
+        self._env = env
+        self._host = host
+        self._context = context
+        self._store = store
+        self._settings = settings
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._kernel: Kernel | None = None
+        self._connection: KernelConnection | None = None
+        self._unwatch_exit = _nothing
+        self._kernel_lock = asyncio.Lock()
+        self._queue: deque[LiveExecution] = deque()
+        self._accepting = 0
+        self._current: LiveExecution | None = None
+        self._run: KernelRun | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._revival: asyncio.Task[None] | None = None
+        self._host_watch: asyncio.Task[None] | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._close_begun: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def running(self) -> bool:
+        """Whether anything runs or waits to run."""
+        return self._current is not None or bool(self._queue)
+
+    def executions(self) -> list[LiveExecution]:
+        """Return the running and the queued executions, in this order."""
+        return [*([self._current] if self._current else []), *self._queue]
+
+    # --- the kernel ---
+
+    async def start(self) -> None:
+        """Start the kernel and wait until it answers.
+
+        Raises
+        ------
+        TooManyKernels, KernelStartFailed, KernelStartTimeout
+        SessionEnded
+            If it was shut down meanwhile.
+        """
+        async with self._kernel_lock:
+            await self._connect_new(await self._host.start(self.record.kernel_name, self._env))
+            await self._update(state=SessionState.IDLE)
+        if self._closing is not None:
+            raise ended_error(self.record)
+        self._rest()
+
+    async def _connect_new(self, kernel: Kernel) -> None:
+        """Adopt a kernel that was just started; one that does not answer is not left behind."""
+        self._kernel = kernel
+        try:
+            await self._connect(kernel)
+        except BaseException:
+            await kernel.shutdown(now=True)
+            raise
+
+    async def _connect(self, kernel: Kernel) -> None:
+        died: asyncio.Future[KernelExit] = self._loop.create_future()
+
+        def on_exit(exit_: KernelExit) -> None:
+            if not died.done():
+                died.set_result(exit_)
+            self._on_kernel_exit(exit_)
+
+        connection = KernelConnection(self._context, kernel.connection_info(), self._on_message, self._log)
+        self._connection, self._unwatch_exit = connection, kernel.watch_exit(on_exit)
+        proof = self._loop.create_task(connection.prove(self._settings.kernel_start_timeout_seconds))
+        any_of: list[asyncio.Future[Any]] = [proof, died, self._close_begun]
+        try:
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
+            if self._close_begun.done():
+                raise ended_error(self.record)
+            if died.done():
+                raise KernelStartFailed(
+                    f"kernel {self.record.kernel_name!r} {died.result()} while it started; see the server's log"
+                )
+            await proof
+        except BaseException:
+            proof.cancel()
+            self._disconnect()
+            raise
+        died.cancel()
+        await self._update(kernel_id=kernel.kernel_id, kernel_starts=self.record.kernel_starts + 1)
+
+    def _disconnect(self) -> None:
+        self._unwatch_exit()
+        self._unwatch_exit = _nothing
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _ensure_kernel(self) -> None:
+        """Make sure of a proven connection to a living kernel, starting a fresh one if need be."""
+        async with self._kernel_lock:
+            await self._ensure_kernel_locked()
+
+    async def _ensure_kernel_locked(self) -> None:
+        if self._connection is not None:
+            return
+        if self._closing is not None:
+            raise ended_error(self.record)
+        kernel = self._kernel
+        if kernel is not None and kernel.being_shut_down:
+            await kernel.settled()
+        if kernel is None or not kernel.present:
+            await self._connect_new(await self._host.start(self.record.kernel_name, self._env))
+            return
+        if not await kernel.alive():
+            await kernel.restart(now=True)
+        await self._connect(kernel)
+
+    def _on_message(self, message: KernelMessage) -> None:
+        if self._run is not None:
+            self._run.on_message(message)
+
+    def _on_kernel_exit(self, exit_: KernelExit) -> None:
+        run, kernel = self._run, self._kernel
+        if run is not None:
+            run.on_exit(exit_)  # reads what is left, then the worker disconnects
+        else:
+            self._disconnect()
+        if kernel is not None and kernel.being_shut_down and not self._kernel_lock.locked():
+            self._host_watch = self._loop.create_task(self._see_what_the_host_does(kernel))
+
+    async def _see_what_the_host_does(self, kernel: Kernel) -> None:
+        """Somebody else ends our kernel: with a restart the session goes on, with a shutdown it ends."""
+        await kernel.settled()
+        if not kernel.present and kernel is self._kernel and self._closing is None:
+            await self.close("its kernel was shut down outside the session")
+
+    # --- executions ---
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Hold a place in the queue while an execution is being recorded.
+
+        Raises
+        ------
+        SessionEnded, QueueFull
+        """
+        if self._closing is not None:
+            raise ended_error(self.record)
+        taken = len(self._queue) + self._accepting
+        if taken >= self._settings.max_queued_executions:
+            raise QueueFull(f"the session has {taken} queued executions, as many as it may; wait for one to end")
+        self._accepting += 1
+        try:
+            yield
+        finally:
+            self._accepting -= 1
+
+    async def submit(self, execution: LiveExecution) -> None:
+        """Put a recorded execution in the queue."""
+        if self._closing is not None:
+            reason = "the session ended before it could run"
+            await execution.finish(Verdict(ExecutionState.CANCELLED, True, reason))
+            return
+        self._queue.append(execution)
+        self._disarm_idle_timer()
+        if self._worker is None:
+            self._worker = self._loop.create_task(self._work())
+
+    async def _work(self) -> None:
+        self.record = replace(self.record, state=SessionState.BUSY)
+        while self._queue:
+            self._current = self._queue.popleft()
+            try:
+                await self._execute(self._current)
+            except Exception as error:
+                self._log.exception("execution %s failed inside the server", self._current.record.id)
+                await self._fail(self._current, error)
+            finally:
+                self._current = None
+        self._worker = None
+        if self._closing is None:
+            self.record = replace(self.record, state=SessionState.IDLE)
+            self._rest()
+
+    async def _fail(self, execution: LiveExecution, error: Exception) -> None:
+        """End an execution that a defect of ours left open."""
+        if execution.record.state.finished:
+            return
+        running = execution.record.state is ExecutionState.RUNNING
+        execution.emit(ErrorEvent("InternalError", "the server failed; its log has the details"))
+        state = ExecutionState.ERROR if running else ExecutionState.KERNEL_DIED
+        await execution.finish(Verdict(state, False, f"the server failed: {type(error).__name__}"))
+
+    async def _execute(self, execution: LiveExecution) -> None:
+        no_kernel = None
+        try:
+            await self._ensure_kernel()
+        except ExecError as error:
+            no_kernel = Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
+        if execution.record.state.finished:  # cancelled while it waited for the kernel
+            return
+        if no_kernel is not None:
+            await execution.finish(no_kernel)
+            return
+        assert self._kernel is not None and self._connection is not None
+        execution.start(self.record.kernel_starts)
+        self._kernel.touch()
+        self._run = KernelRun(
+            self._kernel,
+            self._connection,
+            execution.emit,
+            interrupt_grace_seconds=self._settings.interrupt_grace_seconds,
+            settle_seconds=self._settings.settle_seconds,
+            log=self._log,
+        )
+        record = execution.record
+        try:
+            verdict = await self._run.run(
+                source_for_kernel(record.code, record.language, self.record.language),
+                allow_input=record.allow_input,
+                timeout_seconds=record.timeout_seconds,
+            )
+        finally:
+            self._run = None
+        if not verdict.preserved:
+            self._disconnect()
+            if self._closing is None:
+                self._revival = self._loop.create_task(self._revive())
+        self._kernel.touch()
+        await execution.finish(verdict)
+
+    async def _revive(self) -> None:
+        """Start a fresh kernel now, so that the next execution need not wait for it."""
+        try:
+            await self._ensure_kernel()
+        except ExecError as error:
+            self._log.warning("session %s has no kernel: %s", self.record.id, error)
+
+    async def cancel(self, execution: LiveExecution, reason: str) -> None:
+        """Take an execution out of the queue, or stop it if it runs."""
+        await self._end(execution, StopCause(ExecutionState.CANCELLED, reason))
+
+    async def _end(self, execution: LiveExecution, cause: StopCause) -> None:
+        if execution is self._current and self._run is not None:
+            self._run.stop(cause)
+        elif execution.record.state is ExecutionState.QUEUED:
+            if execution in self._queue:
+                self._queue.remove(execution)
+            await execution.finish(Verdict(cause.state, True, cause.reason))
+
+    def answer_input(self, execution: LiveExecution, value: str) -> bool:
+        """Answer ``input()``; return False if the execution does not run."""
+        if execution is not self._current or self._run is None:
+            return False
+        self._run.answer_input(value)
+        return True
+
+    def touch(self) -> None:
+        """Tell the host that the kernel is in use."""
+        if self._kernel is not None and self._current is not None:
+            self._kernel.touch()
+
+    # --- control ---
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs, as Ctrl-C would; nothing more follows from it."""
+        if self._run is not None:
+            await self._run.interrupt()
+
+    async def restart(self) -> None:
+        """Give the session a fresh kernel; what runs and what is queued ends as cancelled.
+
+        Executions submitted meanwhile wait for the lock, and so run in the fresh kernel.
+        """
+        self._disarm_idle_timer()
+        self.record = replace(self.record, state=SessionState.RESTARTING)
+        try:
+            async with self._kernel_lock:
+                await self._end_all(StopCause(ExecutionState.CANCELLED, "the session was restarted", at_once=True))
+                kernel = self._kernel
+                if self._connection is not None and kernel is not None and kernel.present:
+                    self._disconnect()
+                    await kernel.restart(now=False)
+                    await self._connect(kernel)
+                else:
+                    await self._ensure_kernel_locked()
+        finally:
+            busy = self._worker is not None
+            if self._closing is None:
+                self.record = replace(self.record, state=SessionState.BUSY if busy else SessionState.IDLE)
+                if not busy:
+                    self._rest()
+
+    async def close(self, reason: str, *, cut: ExecutionState = ExecutionState.CANCELLED, now: bool = False) -> None:
+        """End the session and its kernel.
+
+        Parameters
+        ----------
+        cut : ExecutionState
+            The state in which running and queued executions end.
+        now : bool
+            Do not ask the kernel to exit.
+        """
+        await asyncio.shield(self._begin_close(reason, cut, now))
+
+    def _begin_close(self, reason: str, cut: ExecutionState, now: bool) -> asyncio.Task[None]:
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(reason, cut, now))
+            self._close_begun.set_result(None)
+        return self._closing
+
+    async def _close(self, reason: str, cut: ExecutionState, now: bool) -> None:
+        self._disarm_idle_timer()
+        killed = await self._end_all(StopCause(cut, reason, at_once=True))
+        if self._host_watch is not None:
+            self._host_watch.cancel()
+        async with self._kernel_lock:
+            self._disconnect()
+            if self._kernel is not None:
+                await self._kernel.shutdown(now=now or killed)
+        for task in (self._worker, self._revival):
+            if task is not None:
+                await asyncio.wait([task])
+        moment = utc_timestamp(time.time())
+        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=reason)
+
+    async def _end_all(self, cause: StopCause) -> bool:
+        """End what runs and what is queued, and wait for it; return whether something ran."""
+        ran = self._run is not None
+        executions = self.executions()
+        for execution in reversed(executions):
+            await self._end(execution, cause)
+        for execution in executions:
+            await execution.wait()
+        return ran
+
+    # --- housekeeping ---
+
+    async def _update(self, **changes: Any) -> None:
+        self.record = replace(self.record, **changes)
+        await self._store.save(self.record)
+
+    def _rest(self) -> None:
+        """Note the last activity and begin to count idle time."""
+        self.record = replace(self.record, last_activity_at=utc_timestamp(time.time()))
+        self._disarm_idle_timer()
+        timeout = self.record.idle_timeout_seconds
+        if timeout > 0:
+            self._idle_timer = self._loop.call_later(
+                timeout, self._begin_close, f"idle for {timeout:g} s", ExecutionState.CANCELLED, False
+            )
+
+    def _disarm_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+
+def _nothing() -> None:
+    pass
+
+
+def ended_error(session: Session) -> SessionEnded:
+    """Return the error for using a session that has ended."""
+    return SessionEnded(f"the session has ended: {session.ended_reason or 'it is being shut down'}; create a new one")

@@ -1,0 +1,1 @@
+"""Where records and event logs are kept."""

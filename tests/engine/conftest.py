@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from traitlets.config import Config
+
+from jupyter_exec_ext.assembly import build_engine, build_host
+from jupyter_exec_ext.engine.engine import ExecEngine
+
+
+@pytest.fixture
+def manager() -> AsyncMappingKernelManager:
+    """The kernel manager that Jupyter Server uses, without the server."""
+    return AsyncMappingKernelManager(kernel_spec_manager=KernelSpecManager())
+
+
+@pytest.fixture
+async def make_engine(manager: AsyncMappingKernelManager) -> AsyncIterator[Callable[..., ExecEngine]]:
+    """Make engines that are shut down at the end."""
+    engines: list[ExecEngine] = []
+
+    def make(max_kernels: int | None = None, config: Config | None = None, **traits: Any) -> ExecEngine:
+        manager.update_config(config or Config())
+        assert manager.kernel_spec_manager is not None
+        engine = build_engine(build_host(manager, manager.kernel_spec_manager, max_kernels=max_kernels), **traits)
+        engines.append(engine)
+        return engine
+
+    yield make
+    for engine in engines:
+        await engine.shutdown()
+    manager.__del__()
+
+
+@pytest.fixture
+def engine(make_engine: Callable[..., ExecEngine]) -> ExecEngine:
+    return make_engine()

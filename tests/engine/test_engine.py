@@ -1,0 +1,298 @@
+"""The engine on real kernels, where the contract suite cannot see: principals, limits, races, what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from traitlets.config import Config
+
+from jupyter_exec_ext.auth.caller import Caller, owner
+from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.engine.stream import follow
+from jupyter_exec_ext.errors import (
+    ExecutionNotFound,
+    KernelStartFailed,
+    KernelStartTimeout,
+    QueueFull,
+    SessionEnded,
+    SessionNotFound,
+    ShuttingDown,
+    TooManyKernels,
+    TooManySessions,
+)
+from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, SessionState
+
+ME = owner("me")
+AGENT, OTHER = Caller("token:a"), Caller("token:b")
+Make = Callable[..., ExecEngine]
+
+
+async def run(engine: ExecEngine, session_id: str, code: str, caller: Caller = ME, **options: Any) -> Execution:
+    return await (await engine.execute(caller, session_id, ExecutionRequest(code, **options))).wait()
+
+
+async def new_session(engine: ExecEngine, caller: Caller = ME, **request: Any) -> str:
+    return (await engine.create_session(caller, SessionRequest(**request))).id
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that the host does in its own time and tells nobody."""
+
+    async def look() -> None:
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(look(), 10)
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+# --- whose things are whose ---
+
+
+async def test_what_belongs_to_another_principal_does_not_exist(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, AGENT)
+    execution = await run(engine, session_id, "1", AGENT)
+    for verb in (engine.get_session, engine.delete_session, engine.interrupt_session, engine.restart_session):
+        with pytest.raises(SessionNotFound):
+            await verb(OTHER, session_id)
+    with pytest.raises(SessionNotFound):
+        await run(engine, session_id, "1", OTHER)
+    with pytest.raises(SessionNotFound):
+        await engine.list_executions(OTHER, session_id, 10)
+    for read in (engine.get_execution, engine.open_log, engine.cancel):
+        with pytest.raises(ExecutionNotFound):
+            await read(OTHER, execution.id)
+    with pytest.raises(ExecutionNotFound):
+        await engine.answer_input(OTHER, execution.id, "x")
+    assert await engine.list_sessions(OTHER) == []
+
+
+async def test_the_owner_sees_what_agents_do(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, AGENT)
+    execution = await run(engine, session_id, "1", AGENT)
+    assert [session.id for session in await engine.list_sessions(ME)] == [session_id]
+    assert (await engine.get_execution(ME, execution.id)).state is ExecutionState.OK
+
+
+# --- limits hold under concurrency ---
+
+
+async def test_no_two_requests_get_the_last_place_for_a_session(make_engine: Make) -> None:
+    engine = make_engine(max_sessions=2)
+    results = await asyncio.gather(*(new_session(engine) for _ in range(5)), return_exceptions=True)
+    assert sum(isinstance(result, str) for result in results) == 2
+    assert sum(isinstance(result, TooManySessions) for result in results) == 3
+    await engine.delete_session(ME, next(result for result in results if isinstance(result, str)))
+    assert await new_session(engine)
+
+
+async def test_kernels_that_are_still_starting_count(make_engine: Make) -> None:
+    engine = make_engine(max_kernels=2)
+    results = await asyncio.gather(*(new_session(engine) for _ in range(5)), return_exceptions=True)
+    assert sum(isinstance(result, str) for result in results) == 2
+    assert sum(isinstance(result, TooManyKernels) for result in results) == 3
+    assert len(await engine.list_sessions(ME)) == 2
+
+
+async def test_a_full_queue_refuses(make_engine: Make) -> None:
+    engine = make_engine(max_queued_executions=2)
+    session_id = await new_session(engine)
+    running = await engine.execute(ME, session_id, ExecutionRequest("import time; time.sleep(0.5)"))
+    await until(lambda: running.record.state is ExecutionState.RUNNING)
+    requests = [engine.execute(ME, session_id, ExecutionRequest("1")) for _ in range(4)]
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    assert sum(isinstance(result, QueueFull) for result in results) == 2
+
+
+async def test_a_longer_time_limit_than_allowed_is_lowered(make_engine: Make) -> None:
+    engine = make_engine(max_timeout_seconds=2.0)
+    session_id = await new_session(engine)
+    assert (await run(engine, session_id, "1", timeout_seconds=99.0)).timeout_seconds == 2.0
+    assert (await run(engine, session_id, "1")).timeout_seconds == 2.0
+
+
+# --- kernels that do not start ---
+
+
+def install_kernelspec(tmp_path: Path, name: str, *argv: str) -> None:
+    directory = tmp_path / "jupyter_data_dir" / "kernels" / name
+    directory.mkdir(parents=True)
+    quoted = ", ".join(f'"{arg}"' for arg in argv)
+    (directory / "kernel.json").write_text(f'{{"argv": [{quoted}], "display_name": "{name}", "language": "python"}}')
+
+
+async def test_a_kernel_that_exits_at_once_is_reported_with_its_code(engine: ExecEngine, tmp_path: Path) -> None:
+    install_kernelspec(tmp_path, "dies", "python", "-c", "raise SystemExit(9)")
+    with pytest.raises(KernelStartFailed, match="code 9"):
+        await new_session(engine, kernel_name="dies")
+    assert await engine.list_sessions(ME) == []
+    (ended,) = await engine.list_sessions(ME, ended=True)
+    assert ended.state is SessionState.ENDED
+
+
+async def test_a_kernel_whose_command_is_missing_is_reported(engine: ExecEngine, tmp_path: Path) -> None:
+    install_kernelspec(tmp_path, "missing", "/no/such/command")
+    with pytest.raises(KernelStartFailed, match="missing"):
+        await new_session(engine, kernel_name="missing")
+
+
+async def test_a_kernel_that_never_answers_is_given_up_and_killed(make_engine: Make, tmp_path: Path) -> None:
+    install_kernelspec(tmp_path, "mute", "python", "-c", "import time; time.sleep(60)")
+    engine = make_engine(kernel_start_timeout_seconds=1.0)
+    before = children()
+    with pytest.raises(KernelStartTimeout, match="1 s"):
+        await new_session(engine, kernel_name="mute")
+    assert children() <= before
+
+
+# --- the host does things of its own ---
+
+
+async def test_a_kernel_shut_down_by_the_host_ends_the_session(
+    engine: ExecEngine, manager: AsyncMappingKernelManager
+) -> None:
+    session_id = await new_session(engine)
+    session = await engine.get_session(ME, session_id)
+    assert session.kernel_id is not None
+    await manager.shutdown_kernel(session.kernel_id)
+    await until(lambda: engine._live[session_id].record.state is SessionState.ENDED)
+    session = await engine.get_session(ME, session_id)
+    assert session.ended_reason == "its kernel was shut down outside the session"
+    with pytest.raises(SessionEnded, match="outside the session"):
+        await run(engine, session_id, "1")
+
+
+async def test_a_kernel_restarted_by_the_host_goes_on_fresh(
+    engine: ExecEngine, manager: AsyncMappingKernelManager
+) -> None:
+    session_id = await new_session(engine)
+    await run(engine, session_id, "old = 1")
+    session = await engine.get_session(ME, session_id)
+    assert session.kernel_id is not None
+    await (await manager.restart_kernel(session.kernel_id))  # it returns a future
+    result = await run(engine, session_id, "print('old' in globals())")
+    assert (result.stdout, result.kernel_starts) == ("False\n", 2)
+
+
+async def test_a_dead_kernel_that_the_host_has_culled_is_replaced(
+    engine: ExecEngine, manager: AsyncMappingKernelManager
+) -> None:
+    session_id = await new_session(engine)
+    session = await engine.get_session(ME, session_id)
+    assert session.kernel_id is not None
+    await run(engine, session_id, "import threading, os; threading.Timer(0.1, lambda: os._exit(1)).start()")
+    kernel: Any = manager.get_kernel(session.kernel_id)
+    await until(lambda: kernel.execution_state == "dead")
+    await manager.cull_kernel_if_idle(session.kernel_id)
+    assert session.kernel_id not in manager
+    assert (await run(engine, session_id, "print('again')")).stdout == "again\n"
+
+
+async def test_our_kernels_are_not_restarted_behind_our_back(
+    engine: ExecEngine, manager: AsyncMappingKernelManager
+) -> None:
+    session = await engine.create_session(ME, SessionRequest())
+    assert session.kernel_id is not None
+    assert manager.get_kernel(session.kernel_id).autorestart is False
+
+
+async def test_a_running_execution_keeps_the_kernel_and_the_server_active(
+    engine: ExecEngine, manager: AsyncMappingKernelManager
+) -> None:
+    session = await engine.create_session(ME, SessionRequest())
+    assert session.kernel_id is not None
+    execution = await engine.execute(ME, session.id, ExecutionRequest("import time; time.sleep(2.5)"))
+    assert engine.activity() == {execution.record.id: session.id}
+    kernel: Any = manager.get_kernel(session.kernel_id)
+    stamps = set()
+    while not execution.record.state.finished:
+        stamps.add(kernel.last_activity)
+        await execution.wait(0.3)
+    assert len(stamps) >= 2
+    assert manager.last_kernel_activity == kernel.last_activity
+    assert engine.activity() == {}
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+async def test_a_loop_that_is_busy_for_twelve_seconds_loses_no_output(make_engine: Make, transport: str) -> None:
+    """20,000 messages arrive meanwhile; the stock high-water mark would drop four fifths of them."""
+    engine = make_engine(config=Config({"KernelManager": {"transport": transport}}))
+    session_id = await new_session(engine)
+    code = "for i in range(20_000): print(i, flush=True)"
+    execution = await engine.execute(ME, session_id, ExecutionRequest(code))
+    await until(lambda: execution.record.state is ExecutionState.RUNNING)
+    time.sleep(12)  # noqa: ASYNC251  # this is the fault
+    record = await execution.wait()
+    assert record.ok
+    assert record.stdout == "".join(f"{i}\n" for i in range(20_000))
+
+
+# --- shutting down ---
+
+
+async def test_shutting_down_ends_everything_and_says_so(make_engine: Make) -> None:
+    engine = make_engine()
+    session_id = await new_session(engine)
+    running = await engine.execute(ME, session_id, ExecutionRequest("import time; time.sleep(60)"))
+    queued = await engine.execute(ME, session_id, ExecutionRequest("1"))
+    log = await engine.open_log(ME, running.record.id)
+    reader = asyncio.create_task(_read_all(log))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(engine.shutdown(), 10)
+    assert running.record.state is queued.record.state is ExecutionState.SERVER_RESTARTED
+    assert (await reader)[-1] == "end"
+    with pytest.raises(ShuttingDown):
+        await new_session(engine)
+
+
+async def _read_all(log: Any) -> list[str]:
+    return [entry.type async for batch in follow(log) for entry in batch]
+
+
+async def test_shutting_down_while_a_kernel_starts_leaves_nothing(make_engine: Make) -> None:
+    engine = make_engine()
+    before = children()
+    starting = asyncio.create_task(new_session(engine))
+    await asyncio.sleep(0.15)
+    await engine.shutdown()
+    with pytest.raises((SessionEnded, ShuttingDown)):
+        await starting
+    assert children() <= before
+
+
+async def test_nothing_is_left_behind(manager: AsyncMappingKernelManager, make_engine: Make, tmp_path: Path) -> None:
+    """No process, thread, socket, file descriptor or connection file."""
+
+    async def use(engine: ExecEngine) -> None:
+        sessions = await asyncio.gather(*(new_session(engine) for _ in range(2)))
+        await run(engine, sessions[0], "print(1)")
+        await run(engine, sessions[0], "import os; os._exit(1)")
+        await run(engine, sessions[1], "while True: pass", timeout_seconds=0.2)
+        await engine.restart_session(ME, sessions[1])
+        await engine.delete_session(ME, sessions[0])
+        await engine.shutdown()
+
+    await use(make_engine())  # what is made once and kept, such as the loop's thread pool, is made here
+    gc.collect()
+    before = (children(), threading.active_count(), len(os.listdir("/proc/self/fd")))
+    await use(make_engine())
+    gc.collect()
+    assert (children(), threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+    assert list((tmp_path / "jupyter_runtime_dir").glob("kernel-*")) == []
+    assert manager.list_kernel_ids() == []
+    assert {task.get_coro().__qualname__ for task in asyncio.all_tasks()} <= {  # type: ignore[union-attr]
+        "test_nothing_is_left_behind"
+    }
