@@ -1,0 +1,1 @@
+"""The HTTP face inside a Jupyter Server (and, through `gateway`, a Kernel Gateway)."""

@@ -1,0 +1,254 @@
+"""What all handlers share: who calls, how bodies come in, how answers and errors go out.
+
+Authentication happens in `prepare`, which runs before the body is read: a request that may not come in costs no more
+than its headers. Whatever goes wrong becomes an answer in one place, `write_error`.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import responses
+from types import TracebackType
+from typing import Any
+
+from jupyter_server.base.handlers import APIHandler
+from tornado.httputil import HTTPServerRequest
+from tornado.web import HTTPError, stream_request_body
+
+from ..auth.caller import Caller
+from ..engine.engine import ExecEngine
+from ..errors import (
+    ExecError,
+    Forbidden,
+    InternalError,
+    InvalidJSON,
+    InvalidRequest,
+    MethodNotAllowed,
+    MissingScope,
+    NotFound,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+)
+from ..wire.jsontext import dump_bytes, loads_strict
+from .gate import Gate, authorize
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# What JSON may add to the code it carries: escapes, other fields.
+_BODY_FACTOR = 4
+_BODY_SPARE_BYTES = 64 * 1024
+_BY_STATUS: dict[int, type[ExecError]] = {
+    400: InvalidRequest,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    413: PayloadTooLarge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What handlers work with: the engine, the host's gate, and the host's name and version."""
+
+    engine: ExecEngine
+    gate: Gate
+    host: str
+    host_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a caller needs for one method of one route.
+
+    Parameters
+    ----------
+    scope : str or None
+        The scope; None if any caller may.
+    action, resource : str
+        What the deployment's authorizer is asked.
+    """
+
+    scope: str | None
+    action: str
+    resource: str = "kernels"
+
+
+@stream_request_body
+class ExecHandler(APIHandler):
+    """Base of our handlers; the route table says which methods there are and what each needs."""
+
+    services: Services
+    caller: Caller
+    request_id = ""
+
+    def initialize(self, services: Services, access: Mapping[str, Access]) -> None:
+        """Take over what the route table gives."""
+        self.services = services
+        self._access = access
+        self._let_in = False
+        self._chunks: list[bytes] = []
+        self._body_bytes = 0
+
+    @property
+    def engine(self) -> ExecEngine:
+        """The engine."""
+        return self.services.engine
+
+    # --- before the body ---
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
+        """Let the request in, or not.
+
+        A refusal closes the connection, so the body is never read.
+        """
+        if self.request.method == "OPTIONS":
+            await super().prepare()
+            return
+        self.caller = await self.services.gate.authenticate(self)
+        access = self._access.get(self.request.method or "")
+        if access is None:
+            self.set_header("Allow", ", ".join(sorted(self._access)))
+            raise MethodNotAllowed(f"{self.request.method} is not possible here, only {', '.join(self._access)}")
+        if access.scope is not None and access.scope not in self.caller.scopes:
+            raise MissingScope(f"this needs the scope {access.scope!r}, which the token does not have")
+        await authorize(self, access.action, access.resource)
+        self._expect_body(_BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES)
+        self._let_in = True
+
+    def _limit_body(self, max_bytes: int) -> None:
+        connection = self.request.connection
+        if connection is not None and hasattr(connection, "set_max_body_size"):
+            connection.set_max_body_size(max_bytes)
+
+    def _expect_body(self, max_bytes: int) -> None:
+        self._max_body_bytes = max_bytes
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdecimal() and int(length) > max_bytes:
+            raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length}")
+        # A chunked body tells its length only by ending; past this the connection is closed.
+        self._limit_body(max_bytes + _BODY_SPARE_BYTES)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Collect the body, up to its limit."""
+        self._body_bytes += len(chunk)
+        if self._body_bytes <= self._max_body_bytes:
+            self._chunks.append(chunk)
+        else:
+            self._chunks.clear()
+
+    # --- reading ---
+
+    def json_body(self) -> Any:
+        """Return the parsed body; None if there is none.
+
+        Raises
+        ------
+        PayloadTooLarge, UnsupportedMediaType, InvalidJSON
+        """
+        if self._body_bytes > self._max_body_bytes:
+            raise PayloadTooLarge(f"the request body may have at most {self._max_body_bytes} bytes")
+        if not self._chunks:
+            return None
+        media_type = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise UnsupportedMediaType("send the body as JSON with 'Content-Type: application/json'")
+        try:
+            return loads_strict(b"".join(self._chunks))
+        except ValueError as error:
+            raise InvalidJSON(f"the request body is not valid JSON: {error}") from None
+
+    def int_argument(self, name: str, default: int, *, least: int, most: int) -> int:
+        """Return a whole number from the query.
+
+        Raises
+        ------
+        InvalidRequest
+        """
+        text = self.get_query_argument(name, None)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
+            raise InvalidRequest(f"{name!r} must be a whole number from {least} to {most}")
+        return int(text)
+
+    # --- answering ---
+
+    def set_default_headers(self) -> None:
+        """Answers belong to one caller and one moment."""
+        super().set_default_headers()
+        if not self.request_id:  # this is called again when an error replaces an answer
+            asked = self.request.headers.get("X-Request-Id", "")
+            self.request_id = asked if _REQUEST_ID.fullmatch(asked) else secrets.token_hex(8)
+        self.set_header("X-Request-Id", self.request_id)
+        self.set_header("Cache-Control", "no-store")
+
+    def compute_etag(self) -> None:
+        """Answers are never cached, so they need no hash."""
+
+    def answer(self, body: Any, status: int = 200) -> None:
+        """Send `body` as JSON."""
+        self.set_status(status)
+        self.finish(dump_bytes(body))
+
+    def exec_url(self, path: str) -> str:
+        """Return the URL path of something under ``exec/v1``."""
+        return f"{self.base_url}exec/v1/{path}"
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Turn whatever was raised into an answer."""
+        exc_info = kwargs.get("exc_info")
+        error = self._as_exec_error(status_code, exc_info[1] if exc_info else None)
+        self.set_status(error.status)
+        if not self._let_in:
+            # Tornado closes the connection when an answer comes before the body was read; say so, or the client
+            # would send its next request into it.
+            self.set_header("Connection", "close")
+        if error.status == 401:
+            self.set_header("WWW-Authenticate", "Bearer")
+        if error.retry_after_seconds is not None:
+            self.set_header("Retry-After", str(max(1, round(error.retry_after_seconds))))
+        if isinstance(error, MethodNotAllowed):
+            self.set_header("Allow", ", ".join(sorted(self._access)))
+        self.finish(dump_bytes(self.error_body(error)))
+
+    def error_body(self, error: ExecError) -> dict[str, Any]:
+        """Return the JSON of an error: Jupyter's two fields, a stable code, and the id that the log has."""
+        return {
+            "message": error.message,
+            "reason": responses.get(error.status, "Unknown"),
+            "code": error.code,
+            "request_id": self.request_id,
+        }
+
+    def _as_exec_error(self, status_code: int, raised: BaseException | None) -> ExecError:
+        if isinstance(raised, ExecError):
+            return raised
+        if isinstance(raised, HTTPError) and raised.status_code in _BY_STATUS:
+            return _BY_STATUS[raised.status_code](raised.log_message or responses.get(raised.status_code, ""))
+        if raised is None and status_code in _BY_STATUS:
+            return _BY_STATUS[status_code](responses.get(status_code, ""))
+        return InternalError("the server failed; its log has the details under this request id")
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """Log a refusal as one line and a defect with its traceback; never the query, which may hold a token."""
+        if isinstance(value, (ExecError, HTTPError)):
+            code = value.code if isinstance(value, ExecError) else value.status_code
+            self.log.warning("%s: %s (request %s)", self._request_summary(), code, self.request_id)
+        else:
+            self.log.error(
+                "%s failed (request %s)",
+                self._request_summary(),
+                self.request_id,
+                exc_info=(typ, value, tb),  # type: ignore[arg-type]
+            )
+
+    def _request_summary(self) -> str:
+        request: HTTPServerRequest = self.request
+        return f"{request.method} {request.path} ({request.remote_ip})"

@@ -1,0 +1,148 @@
+"""Executions over HTTP: run, read, stream, cancel, answer."""
+
+from __future__ import annotations
+
+import re
+
+from tornado import web
+from tornado.iostream import StreamClosedError
+
+from ..engine.ports import EventLog, LogEntry
+from ..engine.stream import follow
+from ..errors import ExecError, InternalError, InvalidRequest
+from ..models import Execution
+from ..wire.jsontext import dumps, to_bytes
+from ..wire.native import execution_request_from_json, input_from_json, summary_to_json, to_json
+from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
+from .base import ExecHandler
+
+HEARTBEAT_SECONDS = 15.0
+_MAX_LIST = 1000
+_MAX_SEQ = 2**53
+_WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
+
+
+class ExecutionBase(ExecHandler):
+    """What the execution handlers share."""
+
+    def wanted_stream(self) -> str | None:
+        """Return the media type of an event stream, if the caller asks for one."""
+        accept = self.request.headers.get("Accept", "")
+        return next((kind for kind in (MEDIA_TYPE, NDJSON_MEDIA_TYPE) if kind in accept), None)
+
+    def locate(self, execution: Execution) -> None:
+        """Say where the execution can be read again."""
+        self.set_header("Location", self.exec_url(f"executions/{execution.id}"))
+
+    def wait_seconds(self) -> float:
+        """Return the ``wait`` of the ``Prefer`` header (RFC 7240); 0 without one."""
+        match = _WAIT.search(self.request.headers.get("Prefer", "").lower())
+        return float(match[1]) if match else 0.0
+
+    async def stream(self, log: EventLog, after: int, media_type: str) -> None:
+        """Send the log from a cursor to its end, as it grows."""
+        self.set_header("Content-Type", media_type)
+        self.set_header("X-Accel-Buffering", "no")  # asks a reverse proxy not to hold events back
+        sse = media_type == MEDIA_TYPE
+        try:
+            self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr]
+            await self.flush()
+            async for batch in follow(log, after, heartbeat_seconds=HEARTBEAT_SECONDS):
+                self.write(to_bytes("".join(_frame(entry, sse) for entry in batch) or (KEEP_ALIVE if sse else "\n")))
+                await self.flush()
+            self.finish()
+        except StreamClosedError:
+            self.log.debug("the reader of an event stream is gone (request %s)", self.request_id)
+        except Exception as error:
+            self._end_stream_with(error, sse)
+
+    def _end_stream_with(self, error: Exception, sse: bool) -> None:
+        """The status is long sent, so a failure becomes the stream's last event."""
+        self.log.error("an event stream failed (request %s)", self.request_id, exc_info=error)
+        known = error if isinstance(error, ExecError) else InternalError("the server failed; see its log")
+        data = dumps({"type": "failure", **self.error_body(known)})
+        self.finish(f"event: failure\ndata: {data}\n\n" if sse else data + "\n")
+
+    def cursor(self, log: EventLog) -> int:
+        """Return the number of the last event that the caller has."""
+        header = self.request.headers.get("Last-Event-ID", "")
+        after = int(header) if header.isdecimal() and len(header) < 17 else None
+        if header and after is None:
+            raise InvalidRequest("'Last-Event-ID' must be the number of an event")
+        if after is None:
+            after = self.int_argument("after", 0, least=0, most=_MAX_SEQ)
+        if after > log.last_seq:
+            raise InvalidRequest(f"the log has only {log.last_seq} events yet, and {after} was given as already read")
+        return after
+
+
+def _frame(entry: LogEntry, sse: bool) -> str:
+    text = entry.text()
+    return encode_event(entry.seq, entry.type, text) if sse else text + "\n"
+
+
+class SessionExecutionsHandler(ExecutionBase):
+    """``/sessions/{sid}/executions``"""
+
+    @web.authenticated
+    async def get(self, session_id: str) -> None:
+        """List the session's newest executions, without their outputs."""
+        limit = self.int_argument("limit", 100, least=1, most=_MAX_LIST)
+        executions = await self.engine.list_executions(self.caller, session_id, limit)
+        self.answer({"executions": [summary_to_json(execution) for execution in executions]})
+
+    @web.authenticated
+    async def post(self, session_id: str) -> None:
+        """Run code: wait for the result, stream it, or answer at once."""
+        request = execution_request_from_json(self.json_body())
+        execution = await self.engine.execute(self.caller, session_id, request)
+        self.locate(execution.record)
+        media_type = self.wanted_stream()
+        if media_type is not None:
+            await self.stream(execution.log, 0, media_type)
+            return
+        respond_async = "respond-async" in self.request.headers.get("Prefer", "").lower()
+        if respond_async:
+            self.set_header("Preference-Applied", "respond-async")
+        record = await execution.wait(self.wait_seconds() if respond_async else None)
+        self.answer(to_json(record), 200 if record.state.finished else 202)
+
+
+class ExecutionHandler(ExecutionBase):
+    """``/executions/{eid}``"""
+
+    @web.authenticated
+    async def get(self, execution_id: str) -> None:
+        """Read an execution, as often as wanted; with ``Prefer: wait=N``, once it has ended or N seconds later."""
+        self.answer(to_json(await self.engine.get_execution(self.caller, execution_id, self.wait_seconds())))
+
+
+class ExecutionEventsHandler(ExecutionBase):
+    """``/executions/{eid}/events``"""
+
+    @web.authenticated
+    async def get(self, execution_id: str) -> None:
+        """Stream the event log from a cursor to its end."""
+        log = await self.engine.open_log(self.caller, execution_id)
+        await self.stream(log, self.cursor(log), self.wanted_stream() or MEDIA_TYPE)
+
+
+class ExecutionCancelHandler(ExecutionBase):
+    """``/executions/{eid}/cancel``"""
+
+    @web.authenticated
+    async def post(self, execution_id: str) -> None:
+        """Cancel an execution, queued or running."""
+        record = await self.engine.cancel(self.caller, execution_id)
+        self.answer(to_json(record), 200 if record.state.finished else 202)
+
+
+class ExecutionInputHandler(ExecutionBase):
+    """``/executions/{eid}/input``"""
+
+    @web.authenticated
+    async def post(self, execution_id: str) -> None:
+        """Answer ``input()``."""
+        await self.engine.answer_input(self.caller, execution_id, input_from_json(self.json_body()))
+        self.set_status(204)
+        self.finish()

@@ -1,0 +1,73 @@
+"""Who may come in: the deployment decides who is known, and its authorizer what they may do.
+
+A host has one gate. This one is Jupyter Server's: its identity provider, with its token, cookie or Hub login, and its
+own Host, Origin and XSRF checks, all as for Jupyter's own endpoints.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.base.handlers import APIHandler
+from tornado.web import HTTPError
+
+from ..auth.caller import Caller, owner
+from ..errors import Forbidden, HostNotAllowed, OriginNotAllowed, Unauthenticated, XSRFCheckFailed
+
+UNAUTHENTICATED = "send the server's token in the header 'Authorization: token <token>'"
+
+
+class Gate(Protocol):
+    """Decides, before a request's body is read, who sent it."""
+
+    async def authenticate(self, handler: APIHandler) -> Caller:
+        """Return the caller and make the host know its user.
+
+        Raises
+        ------
+        Unauthenticated, HostNotAllowed, OriginNotAllowed, XSRFCheckFailed
+        """
+
+
+class ServerGate:
+    """Jupyter Server's own authentication."""
+
+    async def authenticate(self, handler: APIHandler) -> Caller:
+        """Return the owner, if the server knows the user."""
+        try:
+            await APIHandler.prepare(handler)
+        except HTTPError as error:
+            raise _translate(handler, error) from None
+        user = handler.current_user
+        if user is None:
+            raise Unauthenticated(UNAUTHENTICATED)
+        return owner(str(getattr(user, "display_name", "") or getattr(user, "username", "")))
+
+
+def _translate(handler: APIHandler, error: HTTPError) -> Exception:
+    """Say in our terms which of the host's checks failed; it tells them apart by status and state only."""
+    if not handler.check_host():
+        return HostNotAllowed(
+            "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
+            "ServerApp.allow_remote_access if it should"
+        )
+    if getattr(handler, "current_user", None) is None:
+        return Unauthenticated(UNAUTHENTICATED)
+    if error.status_code == 404:
+        return OriginNotAllowed("a browser sent this from another site; set ServerApp.allow_origin if it may")
+    if error.status_code == 403 and "xsrf" in (error.log_message or "").lower():
+        return XSRFCheckFailed("send the cookie '_xsrf' and its value in the header 'X-XSRFToken', or use a token")
+    return Forbidden(error.log_message or "the server refused the request")
+
+
+async def authorize(handler: APIHandler, action: str, resource: str) -> None:
+    """Ask the deployment's authorizer about the authenticated user.
+
+    Raises
+    ------
+    Forbidden
+    """
+    allowed = await ensure_async(handler.authorizer.is_authorized(handler, handler.current_user, action, resource))
+    if not allowed:
+        raise Forbidden(f"the server's authorizer does not let this user {action} {resource}")

@@ -1,0 +1,89 @@
+"""Every endpoint, with who may call it, in one table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..auth.scopes import scope
+from .base import Access, ExecHandler, Services
+from .executions import (
+    ExecutionCancelHandler,
+    ExecutionEventsHandler,
+    ExecutionHandler,
+    ExecutionInputHandler,
+    SessionExecutionsHandler,
+)
+from .info import InfoHandler, NotFoundHandler, OpenAPIHandler
+from .sessions import SessionHandler, SessionInterruptHandler, SessionRestartHandler, SessionsHandler
+
+PREFIX = "exec/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path: its handler, and what each method needs."""
+
+    path: str
+    handler: type[ExecHandler]
+    methods: dict[str, Access]
+
+
+_READ = Access(None, "read")
+
+ROUTES = (
+    Route("/", InfoHandler, {"GET": _READ}),
+    Route("/openapi.yaml", OpenAPIHandler, {"GET": _READ}),
+    Route(
+        "/sessions",
+        SessionsHandler,
+        {"GET": Access(scope("sessions:read"), "read"), "POST": Access(scope("sessions:create"), "write")},
+    ),
+    Route(
+        "/sessions/{session_id}",
+        SessionHandler,
+        {"GET": Access(scope("sessions:read"), "read"), "DELETE": Access(scope("sessions:delete"), "write")},
+    ),
+    Route(
+        "/sessions/{session_id}/interrupt",
+        SessionInterruptHandler,
+        {"POST": Access(scope("executions:control"), "execute")},
+    ),
+    Route(
+        "/sessions/{session_id}/restart",
+        SessionRestartHandler,
+        {"POST": Access(scope("executions:control"), "execute")},
+    ),
+    Route(
+        "/sessions/{session_id}/executions",
+        SessionExecutionsHandler,
+        {"GET": Access(scope("executions:read"), "execute"), "POST": Access(scope("executions:create"), "execute")},
+    ),
+    Route("/executions/{execution_id}", ExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
+    Route(
+        "/executions/{execution_id}/events",
+        ExecutionEventsHandler,
+        {"GET": Access(scope("executions:read"), "execute")},
+    ),
+    Route(
+        "/executions/{execution_id}/cancel",
+        ExecutionCancelHandler,
+        {"POST": Access(scope("executions:control"), "execute")},
+    ),
+    Route(
+        "/executions/{execution_id}/input",
+        ExecutionInputHandler,
+        {"POST": Access(scope("executions:control"), "execute")},
+    ),
+)
+
+
+def _pattern(path: str) -> str:
+    return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", path.rstrip("/")) + "/?"
+
+
+def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
+    """Return the table as Tornado wants it, below the base URL, and last a rule for paths that do not exist."""
+    rules = [(_pattern(route.path), route.handler, {"services": services, "access": route.methods}) for route in ROUTES]
+    return [*rules, (f"/{PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}})]

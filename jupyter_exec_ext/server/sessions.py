@@ -1,0 +1,71 @@
+"""Sessions over HTTP."""
+
+from __future__ import annotations
+
+from tornado import web
+
+from ..wire.native import session_request_from_json, to_json
+from .base import ExecHandler
+
+
+class SessionsHandler(ExecHandler):
+    """``/sessions``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """List the caller's sessions."""
+        ended = self.get_query_argument("ended", "false").lower() in ("true", "1")
+        sessions = await self.engine.list_sessions(self.caller, ended=ended)
+        self.answer({"sessions": [to_json(session) for session in sessions]})
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Create a session; the answer comes when its kernel is ready."""
+        request = session_request_from_json(self.json_body())
+        session = await self.engine.create_session(self.caller, request)
+        if self._abandoned:
+            await self.engine.delete_session(self.caller, session.id)
+            return
+        self.set_header("Location", self.exec_url(f"sessions/{session.id}"))
+        self.answer(to_json(session), 201)
+
+    _abandoned = False
+
+    def on_connection_close(self) -> None:
+        """Nobody will learn the id of the session that is being made."""
+        super().on_connection_close()
+        self._abandoned = True
+
+
+class SessionHandler(ExecHandler):
+    """``/sessions/{sid}``"""
+
+    @web.authenticated
+    async def get(self, session_id: str) -> None:
+        """Read a session."""
+        self.answer(to_json(await self.engine.get_session(self.caller, session_id)))
+
+    @web.authenticated
+    async def delete(self, session_id: str) -> None:
+        """Shut a session down."""
+        await self.engine.delete_session(self.caller, session_id)
+        self.set_status(204)
+        self.finish()
+
+
+class SessionInterruptHandler(ExecHandler):
+    """``/sessions/{sid}/interrupt``"""
+
+    @web.authenticated
+    async def post(self, session_id: str) -> None:
+        """Interrupt what runs in the session."""
+        self.answer(to_json(await self.engine.interrupt_session(self.caller, session_id)))
+
+
+class SessionRestartHandler(ExecHandler):
+    """``/sessions/{sid}/restart``"""
+
+    @web.authenticated
+    async def post(self, session_id: str) -> None:
+        """Give the session a fresh kernel; the answer comes when it is ready."""
+        self.answer(to_json(await self.engine.restart_session(self.caller, session_id)))

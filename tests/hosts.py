@@ -1,0 +1,150 @@
+"""Real hosts for tests: server processes with our API, each with directories of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from jupyter_exec_ext.client import JupyterConnectionInfo
+
+CANARY = "canary-of-the-servers-environment"
+# Small enough to be reached in a test.
+MAX_OUTPUT_BYTES = 8 * 1024 * 1024
+MAX_CODE_BYTES = 2 * 1024 * 1024
+_START_SECONDS = 60.0
+
+_SERVER = ["-m", "jupyter_server"]
+_LAB = ["-m", "jupyterlab"]
+_GATEWAY = ["-m", "kernel_gateway", "--KernelGatewayApp.api=jupyter_exec_ext.gateway"]
+
+# The hosts that the contract must hold on: how each is started, and below which path it serves.
+HOSTS = {
+    "server": (_SERVER, "/"),
+    "server-base-url": (_SERVER, "/user/x/"),
+    "lab": (_LAB, "/"),
+    "gateway": (_GATEWAY, "/"),
+}
+
+
+@dataclass
+class Host:
+    """A running host."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    info: JupyterConnectionInfo
+    home: Path
+    log: Path
+    options: list[str] = field(default_factory=list)
+
+    @property
+    def is_gateway(self) -> bool:
+        return self.name.startswith("gateway")
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def clean_environment(home: Path, **extra: str) -> dict[str, str]:
+    """Return an environment with Jupyter's directories below `home` and no settings of the caller's."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "KG_", "JPY_"))}
+    directories = {name: str(home / name.lower()) for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR")}
+    own = {
+        "HOME": str(home),
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "EXEC_TEST_CANARY": CANARY,
+    }
+    return kept | directories | own | extra
+
+
+@contextmanager
+def running_host(
+    name: str,
+    home: Path,
+    *options: str,
+    token: str | None = None,
+    port: int | None = None,
+    env: Mapping[str, str] | None = None,
+    connect: Mapping[str, Any] | None = None,
+) -> Iterator[Host]:
+    """Start one of `HOSTS` and stop it, with all that it started, at the end."""
+    command, base_url = HOSTS[name]
+    token = secrets.token_hex(16) if token is None else token
+    port = port or free_port()
+    root = home / "root"
+    root.mkdir(parents=True, exist_ok=True)
+    app = "KernelGatewayApp" if command is _GATEWAY else "ServerApp"
+    arguments = [f"--{app}.port={port}", f"--{app}.ip=127.0.0.1", f"--{app}.base_url={base_url}"]
+    arguments += [f"--ExecEngine.max_output_bytes={MAX_OUTPUT_BYTES}", f"--ExecEngine.max_code_bytes={MAX_CODE_BYTES}"]
+    if command is _GATEWAY:
+        arguments += [f"--{app}.port_retries=0", "--JupyterWebsocketPersonality.list_kernels=True"]
+    else:
+        arguments += ["--allow-root", "--no-browser", f"--ServerApp.root_dir={root}", "--ServerApp.port_retries=0"]
+    # For the clients' way over the standard WebSocket, which a server otherwise cuts at 1 MB a second.
+    arguments += ["--ZMQChannelsWebsocketConnection.limit_rate=False"]
+    log = home / f"{name}.log"
+    secrets_env = {"JUPYTER_TOKEN": token, "KG_AUTH_TOKEN": token}
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(
+            [sys.executable, *command, *arguments, *options],
+            cwd=root,
+            env=clean_environment(home, **secrets_env, **(env or {})),
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    known = {"host": "127.0.0.1", "use_https": False, "port": port, "token": token or None, "base_url": base_url}
+    info = JupyterConnectionInfo(**{**known, **(connect or {})})
+    host = Host(name, process, info, home, log, list(options))
+    try:
+        wait_until_ready(host)
+        yield host
+    finally:
+        stop(process)
+
+
+def wait_until_ready(host: Host) -> None:
+    """Wait until the host answers at all; extensions are loaded before it listens."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            requests.get(
+                f"{host.info.url}api", headers=host.info.auth_headers, timeout=5, verify=host.info.verify
+            ).raise_for_status()
+            return
+        except requests.RequestException:
+            if host.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{host.name} did not start:\n{host.log_text()}") from None
+            time.sleep(0.05)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise AssertionError("the host did not stop on SIGTERM") from None
