@@ -1,0 +1,242 @@
+"""The Kernel Gateway personality: the stock kernels API and ``exec/v1`` in one process.
+
+    jupyter kernelgateway --KernelGatewayApp.api=jupyter_exec_ext.gateway
+
+Against the stock personality it differs in what it takes to be safe with several clients at once:
+
+- ``POST /api/kernels`` passes a request's environment as an argument, so concurrent requests cannot get each other's,
+  and counts kernels that are still starting against ``max_kernels``;
+- every route checks the Host header (`allowed_hosts`), which keeps a web page from reaching the gateway under a name
+  of its own;
+- without an ``auth_token`` it starts only if it listens on a loopback address.
+
+``exec/v1`` takes the token from the Authorization header alone: never from a URL, which ends up in logs, and never
+from a cookie, which other sites could use.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import os
+import re
+import socket
+import uuid
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import kernel_gateway
+from jupyter_client.jsonutil import json_default
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth import User
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_escape, url_path_join
+from kernel_gateway.jupyter_websocket import JupyterWebsocketPersonality
+from kernel_gateway.mixins import CORSMixin
+from kernel_gateway.services.kernels import handlers as stock
+from tornado import web
+from traitlets import List, Unicode
+from traitlets.config import Config
+
+from .assembly import build_engine, build_host
+from .auth.caller import Caller, owner
+from .engine.environment import DEFAULT_NAMES
+from .engine.hosted import HostedKernels
+from .errors import HostNotAllowed, OriginNotAllowed, TooManyKernels, Unauthenticated
+from .server.base import Services
+from .server.gate import UNAUTHENTICATED
+from .server.routes import tornado_rules
+
+_AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
+_HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address to listen on is reachable from this machine alone."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
+    """Decide about a Host header.
+
+    An IP address is always fine, since no web page can make a browser send one for a name of its own; names must be
+    ``localhost`` or listed.
+    """
+    match = _HOST_PORT.fullmatch(host_header)
+    name = match[1].strip("[]").lower() if match else ""
+    if name == "localhost" or "*" in allowed_hosts or name in (allowed.lower() for allowed in allowed_hosts):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class GatewayGate:
+    """Kernel Gateway's token, from the Authorization header alone."""
+
+    def __init__(self, token: str, allowed_hosts: list[str], allow_origin: str) -> None:
+        self._token = token.encode()
+        self._allowed_hosts = allowed_hosts
+        self._allow_origin = allow_origin
+
+    async def authenticate(self, handler: APIHandler) -> Caller:
+        """Return the owner, if the request brings the gateway's token."""
+        request = handler.request
+        if not host_allowed(request.host, self._allowed_hosts):
+            raise HostNotAllowed(HOST_REFUSED)
+        self._check_origin(request.headers.get("Origin"), request.host)
+        if self._token:
+            match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
+            if not hmac.compare_digest(match[1].encode() if match else b"", self._token):
+                raise Unauthenticated(UNAUTHENTICATED)
+        user = User("gateway", "gateway", "gateway", "GW", None, None)
+        # What JupyterHandler.prepare would note, without its login cookie.
+        handler.current_user = handler._jupyter_current_user = user
+        handler._token_authenticated = True  # type: ignore[attr-defined]
+        handler.set_cors_headers()
+        return owner("gateway")
+
+    def _check_origin(self, origin: str | None, host: str) -> None:
+        if origin is None or self._allow_origin == "*" or urlsplit(origin.lower()).netloc == host.lower():
+            return
+        if not self._allow_origin or origin.lower() != self._allow_origin.lower():
+            raise OriginNotAllowed("a browser sent this from another site; set KernelGatewayApp.allow_origin if it may")
+
+
+HOST_REFUSED = (
+    "this gateway does not answer to the name in the Host header; add it to ExecPersonality.allowed_hosts if it should"
+)
+
+
+class HostCheckMixin:
+    """Checks the Host header before anything else of a stock handler runs."""
+
+    settings: dict[str, Any]
+    request: Any
+
+    def prepare(self) -> Any:
+        """Refuse a request for a name that is not ours."""
+        if not host_allowed(self.request.host, self.settings["kg_allowed_hosts"]):
+            raise web.HTTPError(403, HOST_REFUSED)
+        return super().prepare()  # type: ignore[misc]
+
+
+class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_gateway has no types
+    """``/api/kernels`` with the stock contract, and an environment that stays with its request."""
+
+    @web.authenticated
+    @authorized(action="write", resource="kernels")  # type: ignore[untyped-decorator]
+    async def post(self) -> None:
+        """Start a kernel."""
+        model = self._model()
+        host: HostedKernels = self.settings["kg_personality"].host
+        manager = self.kernel_manager
+        kernel_id = model.get("kernel_id") or str(uuid.uuid4())
+        options = {
+            "kernel_name": model.get("name") or manager.default_kernel_name,
+            "path": model.get("path"),
+            "kernel_id": kernel_id,
+        }
+        if "env" in model:
+            options["env"] = self._env(model["env"])
+        try:
+            with host.reserve(kernel_id):
+                await ensure_async(manager.start_kernel(**options))
+        except TooManyKernels as error:
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "Resource Limit: " + error.message) from None
+        self.set_header("Location", url_path_join(self.base_url, "api", "kernels", url_escape(kernel_id)))
+        self.set_status(HTTPStatus.CREATED)
+        self.finish(json.dumps(manager.kernel_model(kernel_id), default=json_default))
+
+    def _model(self) -> dict[str, Any]:
+        try:
+            model = json.loads(self.request.body or b"{}")
+        except (ValueError, RecursionError):
+            raise web.HTTPError(HTTPStatus.BAD_REQUEST, "the request body is not valid JSON") from None
+        if not isinstance(model, dict):
+            raise web.HTTPError(HTTPStatus.BAD_REQUEST, "the request body must be a JSON object")
+        for name in ("name", "path", "kernel_id"):
+            if not isinstance(model.get(name), (str, type(None))):
+                raise web.HTTPError(HTTPStatus.BAD_REQUEST, f"{name!r} must be a string")
+        return model
+
+    def _env(self, asked: Any) -> dict[str, str]:
+        """Return the kernel's environment by the gateway's own rules."""
+        if not isinstance(asked, dict) or not all(isinstance(value, str) for value in asked.values()):
+            raise web.HTTPError(HTTPStatus.BAD_REQUEST, "'env' must be an object of strings")
+        inherited = {name: os.environ[name] for name in self.env_process_whitelist if name in os.environ}
+        allowed = {k: v for k, v in asked.items() if k.startswith("KERNEL_") or k in self.env_whitelist}
+        return {"PATH": os.environ.get("PATH", ""), **inherited, **allowed}
+
+
+class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
+    """Kernel Gateway's personality with ``exec/v1``; configured as ``c.ExecPersonality`` and ``c.ExecEngine``."""
+
+    allowed_hosts = List(
+        Unicode(),
+        help="Host names under which the gateway may be reached, besides localhost and IP addresses; * for any. The "
+        "machine's own name is allowed if the gateway does not listen on loopback only.",
+    ).tag(config=True)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        app = self.parent
+        if not app.auth_token and not is_loopback(app.ip):
+            raise SystemExit(
+                f"jupyter_exec_ext: refusing to listen on {app.ip or 'all addresses'} without a token: anyone who "
+                "reaches it could run code. Set KG_AUTH_TOKEN (or KernelGatewayApp.auth_token), or listen on "
+                "127.0.0.1."
+            )
+        if not is_loopback(app.ip):
+            self.allowed_hosts = [*self.allowed_hosts, socket.gethostname(), socket.getfqdn()]
+        self.host = build_host(
+            app.kernel_manager,
+            app.kernel_spec_manager,
+            max_kernels=app.max_kernels,
+            forced_kernel_name=app.force_kernel_name,
+        )
+        self.engine = build_engine(self.host, parent=self, log=self.log, config=self._engine_config())
+
+    def _engine_config(self) -> Config:
+        """Let the gateway's own environment settings be the defaults of ours."""
+        names = [name for name in self.parent.env_process_whitelist if name]
+        callers = ["KERNEL_*", *(name for name in self.env_whitelist if name)]
+        defaults = Config({"ExecEngine": {"caller_env": callers}})
+        if names:
+            defaults.ExecEngine.inherited_env = [*DEFAULT_NAMES, *names]
+        defaults.merge(self.config)
+        return defaults
+
+    def create_request_handlers(self) -> list[tuple[Any, ...]]:
+        """Return the stock routes, with the Host check and our kernels handler, and before them ours."""
+        app = self.parent
+        gate = GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin)
+        services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
+        ours = [
+            (url_path_join("/", app.base_url, pattern), type(handler.__name__, (CORSMixin, handler), {}), options)
+            for pattern, handler, options in tornado_rules(services)
+        ]
+        return ours + [self._checked(*rule) for rule in super().create_request_handlers()]
+
+    def _checked(self, pattern: str, handler: type[web.RequestHandler], *options: Any) -> tuple[Any, ...]:
+        if handler is stock.MainKernelHandler:
+            handler = KernelsHandler
+        return (pattern, type(handler.__name__, (HostCheckMixin, handler), {}), *options)
+
+    async def shutdown(self) -> None:
+        """End sessions, executions and sockets, then all kernels."""
+        await self.engine.shutdown()
+        await super().shutdown()
+
+
+def create_personality(*args: Any, **kwargs: Any) -> ExecPersonality:
+    """Return the personality; Kernel Gateway calls this."""
+    return ExecPersonality(*args, **kwargs)

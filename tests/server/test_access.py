@@ -1,0 +1,254 @@
+"""Every route with no token, a wrong one and the right one, on both hosts; and everything around who may come in."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import requests
+
+from jupyter_exec_ext.server.routes import ROUTES
+from tests.hosts import Host, running_host
+
+CELLS = [(route.path, method) for route in ROUTES for method in route.methods]
+EXECUTION_CELLS = [
+    (route.path, method) for route in ROUTES for method, access in route.methods.items() if access.action == "execute"
+]
+
+
+@pytest.fixture(params=["server", "gateway"])
+def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
+    started: Host = hosts[request.param]
+    return started
+
+
+BODIES = {
+    ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
+    ("/executions/{execution_id}/input", "POST"): {"value": "x"},
+}
+
+
+def call(host: Host, method: str, path: str, token: str | None, **options: Any) -> requests.Response:
+    headers = dict(options.pop("headers", {}))
+    if token is not None:
+        headers["Authorization"] = f"token {token}"
+    url = f"{host.info.url}exec/v1{path}"
+    return requests.request(method, url, headers=headers, timeout=60, allow_redirects=False, **options)
+
+
+def filled(path: str) -> str:
+    return re.sub(r"\{\w+\}", "ses_unknown", path)
+
+
+@pytest.mark.parametrize(("path", "method"), CELLS)
+def test_without_a_token_nothing_is_told(host: Host, path: str, method: str) -> None:
+    answer = call(host, method, filled(path), None)
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(("path", "method"), CELLS)
+@pytest.mark.parametrize("token", ["wrong", "", "jex_abcdefgh_secret"])
+def test_with_a_wrong_token_nothing_is_told(host: Host, path: str, method: str, token: str) -> None:
+    answer = call(host, method, filled(path), token)
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(("path", "method"), CELLS)
+def test_with_the_right_token_the_request_is_looked_at(host: Host, path: str, method: str) -> None:
+    answer = call(host, method, filled(path), host.info.token, json=BODIES.get((path, method)))
+    assert answer.status_code not in (401, 403)
+    if "{" in path:
+        assert answer.status_code == 404
+        assert answer.json()["code"] in ("session_not_found", "execution_not_found")
+    if answer.status_code == 201:
+        call(host, "DELETE", f"/sessions/{answer.json()['id']}", host.info.token)
+
+
+@pytest.mark.parametrize("path", ["/nope", "/sessions/a/b", "/tokens"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_an_unknown_path_tells_a_stranger_nothing(host: Host, path: str, method: str) -> None:
+    assert call(host, method, path, None).status_code == 401
+    assert call(host, method, path, host.info.token).status_code == 404
+
+
+def test_the_table_is_all_there_is(host: Host) -> None:
+    """Methods outside the table are refused on every path, for those who may come in."""
+    for route in ROUTES:
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - set(route.methods):
+            answer = call(host, method, filled(route.path), host.info.token)
+            assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed"), (method, route.path)
+
+
+# --- an authorizer that says no ---
+
+AUTHORIZER = """
+from jupyter_server.auth import Authorizer
+
+class NoExecute(Authorizer):
+    def is_authorized(self, handler, user, action, resource):
+        return action != "execute"
+
+class ReadOnly(Authorizer):
+    def is_authorized(self, handler, user, action, resource):
+        return action == "read"
+"""
+
+
+@pytest.fixture(scope="module", params=["server", "gateway"])
+def restricted_host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    home = tmp_path_factory.mktemp("restricted")
+    (home / "no_execute.py").write_text(AUTHORIZER)
+    app = "KernelGatewayApp" if request.param == "gateway" else "ServerApp"
+    option = f"--{app}.authorizer_class=no_execute.NoExecute"
+    with running_host(request.param, home, option, env={"PYTHONPATH": str(home)}) as host:
+        yield host
+
+
+@pytest.mark.parametrize(("path", "method"), EXECUTION_CELLS)
+def test_an_authorizer_that_denies_execute_stops_every_execution_route(
+    restricted_host: Host, path: str, method: str
+) -> None:
+    answer = call(restricted_host, method, filled(path), restricted_host.info.token)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+def test_such_an_authorizer_leaves_the_rest_alone(restricted_host: Host) -> None:
+    assert len(EXECUTION_CELLS) >= 8
+    created = call(restricted_host, "POST", "/sessions", restricted_host.info.token)
+    assert created.status_code == 201
+    path = f"/sessions/{created.json()['id']}"
+    assert call(restricted_host, "GET", path, restricted_host.info.token).status_code == 200
+    assert call(restricted_host, "POST", f"{path}/executions", restricted_host.info.token).status_code == 403
+    assert call(restricted_host, "DELETE", path, restricted_host.info.token).status_code == 204
+
+
+def test_a_read_only_user_starts_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "no_execute.py").write_text(AUTHORIZER)
+    option = "--ServerApp.authorizer_class=no_execute.ReadOnly"
+    with running_host("server", tmp_path, option, env={"PYTHONPATH": str(tmp_path)}) as host:
+        for path, method in CELLS:
+            expected = method == "GET" and (path, method) not in EXECUTION_CELLS
+            assert (call(host, method, filled(path), host.info.token).status_code != 403) is expected, (method, path)
+
+
+# --- where the request comes from ---
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "localhost.evil.example"])
+def test_a_foreign_host_name_is_refused(host: Host, name: str) -> None:
+    answer = call(host, "GET", "/", host.info.token, headers={"Host": name})
+    assert (answer.status_code, answer.json()["code"]) == (403, "host_not_allowed")
+
+
+def test_our_own_names_are_fine(host: Host) -> None:
+    for name in (f"localhost:{host.info.port}", f"127.0.0.1:{host.info.port}", "localhost"):
+        assert call(host, "GET", "/", host.info.token, headers={"Host": name}).status_code == 200
+
+
+def test_a_token_in_the_url_opens_nothing_at_a_gateway(hosts: Any) -> None:
+    gateway: Host = hosts["gateway"]
+    answer = call(gateway, "GET", f"/?token={gateway.info.token}", None)
+    assert answer.status_code == 401
+    assert str(gateway.info.token) not in gateway.log_text()
+
+
+def test_a_gateway_sets_no_cookie_and_takes_none(hosts: Any) -> None:
+    gateway: Host = hosts["gateway"]
+    stock = requests.get(f"{gateway.info.url}api/kernelspecs?token={gateway.info.token}", timeout=30)
+    assert "Set-Cookie" not in call(gateway, "GET", "/", gateway.info.token).headers
+    assert call(gateway, "GET", "/", None, cookies=dict(stock.cookies)).status_code == 401
+
+
+def test_a_browser_on_another_site_is_refused_at_a_gateway(hosts: Any) -> None:
+    gateway: Host = hosts["gateway"]
+    for origin in ("https://evil.example", "null"):
+        answer = call(gateway, "POST", "/sessions", gateway.info.token, headers={"Origin": origin})
+        assert (answer.status_code, answer.json()["code"]) == (403, "origin_not_allowed")
+    own = f"http://127.0.0.1:{gateway.info.port}"
+    assert call(gateway, "GET", "/", gateway.info.token, headers={"Origin": own}).status_code == 200
+
+
+def test_a_login_cookie_needs_the_xsrf_token_and_the_own_origin(hosts: Any) -> None:
+    server: Host = hosts["server"]
+    browser = requests.Session()
+    browser.get(f"{server.info.url}api/status?token={server.info.token}", timeout=30)
+    url = f"{server.info.url}exec/v1/"
+    assert browser.get(url, timeout=30).json()["caller"]["principal"] == "owner"
+    refused = browser.post(f"{url}sessions", timeout=30)
+    assert (refused.status_code, refused.json()["code"]) == (403, "xsrf_check_failed")
+    xsrf = {"X-XSRFToken": str(browser.cookies["_xsrf"])}
+    foreign = browser.post(f"{url}sessions", headers={**xsrf, "Origin": "https://evil.example"}, timeout=30)
+    assert (foreign.status_code, foreign.json()["code"]) == (403, "origin_not_allowed")
+    created = browser.post(f"{url}sessions", headers=xsrf, timeout=60)
+    assert created.status_code == 201
+    assert browser.delete(f"{url}sessions/{created.json()['id']}", headers=xsrf, timeout=30).status_code == 204
+
+
+# --- how much it costs to be refused ---
+
+
+def connect(host: Host) -> socket.socket:
+    assert host.info.port is not None
+    return socket.create_connection((host.info.host, host.info.port), timeout=30)
+
+
+def test_a_body_from_a_stranger_is_not_read(host: Host) -> None:
+    """400 MiB without credentials: refused by the headers, the connection closed, no memory taken."""
+    size = 400 * 1024 * 1024
+    before = psutil.Process(host.process.pid).memory_info().rss
+    sent = 0
+    with connect(host) as connection:
+        request = f"POST {host.info.base_url}exec/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
+        connection.sendall(f"{request}Content-Type: application/json\r\n\r\n".encode())
+        answer = connection.recv(12)
+        chunk = b" " * 2**20
+        try:
+            while sent < size:
+                connection.sendall(chunk)
+                sent += len(chunk)
+        except OSError:
+            pass
+    assert answer == b"HTTP/1.1 401"
+    assert sent < size // 10
+    assert psutil.Process(host.process.pid).memory_info().rss - before < 5 * 2**20
+
+
+def test_an_endless_chunked_body_is_cut_off(host: Host) -> None:
+    before = psutil.Process(host.process.pid).memory_info().rss
+    sent = 0
+    with connect(host) as connection:
+        request = f"POST {host.info.base_url}exec/v1/sessions HTTP/1.1\r\nHost: localhost\r\n"
+        headers = f"Authorization: token {host.info.token}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{request}{headers}Transfer-Encoding: chunked\r\n\r\n".encode())
+        chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
+        try:
+            while sent < 400 * 2**20:
+                connection.sendall(chunk)
+                sent += len(chunk)
+        except OSError:
+            pass
+    assert sent < 40 * 2**20
+    assert psutil.Process(host.process.pid).memory_info().rss - before < 40 * 2**20
+
+
+def test_a_refusal_is_logged_under_the_id_that_the_caller_got(host: Host) -> None:
+    answer = call(host, "GET", "/sessions/ses_unknown", host.info.token)
+    deadline = time.monotonic() + 5
+    while answer.json()["request_id"] not in host.log_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert answer.json()["request_id"] in host.log_text()
+
+
+def test_no_log_line_can_be_forged(host: Host) -> None:
+    call(host, "POST", "/sessions", host.info.token, json={"name": "x\r\nFORGED", "kernel_name": "y\r\nFORGED"})
+    call(host, "GET", "/sessions/%0d%0aFORGED", host.info.token)
+    assert not [line for line in host.log_text().splitlines() if line.startswith("FORGED")]
