@@ -1,0 +1,382 @@
+"""The asynchronous client. `sync` is made from this module by `tools/make_sync_client.py`; change this one.
+
+For example::
+
+    async with AsyncExecClient("http://localhost:8888/?token=…") as client, await client.session() as session:
+        print((await session.run("1 + 1")).outputs)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..models import Execution, KernelSpecInfo, OutputEvent, Session
+from ..wire.native import kernelspec_from_json
+from .aio_driver import AioDriver, AnswerInput
+from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from .core import ExecApi, RetryPolicy, execution_request, seconds_left, session_request
+from .standard import StandardSession, open_standard_session
+from .steps import Operation, Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class AsyncExecClient:
+    """Client of a server's ``exec/v1`` API.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable
+        A URL (a ``?token=`` in it is taken out and sent as a header), where a server is, or something that knows.
+    token : str, optional
+        The server's token, if `server` is a URL without one.
+    max_retries : int
+        How often a request that is safe to repeat is repeated, with growing pauses.
+
+    Notes
+    -----
+    Every call may raise the errors of `jupyter_exec_ext.errors`: the server's refusals by their code, and
+    `ConnectionFailed` or `ConnectionLost` where the network fails. Concurrent calls are fine.
+    """
+
+    def __init__(
+        self,
+        server: str | JupyterConnectionInfo | JupyterConnectable,
+        token: str | None = None,
+        *,
+        max_retries: int = 4,
+    ) -> None:
+        self.connection_info = connection_to(server, token)
+        self._retry = RetryPolicy(max_retries)
+        self._api = ExecApi(self._retry)
+        self._driver = AioDriver(self.connection_info)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.connection_info.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Sessions go on living on the server."""
+        await self._driver.close()
+
+    async def info(self) -> dict[str, Any]:
+        """Return what the server is and what the caller may do there."""
+        return await self._driver.perform(self._api.info())
+
+    async def kernelspecs(self) -> list[KernelSpecInfo]:
+        """Return the kernelspecs a session may use."""
+        return [kernelspec_from_json(item) for item in (await self.info())["kernelspecs"]]
+
+    async def session(
+        self,
+        kernel_name: str | None = None,
+        *,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idle_timeout_seconds: float | None = None,
+    ) -> AsyncExecSession:
+        """Start a session; as a context manager it is deleted at the end.
+
+        Parameters
+        ----------
+        kernel_name : str, optional
+            A kernelspec; without it, the server's default.
+        env : mapping, optional
+            Environment variables for the kernel.
+        idle_timeout_seconds : float, optional
+            After how much idle time the server ends the session; 0 for never, None for the server's default.
+        """
+        await self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
+        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds)
+        record = await self._driver.perform(self._api.create_session(request))
+        return AsyncExecSession(self._driver, self._api, record)
+
+    async def get_session(self, session_id: str) -> AsyncExecSession:
+        """Return a session that exists, whoever of the same caller started it."""
+        record = await self._driver.perform(self._api.get_session(session_id))
+        return AsyncExecSession(self._driver, self._api, record)
+
+    async def list_sessions(self, *, ended: bool = False) -> list[Session]:
+        """Return the caller's sessions; with `ended`, those that have ended too."""
+        return await self._driver.perform(self._api.list_sessions(ended=ended))
+
+    async def get_execution(self, execution_id: str) -> AsyncExecutionHandle:
+        """Return an execution that exists, to read, follow or cancel it."""
+        record = await self._driver.perform(self._api.get_execution(execution_id))
+        return AsyncExecutionHandle(self._driver, self._api, record)
+
+    async def standard_session(
+        self,
+        kernel_name: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        max_output_bytes: int = 32 * 1024 * 1024,
+    ) -> AsyncStandardExecSession:
+        """Start a kernel through the standard Jupyter API, on any Jupyter server, and use it as a session.
+
+        Parameters
+        ----------
+        env : mapping, optional
+            Environment variables for the kernel, as far as the server takes them; Jupyter Server takes none.
+        max_output_bytes : int
+            The output of an execution that is kept.
+        """
+        operation = open_standard_session(kernel_name, env, self._retry, max_output_bytes)
+        return AsyncStandardExecSession(self._driver, await self._driver.perform(operation))
+
+
+class AsyncExecSession:
+    """A session on the server. As a context manager it is deleted at the end."""
+
+    def __init__(self, driver: AioDriver, api: ExecApi, record: Session) -> None:
+        self.record = record
+        self._driver = driver
+        self._api = api
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.record.id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, kernel_name={self.record.kernel_name!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> Execution:
+        """Run code and return the finished execution, whether it went well or not.
+
+        Parameters
+        ----------
+        timeout_seconds : float, optional
+            The code's run time, after which it is stopped; None for the server's default.
+        language : str, optional
+            The code's language; None for the kernel's own.
+        on_event : callable, optional
+            Gets every output event as it comes.
+        on_input : callable, optional
+            Answers ``input()``; without it, ``input()`` raises in the code.
+        """
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        if on_event is None and on_input is None:
+            return await self._driver.perform(self._api.run(self.id, request))
+        return await _drain(self._driver, self._api.stream(self.id, request), on_event, on_input)
+
+    async def stream(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> AsyncIterator[OutputEvent]:
+        """Run code and yield its output events as they come; the last is an `EndEvent` with the finished execution.
+
+        A cut connection is resumed without a gap. Leaving the loop early leaves the code running.
+        """
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        async for event in self._driver.stream(self._api.stream(self.id, request), Result(), on_input):
+            yield event
+
+    async def submit(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        allow_input: bool = False,
+    ) -> AsyncExecutionHandle:
+        """Queue code and return at once, with a handle on the execution."""
+        request = execution_request(code, timeout_seconds, language, metadata, allow_input)
+        record = await self._driver.perform(self._api.submit(self.id, request))
+        return AsyncExecutionHandle(self._driver, self._api, record)
+
+    async def list_executions(self, limit: int = 100) -> list[Execution]:
+        """Return the newest executions, oldest first, without their outputs."""
+        return await self._driver.perform(self._api.list_executions(self.id, limit))
+
+    async def refresh(self) -> Session:
+        """Return the session's record as it is now."""
+        self.record = await self._driver.perform(self._api.get_session(self.id))
+        return self.record
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs, as Ctrl-C would."""
+        self.record = await self._driver.perform(self._api.interrupt_session(self.id))
+
+    async def restart(self) -> None:
+        """Get a fresh kernel; what runs and what is queued ends as cancelled."""
+        self.record = await self._driver.perform(self._api.restart_session(self.id))
+
+    async def close(self) -> None:
+        """Shut the session down on the server."""
+        await self._driver.perform(self._api.delete_session(self.id))
+
+
+class AsyncExecutionHandle:
+    """An execution on the server, from any client."""
+
+    def __init__(self, driver: AioDriver, api: ExecApi, record: Execution) -> None:
+        self.record = record
+        self._driver = driver
+        self._api = api
+
+    @property
+    def id(self) -> str:
+        """The execution's id."""
+        return self.record.id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, state={self.record.state.value!r})"
+
+    async def refresh(self) -> Execution:
+        """Return the record as it is now."""
+        self.record = await self._driver.perform(self._api.get_execution(self.id))
+        return self.record
+
+    async def result(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record once the execution has ended, or as it is when `timeout_seconds` have passed."""
+        self.record = await self._driver.perform(self._api.result(self.id, seconds_left(timeout_seconds)))
+        return self.record
+
+    async def events(self, after: int = 0) -> AsyncIterator[OutputEvent]:
+        """Yield the output events that follow number `after`, those to come included, to the end."""
+        async for event in self._driver.stream(self._api.events(self.id, after), Result()):
+            yield event
+
+    async def cancel(self) -> Execution:
+        """Cancel the execution, queued or running, and return its record."""
+        self.record = await self._driver.perform(self._api.cancel(self.id))
+        return self.record
+
+    async def answer_input(self, value: str) -> None:
+        """Answer a pending ``input()``."""
+        await self._driver.perform(self._api.answer_input(self.id, value))
+
+
+class AsyncStandardExecSession:
+    """A kernel of a server without ``exec/v1``, with the methods of a session. Runs are made one after the other."""
+
+    def __init__(self, driver: AioDriver, session: StandardSession) -> None:
+        self._driver = driver
+        self._session = session
+        self._lock = asyncio.Lock()
+
+    @property
+    def id(self) -> str:
+        """The kernel's id."""
+        return self._session.kernel_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, kernel_name={self._session.spec.name!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> Execution:
+        """Run code and return the finished execution; see `AsyncExecSession.run`."""
+        async with self._lock:
+            operation = self._operation(code, timeout_seconds, language, metadata, on_input)
+            return await _drain(self._driver, operation, on_event, on_input)
+
+    async def stream(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> AsyncIterator[OutputEvent]:
+        """Run code and yield its output events as they come; see `AsyncExecSession.stream`."""
+        async with self._lock:
+            operation = self._operation(code, timeout_seconds, language, metadata, on_input)
+            async for event in self._driver.stream(operation, Result(), on_input):
+                yield event
+
+    def _operation(
+        self,
+        code: str,
+        timeout_seconds: float | None,
+        language: str | None,
+        metadata: Mapping[str, Any] | None,
+        on_input: AnswerInput | None,
+    ) -> Operation[Execution]:
+        return self._session.run(
+            code,
+            timeout_seconds=timeout_seconds,
+            language=language,
+            metadata=metadata,
+            allow_input=on_input is not None,
+        )
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs, as Ctrl-C would."""
+        await self._driver.perform(self._session.interrupt())
+
+    async def restart(self) -> None:
+        """Get a fresh kernel."""
+        async with self._lock:
+            await self._driver.perform(self._session.restart())
+
+    async def close(self) -> None:
+        """Shut the kernel down on the server."""
+        await self._driver.perform(self._session.close())
+
+
+async def _drain(
+    driver: AioDriver,
+    operation: Operation[Execution],
+    on_event: Callable[[OutputEvent], None] | None,
+    on_input: AnswerInput | None,
+) -> Execution:
+    """Take events to their end and return the finished execution."""
+    result = Result()
+    async for event in driver.stream(operation, result, on_input):
+        if on_event is not None:
+            on_event(event)
+    finished: Execution = result.value
+    return finished

@@ -1,0 +1,251 @@
+"""Carries out the client's steps on an event loop, with aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import aiohttp
+
+from ..models import InputRequestEvent, OutputEvent
+from ..wire.jsontext import dump_bytes
+from .connection import JupyterConnectionInfo
+from .steps import (
+    AskInput,
+    CloseStream,
+    Connect,
+    Disconnect,
+    Emit,
+    Failure,
+    OpenStream,
+    Operation,
+    Pause,
+    ReadStream,
+    ReceiveMessage,
+    Reply,
+    Request,
+    Result,
+    SendMessage,
+    Socket,
+    Step,
+    Stream,
+)
+
+T = TypeVar("T")
+AnswerInput = Callable[[InputRequestEvent], "str | Awaitable[str]"]
+_CONNECT_SECONDS = 10.0
+
+
+class AioDriver:
+    """Carries out steps on the running event loop."""
+
+    def __init__(self, connection: JupyterConnectionInfo) -> None:
+        self.connection = connection
+        self._session: aiohttp.ClientSession | None = None
+
+    def _http(self) -> aiohttp.ClientSession:
+        """Return the HTTP session; it belongs to the loop it is first used on."""
+        if self._session is None:
+            local = self.connection.is_loopback
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(self.connection)),
+                cookie_jar=aiohttp.CookieJar(unsafe=True),
+                headers=self.connection.auth_headers | ({"Accept-Encoding": "identity"} if local else {}),
+                trust_env=not local,
+                read_bufsize=2**20,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def perform(self, operation: Operation[T], on_input: AnswerInput | None = None) -> T:
+        """Carry an operation out and return its result; its events are dropped."""
+        outcome: Any = None
+        async with AsyncExitStack() as open_streams:
+            while True:
+                try:
+                    step = operation.send(outcome)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                outcome = await self._do(step, open_streams, on_input)
+
+    async def stream(
+        self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
+    ) -> AsyncGenerator[OutputEvent, None]:
+        """Carry an operation out and yield its events; the result is put into `result`."""
+        async with AsyncExitStack() as open_streams:
+            outcome: Any = None
+            while True:
+                try:
+                    step = operation.send(outcome)
+                except StopIteration as end:
+                    result.value = end.value
+                    return
+                if isinstance(step, Emit):
+                    yield step.event
+                    outcome = None
+                else:
+                    outcome = await self._do(step, open_streams, on_input)
+
+    async def _do(self, step: Step, open_streams: AsyncExitStack, on_input: AnswerInput | None) -> Any:
+        if isinstance(step, Request):
+            return await self._request(step)
+        if isinstance(step, Emit):
+            return None
+        if isinstance(step, AskInput):
+            return await _ask(on_input, step.event)
+        if isinstance(step, OpenStream):
+            opened = await self._open(step.request)
+            if isinstance(opened, Stream):
+                open_streams.callback(opened.handle.close)
+            return opened
+        if isinstance(step, ReadStream):
+            return await self._read(step.stream)
+        if isinstance(step, CloseStream):
+            return step.stream.handle.close()
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, Connect):
+            return await self._connect(step)
+        if isinstance(step, SendMessage):
+            return await self._send_message(step)
+        if isinstance(step, ReceiveMessage):
+            return await self._receive_message(step)
+        assert isinstance(step, Disconnect)
+        return await step.socket.handle.close()
+
+    async def _send(self, request: Request) -> aiohttp.ClientResponse | Failure:
+        body = None if request.json is None else dump_bytes(request.json)
+        headers = dict(request.headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        http = self._http()
+        if self.connection.token is None:
+            headers.update(_xsrf_header(http, self.connection.url))
+        try:
+            return await http.request(
+                request.method,
+                self.connection.url + request.path,
+                data=_payload(body),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
+                ),
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            return _failure(error)
+
+    async def _request(self, request: Request) -> Reply | Failure:
+        response = await self._send(request)
+        return response if isinstance(response, Failure) else await _reply(response)
+
+    async def _open(self, request: Request) -> Stream | Reply | Failure:
+        response = await self._send(request)
+        if isinstance(response, Failure):
+            return response
+        return Stream(_lower(response.headers), response) if response.status == 200 else await _reply(response)
+
+    async def _read(self, stream: Stream) -> bytes | Failure:
+        response: aiohttp.ClientResponse = stream.handle
+        try:
+            return await response.content.readany()
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            return _failure(error)
+
+    # --- WebSockets ---
+
+    async def _connect(self, step: Connect) -> Socket | Failure:
+        try:
+            ws = await asyncio.wait_for(
+                self._http().ws_connect(
+                    self.connection.ws_url + step.path, protocols=step.subprotocols, max_msg_size=0, autoping=True
+                ),
+                step.timeout_seconds,
+            )
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            return _failure(error)
+        return Socket(ws.protocol, ws)
+
+    async def _send_message(self, step: SendMessage) -> Failure | None:
+        ws: aiohttp.ClientWebSocketResponse = step.socket.handle
+        try:
+            await (ws.send_str(step.data) if isinstance(step.data, str) else ws.send_bytes(step.data))
+        except (aiohttp.ClientError, OSError) as error:
+            return _failure(error)
+        return None
+
+    async def _receive_message(self, step: ReceiveMessage) -> str | bytes | Failure | None:
+        ws: aiohttp.ClientWebSocketResponse = step.socket.handle
+        try:
+            message = await ws.receive(step.timeout_seconds)
+        except asyncio.TimeoutError:
+            return None
+        except (aiohttp.ClientError, OSError) as error:
+            return _failure(error)
+        if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+            data: str | bytes = message.data
+            return data
+        return Failure(True, "the server closed the connection")
+
+
+def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    """Let aiohttp send a large body piece by piece, so that the loop is not held up."""
+    return io.BytesIO(body) if body is not None and len(body) > 2**18 else body
+
+
+async def _ask(on_input: AnswerInput | None, event: InputRequestEvent) -> str:
+    answer = on_input(event) if on_input is not None else ""
+    return str(await answer) if inspect.isawaitable(answer) else str(answer)
+
+
+def _ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
+    if not connection.use_https:
+        return True
+    if connection.verify is False and connection.client_cert is None:
+        return False
+    context = ssl.create_default_context(cafile=connection.ca_bundle)
+    if connection.verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if connection.client_cert is not None:
+        context.load_cert_chain(
+            *(connection.client_cert if isinstance(connection.client_cert, tuple) else (connection.client_cert,))
+        )
+    return context
+
+
+def _xsrf_header(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """Return what a server without a token asks of a browser."""
+    from yarl import URL
+
+    cookie = http.cookie_jar.filter_cookies(URL(url)).get("_xsrf")
+    return {} if cookie is None else {"X-XSRFToken": cookie.value}
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+async def _reply(response: aiohttp.ClientResponse) -> Reply | Failure:
+    try:
+        async with response:
+            return Reply(response.status, _lower(response.headers), await response.read())
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> Failure:
+    """Tell whether the server can have received the request."""
+    not_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    return Failure(not not_sent, (str(error) or type(error).__name__)[:300])

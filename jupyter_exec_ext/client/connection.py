@@ -1,0 +1,207 @@
+"""Where a Jupyter server is and how to get in."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+# The first segment of a front end's or API's own path; what stands before it is the server's base URL.
+_FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})
+_ALIVE_SECONDS = 0.5
+
+
+@dataclass
+class JupyterConnectionInfo:
+    """Where a Jupyter server is.
+
+    Parameters
+    ----------
+    host : str
+        Name or address.
+    use_https : bool
+        Whether to use HTTPS (and WSS).
+    port : int, optional
+        Without it, the scheme's own.
+    token : str, optional
+        The server's token. It is sent in a header only and never shown by `repr`.
+    base_url : str
+        The path below which the server lives, such as ``/user/ada/`` under JupyterHub.
+    verify : bool or str
+        Whether to check the server's certificate, or the path of a CA bundle to check it with.
+    client_cert : str or (str, str), optional
+        Path of a client certificate with its key, or of the two.
+    """
+
+    host: str
+    use_https: bool
+    port: int | None = None
+    token: str | None = None
+    base_url: str = "/"
+    verify: bool | str = True
+    client_cert: str | tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        path = "/".join(part for part in self.base_url.split("/") if part)
+        self.base_url = f"/{path}/" if path else "/"
+
+    def __repr__(self) -> str:
+        token = "None" if self.token is None else "'***'"
+        return (
+            f"{type(self).__name__}(host={self.host!r}, use_https={self.use_https!r}, port={self.port!r}, "
+            f"token={token}, base_url={self.base_url!r})"
+        )
+
+    def _root(self, scheme: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = f":{self.port}" if self.port is not None else ""
+        return f"{scheme}{'s' if self.use_https else ''}://{host}{port}{quote(self.base_url, safe='/@%~+:,;=!$&()*')}"
+
+    @property
+    def url(self) -> str:
+        """The server's base URL, with a trailing slash and without the token."""
+        return self._root("http")
+
+    @property
+    def ws_url(self) -> str:
+        """The same for WebSockets."""
+        return self._root("ws")
+
+    @property
+    def auth_headers(self) -> dict[str, str]:
+        """The headers that authenticate a request."""
+        return {} if self.token is None else {"Authorization": f"token {self.token}"}
+
+    @property
+    def ca_bundle(self) -> str | None:
+        """The CA bundle to check the server's certificate with, if it is not the system's.
+
+        Where `verify` names none, the variables that requests looks at hold for WebSockets and the asynchronous
+        client as well.
+        """
+        if isinstance(self.verify, str):
+            return self.verify
+        return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        token: str | None = None,
+        *,
+        verify: bool | str = True,
+        client_cert: str | tuple[str, str] | None = None,
+    ) -> JupyterConnectionInfo:
+        """Read a URL as a browser or a server's log shows it.
+
+        A ``?token=`` is taken out of it (and used, unless `token` is given), and so is the path of a front end:
+        ``http://host:8888/user/ada/lab?token=secret`` is the server at ``/user/ada/``.
+
+        Raises
+        ------
+        ValueError
+            If it is no HTTP URL, or holds a user name.
+        """
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"not the URL of a server: it must look like https://host:port/path/, not {parts.scheme}:")
+        if parts.username is not None:
+            raise ValueError("a URL with a user name or password is not supported; pass the server's token instead")
+        in_query = parse_qs(parts.query).get("token", [None])[0]
+        return cls(
+            host=parts.hostname,
+            use_https=parts.scheme == "https",
+            port=parts.port,
+            token=token if token is not None else in_query,
+            base_url=_base_path(unquote(parts.path).split("/")),
+            verify=verify,
+            client_cert=client_cert,
+        )
+
+    @classmethod
+    def discover(cls, runtime_dir: str | Path | None = None) -> list[JupyterConnectionInfo]:
+        """Return the Jupyter servers of this user that run on this machine, newest first.
+
+        Parameters
+        ----------
+        runtime_dir : path, optional
+            Where servers leave their files; without it, Jupyter's own.
+        """
+        directory = _runtime_dir() if runtime_dir is None else Path(runtime_dir)
+        files = [*directory.glob("jpserver-*.json")] if directory.is_dir() else []
+        files.sort(key=os.path.getmtime, reverse=True)
+        return [info for info in map(_from_server_file, files) if info is not None]
+
+
+def _base_path(segments: Sequence[str]) -> str:
+    """Cut a path before a front end's segment; a user may be called ``lab``, so the one after ``user`` is kept."""
+    kept: list[str] = []
+    for segment in segments:
+        if segment in _FRONT_ENDS and (not kept or kept[-1] != "user"):
+            break
+        kept.append(segment)
+    return "/".join(kept)
+
+
+def _runtime_dir() -> Path:
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return Path(jupyter_runtime_dir())
+
+
+def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
+    """Read what a server wrote about itself, if it still answers."""
+    try:
+        data = json.loads(path.read_text())
+        info = JupyterConnectionInfo.from_url(data["url"], data.get("token") or None)
+        port = info.port or (443 if info.use_https else 80)
+        socket.create_connection((info.host, port), timeout=_ALIVE_SECONDS).close()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return info
+
+
+@runtime_checkable
+class JupyterConnectable(Protocol):
+    """Anything that knows where its Jupyter server is."""
+
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Return where the server is."""
+
+
+def connection_to(
+    server: str | JupyterConnectionInfo | JupyterConnectable, token: str | None = None
+) -> JupyterConnectionInfo:
+    """Return the connection info of whatever names a server.
+
+    Raises
+    ------
+    ValueError
+        If `server` is a text that is no URL.
+    TypeError
+        If it is something else.
+    """
+    if isinstance(server, str):
+        return JupyterConnectionInfo.from_url(server, token)
+    if isinstance(server, JupyterConnectable):
+        server = server.connection_info
+    if isinstance(server, JupyterConnectionInfo):
+        return server if token is None else replace(server, token=token)
+    # AutoGen's own records have the same fields; such a server may be used with our executor.
+    if hasattr(server, "host") and hasattr(server, "use_https"):
+        own_token = getattr(server, "token", None)
+        return JupyterConnectionInfo(
+            server.host, server.use_https, getattr(server, "port", None), own_token if token is None else token
+        )
+    raise TypeError("a server is a URL, a JupyterConnectionInfo or something with a connection_info")

@@ -1,0 +1,424 @@
+"""The client's logic for ``exec/v1``: requests built, answers read and retries decided, here and nowhere else."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import (
+    ApiNotFound,
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
+    Forbidden,
+    NotFound,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
+from ..models import EndEvent, Execution, InputRequestEvent, OutputEvent, Session
+from ..wire.jsontext import loads_strict
+from ..wire.native import event_from_json, execution_from_json, session_from_json
+from ..wire.sse import MEDIA_TYPE, EventStreamDecoder
+from .steps import (
+    AskInput,
+    CloseStream,
+    Emit,
+    Failure,
+    OpenStream,
+    Operation,
+    Pause,
+    ReadStream,
+    Reply,
+    Request,
+    Stream,
+)
+
+API = "exec/v1/"
+# The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
+# sees a silent connection for longer.
+WAIT_SECONDS = 25
+_SPARE_SECONDS = 35.0
+_STREAM_SILENCE_SECONDS = 60.0
+_BUSY_STATUSES = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When to try again.
+
+    Parameters
+    ----------
+    max_retries : int
+        How often, at most, one step is repeated; for a stream, without any progress in between.
+    base_seconds, max_seconds : float
+        The pause doubles from the one to the other, with jitter.
+    """
+
+    max_retries: int = 4
+    base_seconds: float = 0.1
+    max_seconds: float = 5.0
+
+    def pause(self, attempt: int, retry_after: str | None = None) -> Pause:
+        """Return how long to wait after failed attempt number `attempt`, from 0."""
+        if retry_after is not None and retry_after.isdecimal():
+            return Pause(min(float(retry_after), 60.0))
+        ceiling = min(self.max_seconds, self.base_seconds * 2**attempt)
+        return Pause(ceiling * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
+
+
+DEFAULT_RETRY = RetryPolicy()
+
+
+def exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
+    """Send a request, again where that is safe, and return the answer whatever its status.
+
+    It is safe where nothing was sent, and for requests that do no more when repeated. A busy server (429, 502, 503,
+    504) is asked again for the latter alone: for others the answer may come from a proxy that gave up waiting.
+
+    Raises
+    ------
+    ConnectionFailed, ConnectionLost
+    """
+    for attempt in range(retry.max_retries + 1):
+        outcome: Reply | Failure = yield request
+        last = attempt == retry.max_retries
+        if isinstance(outcome, Failure):
+            if not last and (request.repeatable or not outcome.sent):
+                yield retry.pause(attempt)
+                continue
+            raise _transport_error(request, outcome)
+        if last or not (request.repeatable and outcome.status in _BUSY_STATUSES):
+            return outcome
+        yield retry.pause(attempt, outcome.headers.get("retry-after"))
+    raise AssertionError("the loop returns or raises")
+
+
+def _transport_error(request: Request, failure: Failure) -> ExecError:
+    if failure.sent and not request.repeatable:
+        return ConnectionLost(
+            f"{request.method} {request.path} was sent, but its answer was lost ({failure.message}); "
+            "whether it was carried out is unknown"
+        )
+    return ConnectionFailed(f"the server cannot be reached: {failure.message}")
+
+
+def error_from(reply: Reply) -> ExecError:
+    """Return the error that an answer stands for: the server's own class where its code is known."""
+    if 300 <= reply.status < 400:
+        return UnexpectedAnswer(
+            f"the server redirects ({reply.status}) instead of answering; is the base URL right, and is the user's "
+            "server running if this is a JupyterHub?"
+        )
+    try:
+        body = loads_strict(reply.body)
+    except ValueError:
+        body = None
+    known = isinstance(body, dict) and isinstance(body.get("message"), str)
+    message = body["message"] if known else f"the server answered {reply.status} without saying why"
+    code = body.get("code") if isinstance(body, dict) else None
+    if code is None and reply.status == 403:  # how Jupyter's own API refuses a token
+        message = f"the server refused ({message}); is the token right, and may its user do this?"
+    by_status = {401: Unauthenticated, 403: Forbidden, 404: NotFound}.get(reply.status, UnexpectedAnswer)
+    error_class = ExecError.for_code(code) if isinstance(code, str) else None
+    retry_after = reply.headers.get("retry-after", "")
+    return (error_class or by_status)(
+        message or f"the server answered {reply.status}",
+        retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
+        request_id=reply.headers.get("x-request-id"),
+    )
+
+
+def parsed(reply: Reply) -> Any:
+    """Return the JSON of a successful answer; raise what an unsuccessful one stands for."""
+    if not reply.ok:
+        raise error_from(reply)
+    if reply.status == 204:
+        return None
+    try:
+        return loads_strict(reply.body)
+    except ValueError:
+        raise UnexpectedAnswer(
+            "the server answered with something that is not JSON; is this the address of a Jupyter server?"
+        ) from None
+
+
+def segment(text: str) -> str:
+    """Return `text` as one segment of a URL path."""
+    return quote(text, safe="")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecApi:
+    """The operations of ``exec/v1``."""
+
+    retry: RetryPolicy = DEFAULT_RETRY
+
+    def _call(self, method: str, path: str, json: Any = None, **options: Any) -> Operation[Any]:
+        return parsed((yield from exchange(Request(method, API + path, json, **options), self.retry)))
+
+    def info(self) -> Operation[dict[str, Any]]:
+        """Return what the server says about itself.
+
+        Raises
+        ------
+        ApiNotFound
+            If it is a Jupyter server without this extension.
+        """
+        # Without the slash at the end: a Jupyter server without the extension would redirect instead of saying no.
+        reply = yield from exchange(Request("GET", API.rstrip("/")), self.retry)
+        if reply.status == 404:
+            raise ApiNotFound(
+                "the server has no exec/v1 API; install jupyter_exec_ext there (pip install jupyter-exec-ext) and "
+                "restart it, or check the base URL"
+            )
+        info = parsed(reply)
+        if not isinstance(info, dict) or info.get("name") != "jupyter_exec_ext":
+            raise UnexpectedAnswer("something answers at exec/v1, but it is not jupyter_exec_ext")
+        return info
+
+    def create_session(self, request: Mapping[str, Any]) -> Operation[Session]:
+        """Create a session; returns when its kernel is ready."""
+        body = {name: value for name, value in request.items() if value is not None}
+        return session_from_json((yield from self._call("POST", "sessions", body, read_timeout_seconds=180.0)))
+
+    def get_session(self, session_id: str) -> Operation[Session]:
+        """Read a session."""
+        return session_from_json((yield from self._call("GET", f"sessions/{segment(session_id)}")))
+
+    def list_sessions(self, *, ended: bool) -> Operation[list[Session]]:
+        """List sessions."""
+        body = yield from self._call("GET", f"sessions{'?ended=true' if ended else ''}")
+        return [session_from_json(item) for item in _items(body, "sessions")]
+
+    def delete_session(self, session_id: str) -> Operation[None]:
+        """Shut a session down; one that is gone already is fine."""
+        try:
+            yield from self._call("DELETE", f"sessions/{segment(session_id)}")
+        except ExecError as error:
+            if error.status not in (404, 410):
+                raise
+
+    def interrupt_session(self, session_id: str) -> Operation[Session]:
+        """Interrupt what runs in a session."""
+        return session_from_json((yield from self._call("POST", f"sessions/{segment(session_id)}/interrupt")))
+
+    def restart_session(self, session_id: str) -> Operation[Session]:
+        """Give a session a fresh kernel."""
+        path = f"sessions/{segment(session_id)}/restart"
+        return session_from_json((yield from self._call("POST", path, read_timeout_seconds=180.0)))
+
+    def list_executions(self, session_id: str, limit: int) -> Operation[list[Execution]]:
+        """List a session's newest executions, without their outputs."""
+        body = yield from self._call("GET", f"sessions/{segment(session_id)}/executions?limit={limit}")
+        return [execution_from_json(item) for item in _items(body, "executions")]
+
+    def submit(self, session_id: str, request: Mapping[str, Any], *, wait_seconds: int = 0) -> Operation[Execution]:
+        """Queue code; returns when it has ended or `wait_seconds` have passed, whichever is first."""
+        body = yield from self._call(
+            "POST",
+            f"sessions/{segment(session_id)}/executions",
+            request,
+            headers={"Prefer": f"respond-async, wait={wait_seconds}"},
+            read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
+        )
+        return execution_from_json(body)
+
+    def run(self, session_id: str, request: Mapping[str, Any]) -> Operation[Execution]:
+        """Run code and return the finished execution, however long it takes."""
+        execution = yield from self.submit(session_id, request, wait_seconds=WAIT_SECONDS)
+        while not execution.state.finished:
+            execution = yield from self.get_execution(execution.id, wait_seconds=WAIT_SECONDS)
+        return execution
+
+    def get_execution(self, execution_id: str, *, wait_seconds: int = 0) -> Operation[Execution]:
+        """Read an execution, waiting up to `wait_seconds` for its end."""
+        headers = {"Prefer": f"wait={wait_seconds}"} if wait_seconds else {}
+        body = yield from self._call(
+            "GET",
+            f"executions/{segment(execution_id)}",
+            headers=headers,
+            read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
+        )
+        return execution_from_json(body)
+
+    def result(self, execution_id: str, give_up: Callable[[], float | None]) -> Operation[Execution]:
+        """Wait for the end of an execution.
+
+        Parameters
+        ----------
+        give_up : callable
+            Returns how many seconds are left, or None for no limit.
+        """
+        while True:
+            left = give_up()
+            wait = WAIT_SECONDS if left is None else max(0, min(WAIT_SECONDS, round(left + 0.5)))
+            execution = yield from self.get_execution(execution_id, wait_seconds=wait)
+            if execution.state.finished or (left is not None and left <= wait):
+                return execution
+
+    def cancel(self, execution_id: str) -> Operation[Execution]:
+        """Cancel an execution, queued or running."""
+        return execution_from_json((yield from self._call("POST", f"executions/{segment(execution_id)}/cancel")))
+
+    def answer_input(self, execution_id: str, value: str) -> Operation[None]:
+        """Answer ``input()``."""
+        yield from self._call("POST", f"executions/{segment(execution_id)}/input", {"value": value})
+
+    # --- event streams ---
+
+    def stream(self, session_id: str, request: Mapping[str, Any]) -> Operation[Execution]:
+        """Run code and emit its events as they come; returns the finished execution."""
+        start = Request("POST", f"{API}sessions/{segment(session_id)}/executions", request)
+        return (yield from self._follow(start, answer=bool(request.get("allow_input"))))
+
+    def events(self, execution_id: str, after: int = 0) -> Operation[Execution]:
+        """Emit the events of an execution that follow number `after`, to its end."""
+        start = Request("GET", f"{API}executions/{segment(execution_id)}/events?after={after}")
+        return (yield from self._follow(start, answer=False, after=after))
+
+    def _follow(self, start: Request, *, answer: bool, after: int = 0) -> Operation[Execution]:
+        """Read an event stream to its end, reopening it after the last event seen whenever it is cut."""
+        reader = _StreamReader(start, after)
+        attempt = 0
+        while reader.finished is None:
+            seen = reader.last_seq
+            failure = yield from self._read_once(reader, answer)
+            if reader.finished is None:
+                attempt = attempt + 1 if reader.last_seq == seen else 1
+                if attempt > self.retry.max_retries:
+                    raise ConnectionLost(f"the event stream was cut and could not be resumed: {failure.message}")
+                yield self.retry.pause(attempt - 1)
+        return reader.finished
+
+    def _read_once(self, reader: _StreamReader, answer: bool) -> Operation[Failure]:
+        """Read one connection until the log's end or its own."""
+        request = reader.next_request()
+        stream: Stream | Reply | Failure = yield OpenStream(request)
+        if isinstance(stream, Failure):
+            if stream.sent and not request.repeatable:
+                raise _transport_error(request, stream)
+            return stream
+        if isinstance(stream, Reply):
+            if request.repeatable and stream.status in _BUSY_STATUSES:
+                return Failure(True, f"the server answered {stream.status}")
+            raise error_from(stream)
+        reader.opened(stream.headers)
+        seen = reader.last_seq
+        chunk: bytes | Failure = b"-"
+        while chunk and not isinstance(chunk, Failure) and reader.finished is None:
+            chunk = yield ReadStream(stream)
+            for event in () if isinstance(chunk, Failure) else reader.feed(chunk):
+                yield Emit(event)
+                if answer and isinstance(event, InputRequestEvent):
+                    yield from self.answer_input(reader.execution_id, (yield AskInput(event)))
+        yield CloseStream(stream)
+        if isinstance(chunk, Failure):
+            return chunk
+        if reader.finished is None and reader.last_seq == seen:
+            # An orderly end without a single event: there may be nothing after the cursor.
+            record = yield from self.get_execution(reader.execution_id)
+            reader.finished = record if record.state.finished else None
+        return Failure(True, "the server ended it early")
+
+
+class _StreamReader:
+    """One execution's events, read over any number of connections, each number once."""
+
+    def __init__(self, start: Request, after: int) -> None:
+        self._start = replace(
+            start, headers={**start.headers, "Accept": MEDIA_TYPE}, read_timeout_seconds=_STREAM_SILENCE_SECONDS
+        )
+        self._decoder = EventStreamDecoder()
+        self.last_seq = after
+        self.execution_id = ""
+        self.finished: Execution | None = None
+
+    def next_request(self) -> Request:
+        """Return what opens the stream: the first time as asked, then from where it was cut."""
+        self._decoder = EventStreamDecoder()
+        if not self.execution_id:
+            return self._start
+        return replace(
+            self._start,
+            method="GET",
+            path=f"{API}executions/{self.execution_id}/events",
+            json=None,
+            headers={"Accept": MEDIA_TYPE, "Last-Event-ID": str(self.last_seq)},
+        )
+
+    def opened(self, headers: Mapping[str, str]) -> None:
+        """Learn the execution's id, which the first answer names before any event."""
+        if not self.execution_id:
+            self.execution_id = headers.get("location", "").rpartition("/")[2] or _id_in(self._start.path)
+        if not self.execution_id:
+            raise UnexpectedAnswer("the server did not say which execution it streams")
+
+    def feed(self, chunk: bytes) -> list[OutputEvent]:
+        """Return the new events in a piece of the stream."""
+        events = []
+        for sent in self._decoder.feed(chunk):
+            data = loads_strict(sent.data)
+            if sent.event == "failure":
+                raise error_from(Reply(500, {}, sent.data.encode()))
+            event = event_from_json(data)
+            if event is None or event.seq <= self.last_seq:
+                continue
+            self.last_seq = event.seq
+            if isinstance(event, EndEvent):
+                self.finished = event.execution
+            events.append(event)
+        return events
+
+
+def _id_in(path: str) -> str:
+    """Return the execution id in the path of its events."""
+    return path.partition("executions/")[2].partition("/")[0]
+
+
+def session_request(
+    kernel_name: str | None,
+    name: str,
+    env: Mapping[str, str] | None,
+    metadata: Mapping[str, Any] | None,
+    idle_timeout_seconds: float | None,
+) -> dict[str, Any]:
+    """Return the body of ``POST /sessions``."""
+    return {
+        "kernel_name": kernel_name,
+        "name": name,
+        "env": None if env is None else dict(env),
+        "metadata": None if metadata is None else dict(metadata),
+        "idle_timeout_seconds": idle_timeout_seconds,
+    }
+
+
+def execution_request(
+    code: str,
+    timeout_seconds: float | None,
+    language: str | None,
+    metadata: Mapping[str, Any] | None,
+    allow_input: bool,
+) -> dict[str, Any]:
+    """Return the body of ``POST /sessions/{sid}/executions``."""
+    body: dict[str, Any] = {"code": code, "allow_input": allow_input}
+    optional = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
+    return body | {name: value for name, value in optional.items() if value is not None}
+
+
+def seconds_left(timeout_seconds: float | None) -> Callable[[], float | None]:
+    """Return a function that tells how many seconds of a timeout that begins now are left."""
+    if timeout_seconds is None:
+        return lambda: None
+    end = time.monotonic() + timeout_seconds
+    return lambda: max(0.0, end - time.monotonic())
+
+
+def _items(body: Any, name: str) -> list[Any]:
+    items = body.get(name) if isinstance(body, dict) else None
+    if not isinstance(items, list):
+        raise UnexpectedAnswer(f"the server's list has no {name!r}")
+    return items

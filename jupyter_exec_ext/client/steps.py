@@ -1,0 +1,183 @@
+"""What a client can ask of the network, as values.
+
+The logic of the client (what to send, what an answer means, when to try again) is written once, as generators that
+yield these steps and are sent their outcomes. A driver carries them out: `sync` with requests and websocket-client,
+`aio` with aiohttp. A step that could not be carried out has a `Failure` as its outcome; it is not raised, so the
+logic decides what it means. A driver closes whatever streams an operation leaves open when it ends or is abandoned.
+
+The idea is httpx's, whose authentication flows are such generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ..models import InputRequestEvent, OutputEvent
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Send a request and read the whole answer: `Reply` or `Failure`.
+
+    Parameters
+    ----------
+    path : str
+        Below the server's base URL.
+    read_timeout_seconds : float
+        How long the answer may take.
+    """
+
+    method: str
+    path: str
+    json: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    read_timeout_seconds: float = 60.0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice does no more than sending it once."""
+        return self.method in ("GET", "PUT", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request was carried out."""
+        return 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A step that was not carried out.
+
+    Parameters
+    ----------
+    sent : bool
+        Whether the server may have received it.
+    """
+
+    sent: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """Send a request whose answer is read piece by piece: `Stream`, or `Reply` if it is an error, or `Failure`."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that is being read; `handle` is the driver's."""
+
+    headers: Mapping[str, str]
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStream:
+    """Read what has come: bytes, empty at the end, or `Failure`."""
+
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStream:
+    """Stop reading."""
+
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a WebSocket: `Socket` or `Failure`."""
+
+    path: str
+    subprotocols: tuple[str, ...]
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """An open WebSocket; `handle` is the driver's."""
+
+    subprotocol: str | None
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage:
+    """Send one WebSocket message: None or `Failure`."""
+
+    socket: Socket
+    data: str | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveMessage:
+    """Receive one WebSocket message: text, bytes, None when the time is up, or `Failure`."""
+
+    socket: Socket
+    timeout_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close a WebSocket."""
+
+    socket: Socket
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand an output event to whoever reads the execution."""
+
+    event: OutputEvent
+
+
+@dataclass(frozen=True, slots=True)
+class AskInput:
+    """Ask the user for what the code's ``input()`` wants: the text."""
+
+    event: InputRequestEvent
+
+
+Step = (
+    Request
+    | OpenStream
+    | ReadStream
+    | CloseStream
+    | Connect
+    | SendMessage
+    | ReceiveMessage
+    | Disconnect
+    | Pause
+    | Emit
+    | AskInput
+)
+Operation = Generator[Step, Any, T]
+
+
+class Result:
+    """Where a driver puts the result of an operation whose events are iterated over."""
+
+    value: Any = None

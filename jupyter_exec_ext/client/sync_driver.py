@@ -1,0 +1,214 @@
+"""Carries out the client's steps, blocking: with requests, and websocket-client where a WebSocket is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
+from typing import Any, TypeVar
+
+import requests
+import requests.adapters
+import urllib3.exceptions
+
+from ..models import InputRequestEvent, OutputEvent
+from ..wire.jsontext import dump_bytes
+from .connection import JupyterConnectionInfo
+from .steps import (
+    AskInput,
+    CloseStream,
+    Connect,
+    Disconnect,
+    Emit,
+    Failure,
+    OpenStream,
+    Operation,
+    Pause,
+    ReadStream,
+    ReceiveMessage,
+    Reply,
+    Request,
+    Result,
+    SendMessage,
+    Step,
+    Stream,
+)
+
+T = TypeVar("T")
+AnswerInput = Callable[[InputRequestEvent], str]
+_POOL_SIZE = 64
+_CONNECT_SECONDS = 10.0
+_PIECE_BYTES = 256 * 1024
+
+
+class SyncDriver:
+    """Carries out steps, blocking."""
+
+    def __init__(self, connection: JupyterConnectionInfo) -> None:
+        self.connection = connection
+        self._http = requests.Session()
+        adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE)
+        self._http.mount("https://" if connection.use_https else "http://", adapter)
+        self._http.auth = self._authenticate
+        self._http.verify = connection.verify
+        self._http.cert = connection.client_cert
+        if connection.is_loopback:
+            # No proxy stands before this machine, and compressing costs more than it saves.
+            self._http.trust_env = False
+            self._http.headers["Accept-Encoding"] = "identity"
+
+    def _authenticate(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Set the token, and what a server without one asks of a browser; this also keeps .netrc out."""
+        prepared.headers.update(self.connection.auth_headers)
+        xsrf = self._http.cookies.get("_xsrf")
+        if xsrf and self.connection.token is None:
+            prepared.headers["X-XSRFToken"] = xsrf
+        return prepared
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def perform(self, operation: Operation[T], on_input: AnswerInput | None = None) -> T:
+        """Carry an operation out and return its result; its events are dropped."""
+        outcome: Any = None
+        with contextlib.ExitStack() as open_streams:
+            while True:
+                try:
+                    step = operation.send(outcome)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                outcome = self._do(step, open_streams, on_input)
+
+    def stream(
+        self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
+    ) -> Iterator[OutputEvent]:
+        """Carry an operation out and yield its events; the result is put into `result`."""
+        with contextlib.ExitStack() as open_streams:
+            outcome: Any = None
+            while True:
+                try:
+                    step = operation.send(outcome)
+                except StopIteration as end:
+                    result.value = end.value
+                    return
+                if isinstance(step, Emit):
+                    yield step.event
+                    outcome = None
+                else:
+                    outcome = self._do(step, open_streams, on_input)
+
+    def _do(
+        self,
+        step: Step,
+        open_streams: contextlib.ExitStack,
+        on_input: AnswerInput | None,
+    ) -> Any:
+        if isinstance(step, Request):
+            return self._request(step)
+        if isinstance(step, Emit):
+            return None
+        if isinstance(step, AskInput):
+            return on_input(step.event) if on_input is not None else ""
+        if isinstance(step, OpenStream):
+            opened = self._open(step.request)
+            if isinstance(opened, Stream):
+                open_streams.callback(opened.handle.close)
+            return opened
+        if isinstance(step, ReadStream):
+            return step.stream.handle.read()
+        if isinstance(step, CloseStream):
+            return step.stream.handle.close()
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
+        return self._websocket(step)
+
+    def _send(self, request: Request, *, stream: bool) -> requests.Response | Failure:
+        body = None if request.json is None else dump_bytes(request.json)
+        headers = dict(request.headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            return self._http.request(
+                request.method,
+                self.connection.url + request.path,
+                data=body,
+                headers=headers,
+                timeout=(_CONNECT_SECONDS, request.read_timeout_seconds),
+                allow_redirects=False,
+                stream=stream,
+            )
+        except requests.RequestException as error:
+            return _failure(error)
+
+    def _request(self, request: Request) -> Reply | Failure:
+        response = self._send(request, stream=False)
+        return response if isinstance(response, Failure) else _reply(response)
+
+    def _open(self, request: Request) -> Stream | Reply | Failure:
+        response = self._send(request, stream=True)
+        if isinstance(response, Failure):
+            return response
+        if response.status_code == 200:
+            return Stream(_lower(response.headers), _Pieces(response))
+        try:
+            return _reply(response)
+        except requests.RequestException as error:
+            return _failure(error)
+        finally:
+            response.close()
+
+    def _websocket(self, step: Step) -> Any:
+        from . import sync_websocket as ws  # websocket-client is loaded only where a WebSocket is used
+
+        if isinstance(step, Connect):
+            return ws.connect(self.connection, step, self._http.cookies.get_dict())
+        if isinstance(step, SendMessage):
+            return ws.send(step.socket, step.data)
+        if isinstance(step, ReceiveMessage):
+            return ws.receive(step.socket, step.timeout_seconds)
+        assert isinstance(step, Disconnect)
+        return ws.close(step.socket)
+
+
+class _Pieces:
+    """An answer that is read as it comes."""
+
+    def __init__(self, response: requests.Response) -> None:
+        self._response = response
+
+    def read(self) -> bytes | Failure:
+        """Return what has come, without waiting for the rest of an HTTP chunk: a cut must not take it away."""
+        try:
+            piece: bytes = self._response.raw.read1(_PIECE_BYTES, decode_content=True)
+        except (urllib3.exceptions.HTTPError, HTTPException, OSError) as error:
+            return Failure(True, _words(error))
+        return piece
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _reply(response: requests.Response) -> Reply:
+    return Reply(response.status_code, _lower(response.headers), response.content)
+
+
+def _failure(error: requests.RequestException) -> Failure:
+    """Tell whether the server can have received the request."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    not_sent = isinstance(error, requests.ConnectTimeout) or isinstance(
+        reason, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.SSLError)
+    )
+    return Failure(not not_sent, _words(error))
+
+
+def _words(error: BaseException) -> str:
+    """Return the innermost cause in words; the outer ones repeat the URL and nothing else."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return str(reason or error)[:300]

@@ -1,0 +1,317 @@
+"""The client's logic against a scripted network: what is sent, what is repeated, what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.client.core import ExecApi, RetryPolicy, error_from, execution_request, seconds_left
+from jupyter_exec_ext.client.steps import (
+    AskInput,
+    CloseStream,
+    Emit,
+    Failure,
+    OpenStream,
+    Operation,
+    Pause,
+    ReadStream,
+    Reply,
+    Request,
+    Stream,
+)
+from jupyter_exec_ext.errors import (
+    ApiNotFound,
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
+    Forbidden,
+    InternalError,
+    NotFound,
+    QueueFull,
+    SessionEnded,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
+from jupyter_exec_ext.models import Execution, ExecutionState, OutputEvent, StreamEvent
+from jupyter_exec_ext.wire.native import event_to_text, to_json
+from jupyter_exec_ext.wire.sse import KEEP_ALIVE, encode_event
+
+API = ExecApi(RetryPolicy(max_retries=2))
+NOT_SENT, LOST = Failure(False, "refused"), Failure(True, "cut")
+
+
+def answer(status: int = 200, body: Any = None, **headers: str) -> Reply:
+    return Reply(status, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps(body).encode())
+
+
+def execution(state: ExecutionState = ExecutionState.OK, **fields: Any) -> Execution:
+    return Execution(
+        id="exe_1", session_id="ses_1", state=state, code="1", created_at="t", outputs=[], files=[], **fields
+    )
+
+
+class Script:
+    """A network that gives prepared outcomes, one a request, and notes what it was asked."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self._outcomes = iter(outcomes)
+        self._chunks: Iterator[Any] = iter(())
+        self.requests: list[Request] = []
+        self.pauses: list[float] = []
+        self.events: list[OutputEvent] = []
+        self.closed = 0
+
+    def perform(self, operation: Operation[Any]) -> Any:
+        outcome: Any = None
+        while True:
+            try:
+                step = operation.send(outcome)
+            except StopIteration as end:
+                return end.value
+            outcome = self._do(step)
+
+    def _do(self, step: Any) -> Any:
+        if isinstance(step, Pause):
+            return self.pauses.append(step.seconds)
+        if isinstance(step, Emit):
+            return self.events.append(step.event)
+        if isinstance(step, AskInput):
+            return step.event.prompt.upper()
+        if isinstance(step, ReadStream):
+            return next(self._chunks, b"")
+        if isinstance(step, CloseStream):
+            self.closed += 1
+            return None
+        self.requests.append(step.request if isinstance(step, OpenStream) else step)
+        outcome = next(self._outcomes)
+        if isinstance(outcome, list):
+            assert isinstance(step, OpenStream)
+            self._chunks = iter(outcome)
+            return Stream({"location": "/exec/v1/executions/exe_1"}, None)
+        return outcome
+
+
+# --- what is repeated ---
+
+
+@pytest.mark.parametrize("failure", [NOT_SENT, LOST])
+def test_reading_is_repeated_until_it_works(failure: Failure) -> None:
+    script = Script(failure, failure, answer(200, to_json(execution())))
+    assert script.perform(API.get_execution("exe_1")) == execution()
+    assert len(script.requests) == 3
+    assert 0 < script.pauses[0] < script.pauses[1] + 0.1
+
+
+def test_running_code_is_repeated_only_if_nothing_was_sent() -> None:
+    script = Script(NOT_SENT, answer(200, to_json(execution())))
+    assert script.perform(API.submit("ses_1", execution_request("1", None, None, None, False))) == execution()
+    script = Script(LOST)
+    with pytest.raises(ConnectionLost, match="unknown"):
+        script.perform(API.submit("ses_1", {"code": "1"}))
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
+    script = Script(answer(status, retry_after="7"), answer(200, to_json(execution())))
+    script.perform(API.get_execution("exe_1"))
+    assert script.pauses == [7.0]
+
+
+def test_a_busy_server_is_not_asked_twice_to_run_code() -> None:
+    script = Script(answer(503, {"message": "busy", "code": "shutting_down"}))
+    with pytest.raises(ExecError, match="busy"):
+        script.perform(API.submit("ses_1", {"code": "1"}))
+    assert len(script.requests) == 1
+
+
+def test_repeating_ends() -> None:
+    script = Script(*[NOT_SENT] * 9)
+    with pytest.raises(ConnectionFailed, match="refused"):
+        script.perform(API.info())
+    assert len(script.requests) == 3
+
+
+# --- what answers mean ---
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (answer(429, {"message": "full", "code": "queue_full"}), QueueFull),
+        (answer(410, {"message": "over", "code": "session_ended"}), SessionEnded),
+        (answer(401, {"message": "who?"}), Unauthenticated),
+        (answer(403, {"message": "no", "code": "a_code_of_the_future"}), Forbidden),
+        (Reply(404, {}, b"<html>"), NotFound),
+        (Reply(500, {}, b""), UnexpectedAnswer),
+        (answer(500, {"message": "", "code": "internal_error"}), InternalError),
+        (answer(302, None, location="/hub/login"), UnexpectedAnswer),
+        (answer(403, ["no object"]), Forbidden),
+    ],
+)
+def test_a_refusal_becomes_the_servers_own_error(reply: Reply, error: type[ExecError]) -> None:
+    raised = error_from(reply)
+    assert type(raised) is error
+    assert raised.message
+
+
+def test_an_error_carries_what_helps() -> None:
+    raised = error_from(answer(429, {"message": "m", "code": "queue_full"}, retry_after="3", x_request_id="r1"))
+    assert (raised.retry_after_seconds, raised.request_id) == (3.0, "r1")
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply(404, {}, b"<html>not found</html>"), ApiNotFound),
+        (answer(200, {"name": "something else"}), UnexpectedAnswer),
+        (Reply(200, {}, b"<html>"), UnexpectedAnswer),
+        (answer(302, None, location="/hub/login"), UnexpectedAnswer),
+        (answer(401, {"message": "no token", "code": "unauthenticated"}), Unauthenticated),
+    ],
+)
+def test_asking_what_the_server_is_tells_wrong_addresses_apart(reply: Reply, error: type[ExecError]) -> None:
+    with pytest.raises(error):
+        Script(reply).perform(API.info())
+
+
+def test_deleting_what_is_gone_is_fine() -> None:
+    Script(answer(410, {"message": "over", "code": "session_ended"})).perform(API.delete_session("ses_1"))
+    Script(answer(404, {"message": "no", "code": "session_not_found"})).perform(API.delete_session("ses_1"))
+    with pytest.raises(Forbidden):
+        Script(answer(403, {"message": "no", "code": "forbidden"})).perform(API.delete_session("ses_1"))
+
+
+def test_ids_are_one_segment_of_the_path() -> None:
+    script = Script(answer(404, {"message": "no", "code": "session_not_found"}))
+    with pytest.raises(NotFound):
+        script.perform(API.get_session("../a b?c=d#e"))
+    assert script.requests[0].path == "exec/v1/sessions/..%2Fa%20b%3Fc%3Dd%23e"
+
+
+# --- waiting ---
+
+
+def test_a_long_run_is_waited_for_in_short_requests() -> None:
+    running = to_json(execution(ExecutionState.RUNNING))
+    script = Script(answer(202, running), answer(200, running), answer(200, to_json(execution())))
+    assert script.perform(API.run("ses_1", {"code": "1"})).ok
+    assert [request.method for request in script.requests] == ["POST", "GET", "GET"]
+    assert "respond-async" in script.requests[0].headers["Prefer"]
+    assert script.requests[1].headers["Prefer"].startswith("wait=")
+
+
+def test_waiting_for_a_result_ends_when_the_time_is_up() -> None:
+    script = Script(answer(200, to_json(execution(ExecutionState.RUNNING))))
+    assert script.perform(API.result("exe_1", seconds_left(0.0))).state is ExecutionState.RUNNING
+
+
+# --- streams ---
+
+
+def frames(*texts: str, first_seq: int = 1) -> list[str]:
+    events = [StreamEvent("stdout", text) for text in texts]
+    return [
+        encode_event(seq, event.type, event_to_text(event, seq, "t")) for seq, event in enumerate(events, first_seq)
+    ]
+
+
+def end_frame(seq: int) -> str:
+    data = json.dumps({"seq": seq, "type": "end", "at": "t", "execution": to_json(execution())})
+    return encode_event(seq, "end", data)
+
+
+def chunks(*pieces: str) -> list[Any]:
+    return [piece.encode() for piece in pieces]
+
+
+def text_of(events: list[OutputEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, StreamEvent))
+
+
+def test_a_stream_is_read_to_its_end() -> None:
+    script = Script(chunks(*frames("a", "b"), KEEP_ALIVE, end_frame(3)))
+    assert script.perform(API.stream("ses_1", {"code": "1"})) == execution()
+    assert text_of(script.events) == "ab"
+    assert script.closed == 1
+
+
+@pytest.mark.parametrize("cut", [LOST, b""], ids=["failure", "early end"])
+def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
+    first = [*chunks(*frames("a", "b")), cut]
+    outcomes: list[Any] = [first, chunks(*frames("c", first_seq=3), end_frame(4))]
+    script = Script(*outcomes)
+    assert script.perform(API.stream("ses_1", {"code": "1"})).ok
+    assert text_of(script.events) == "abc"
+    assert [request.method for request in script.requests] == ["POST", "GET"]
+    assert script.requests[1].path == "exec/v1/executions/exe_1/events"
+    assert script.requests[1].headers["Last-Event-ID"] == "2"
+
+
+def test_an_event_cut_in_the_middle_is_read_again_whole() -> None:
+    whole = frames("long text")[0]
+    script = Script([*chunks(whole[:20]), LOST], chunks(whole, end_frame(2)))
+    script.perform(API.stream("ses_1", {"code": "1"}))
+    assert text_of(script.events) == "long text"
+
+
+def test_events_seen_already_are_not_shown_twice() -> None:
+    script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("a", "b", "c"), end_frame(4)))
+    script.perform(API.stream("ses_1", {"code": "1"}))
+    assert text_of(script.events) == "abc"
+
+
+def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
+    connections = [[*chunks(*frames("x", first_seq=n)), LOST] for n in range(1, 21)]
+    script = Script(*connections, chunks(end_frame(21)))
+    script.perform(API.stream("ses_1", {"code": "1"}))
+    assert text_of(script.events) == "x" * 20
+
+
+def test_resuming_without_progress_ends() -> None:
+    script = Script(chunks(*frames("a")), *[LOST] * 9)
+    with pytest.raises(ConnectionLost, match="resumed"):
+        script.perform(API.stream("ses_1", {"code": "1"}))
+
+
+def test_a_stream_that_never_began_is_not_begun_again() -> None:
+    script = Script(LOST)
+    with pytest.raises(ConnectionLost, match="unknown"):
+        script.perform(API.stream("ses_1", {"code": "1"}))
+    assert len(script.requests) == 1
+
+
+def test_a_refused_stream_raises_the_servers_error() -> None:
+    with pytest.raises(SessionEnded):
+        Script(answer(410, {"message": "over", "code": "session_ended"})).perform(API.stream("s", {"code": "1"}))
+
+
+def test_a_stream_that_fails_on_the_server_raises_its_error() -> None:
+    failure = json.dumps({"message": "gone", "code": "log_expired"})
+    with pytest.raises(ExecError, match="gone"):
+        Script(chunks(f"event: failure\ndata: {failure}\n\n")).perform(API.events("exe_1"))
+
+
+def test_an_empty_end_means_that_nothing_is_left() -> None:
+    script = Script([], answer(200, to_json(execution())))
+    assert script.perform(API.events("exe_1", after=5)) == execution()
+
+
+def test_input_is_asked_for_and_sent() -> None:
+    request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
+    script = Script(chunks(encode_event(1, "input_request", request), end_frame(2)), answer(204))
+    script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}))
+    assert script.requests[1].path == "exec/v1/executions/exe_1/input"
+    assert script.requests[1].json == {"value": "NAME"}
+
+
+def test_retry_pauses_grow_and_are_bounded() -> None:
+    policy = RetryPolicy(max_seconds=2.0)
+    pauses: Callable[[int], float] = lambda attempt: policy.pause(attempt).seconds  # noqa: E731
+    assert 0.05 <= pauses(0) <= 0.1
+    assert 1.0 <= pauses(30) <= 2.0
+    assert policy.pause(0, "99999").seconds == 60.0
+    assert policy.pause(0, "tomorrow").seconds <= 0.1

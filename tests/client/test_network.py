@@ -1,0 +1,169 @@
+"""The clients on a real network: TLS, broken connections, proxies in between, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
+from jupyter_exec_ext.client import ExecSession
+from jupyter_exec_ext.errors import ApiNotFound, ConnectionFailed, ConnectionLost, Unauthenticated, UnexpectedAnswer
+from jupyter_exec_ext.models import EndEvent, StreamEvent
+from tests.hosts import Host, free_port
+from tests.proxy import CuttingProxy
+
+
+@pytest.fixture
+def host(hosts: Any) -> Host:
+    started: Host = hosts["server"]
+    return started
+
+
+async def both(host_info: JupyterConnectionInfo, error: type[Exception]) -> list[str]:
+    """Ask through both clients; return what they raise."""
+    messages = []
+    with pytest.raises(error) as caught, ExecClient(host_info, max_retries=0) as client:
+        client.info()
+    messages.append(str(caught.value))
+    with pytest.raises(error) as caught:
+        async with AsyncExecClient(host_info, max_retries=0) as async_client:
+            await async_client.info()
+    return [*messages, str(caught.value)]
+
+
+async def test_a_wrong_token_is_named_as_such(host: Host) -> None:
+    info = JupyterConnectionInfo(host.info.host, False, host.info.port, "wr0ng")
+    for message in await both(info, Unauthenticated):
+        assert "token" in message
+        assert "wr0ng" not in message
+
+
+async def test_nobody_there_is_named_as_such() -> None:
+    for message in await both(JupyterConnectionInfo("127.0.0.1", False, free_port(), "s3cret"), ConnectionFailed):
+        assert "cannot be reached" in message
+        assert "s3cret" not in message
+
+
+async def test_a_wrong_path_is_named_as_such(host: Host) -> None:
+    info = JupyterConnectionInfo(host.info.host, False, host.info.port, host.info.token, base_url="/nope/")
+    for message in await both(info, ApiNotFound):
+        assert "base URL" in message
+
+
+async def test_something_that_is_no_jupyter_server_is_named_as_such() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, AsyncExecClient(JupyterConnectionInfo("127.0.0.1", False, port)) as client:
+        with pytest.raises(UnexpectedAnswer, match="Jupyter server"):
+            await client.info()
+
+
+def test_a_stream_survives_cut_connections_without_a_gap(host: Host) -> None:
+    """Connections cut at any byte: the events read are those of the log, each once, in order."""
+    code = "import time\nfor i in range(300): print('line', i, flush=True); time.sleep(0.002)"
+    with CuttingProxy(host.info, cut_after_bytes=9000) as proxy, ExecClient(proxy.info) as client:
+        session = ExecClient(host.info).session()
+        try:
+            events = list(client.get_session(session.id).stream(code))
+        finally:
+            session.close()
+        assert proxy.cuts >= 3
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    text = "".join(event.text for event in events if isinstance(event, StreamEvent))
+    assert text == "".join(f"line {i}\n" for i in range(300))
+    assert isinstance(events[-1], EndEvent)
+
+
+def test_a_lost_answer_to_run_is_not_taken_for_a_failure_of_the_code(host: Host) -> None:
+    with ExecClient(host.info) as direct, direct.session() as session:
+        session.run("ran = 0")
+        with CuttingProxy(host.info, cut_after_bytes=1) as proxy, ExecClient(proxy.info) as client:
+            through_proxy = ExecSession(client._driver, client._api, session.record)
+            with pytest.raises(ConnectionLost, match="unknown"):
+                through_proxy.run("ran += 1")
+        assert session.run("print(ran)").stdout in ("0\n", "1\n")
+
+
+def test_the_standard_websocket_is_resumed_when_cut_and_says_that_output_may_be_missing(host: Host) -> None:
+    code = "import time\nfor i in range(100): print('line', i, flush=True); time.sleep(0.01)"
+    with CuttingProxy(host.info, cut_after_bytes=9000, cut_requests_to="/channels") as proxy:
+        with ExecClient(proxy.info) as client, client.standard_session() as session:
+            result = session.run(code)
+        assert proxy.cuts >= 1
+    assert result.ok
+    assert result.stdout.endswith("line 98\nline 99\n")
+    assert result.truncated is not None
+    assert result.truncated.upstream
+
+
+def test_threads_may_share_a_client_and_a_session(host: Host) -> None:
+    results: dict[int, str] = {}
+    with ExecClient(host.info) as client, client.session() as session:
+
+        def work(number: int) -> None:
+            results[number] = session.run(f"print({number})").stdout
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == {n: f"{n}\n" for n in range(20)}
+
+
+async def test_an_event_loop_is_not_held_up_by_a_run(host: Host) -> None:
+    async with AsyncExecClient(host.info) as client, await client.session() as session:
+        run = asyncio.create_task(session.run("import time; time.sleep(0.5)"))
+        ticks = 0
+        while not run.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert ticks > 20
+
+
+async def test_clients_leave_no_socket_open(host: Host) -> None:
+    async def use() -> None:
+        with ExecClient(host.info) as client, client.session() as session:
+            session.run("1")
+            next(iter(session.stream("1")))
+        async with AsyncExecClient(host.info) as async_client, await async_client.session() as async_session:
+            await async_session.run("1")
+            async for _ in async_session.stream("1"):
+                break
+
+    await use()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    await use()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY"])
+def test_a_proxy_of_the_environment_does_not_stand_before_this_machine(
+    host: Host, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv(name.lower(), f"http://127.0.0.1:{free_port()}")
+    with ExecClient(host.info) as client:
+        assert client.info()["name"] == "jupyter_exec_ext"
+
+
+def test_a_netrc_file_does_not_replace_the_token(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text(f"machine {host.info.host} login x password y\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with ExecClient(host.info) as client:
+        assert client.info()["name"] == "jupyter_exec_ext"

@@ -1,0 +1,58 @@
+"""Make the synchronous client from the asynchronous one, so that the two cannot drift apart.
+
+    python tools/make_sync_client.py            write jupyter_exec_ext/client/sync.py
+    python tools/make_sync_client.py --check    exit with 1 if it is not up to date
+
+The idea is httpcore's. The result is formatted by ruff.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CLIENT = Path(__file__).parent.parent / "jupyter_exec_ext" / "client"
+
+REPLACEMENTS = [
+    (
+        r"The asynchronous client\. `sync` is made from this module by `tools/make_sync_client\.py`; change this one\.",
+        "The synchronous client, safe to use from several threads. Made from `aio` by `tools/make_sync_client.py`.",
+    ),
+    (r"print\(\(await session\.run\((.*?)\)\)\.outputs\)", r"print(session.run(\1).outputs)"),
+    (r"\basync (def|with|for)\b", r"\1"),
+    (r"\(await ([^()]*(?:\([^()]*\))?[^()]*)\)(?=\[)", r"\1"),
+    (r"\bawait ", ""),
+    (r"\basyncio\b", "threading"),
+    (r"\bAsync(Exec|Execution|Standard|Iterator)", r"\1"),
+    (r"\bAioDriver\b", "SyncDriver"),
+    (r"\baio_driver\b", "sync_driver"),
+    (r"__a(enter|exit)__", r"__\1__"),
+]
+
+
+def make(source: str) -> str:
+    """Return the synchronous twin of `source`."""
+    for pattern, replacement in REPLACEMENTS:
+        source = re.sub(pattern, replacement, source)
+    ruff = [sys.executable, "-m", "ruff"]
+    options = ["--stdin-filename", str(CLIENT / "sync.py"), "-"]
+    for command in (["check", "--quiet", "--fix", "--unsafe-fixes", "--select", "I,UP028"], ["format", "--quiet"]):
+        done = subprocess.run([*ruff, *command, *options], input=source, capture_output=True, text=True, check=True)
+        source = done.stdout
+    return source
+
+
+def main() -> int:
+    """Write or check."""
+    target = CLIENT / "sync.py"
+    made = make((CLIENT / "aio.py").read_text())
+    if "--check" in sys.argv[1:]:
+        return 0 if target.read_text() == made else 1
+    target.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
