@@ -1,0 +1,134 @@
+"""The command line's grammar; what the commands do is in a module each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import __version__
+from ..errors import ExecError
+from . import doctor, run, serve, session
+
+EXIT_SERVER_FAILED = 3
+
+_DESCRIPTION = """\
+Run code in Jupyter kernels: on a server, or on one that lives for a moment.
+
+  jupyter exec run script.py                       on a kernel of its own, gone afterwards
+  jupyter exec run -c 'print(1)' --server URL      on a server; the token is read from JUPYTER_TOKEN
+  jupyter exec session start --server URL          a session that keeps its variables
+  jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
+  jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
+  jupyter exec doctor                              is everything in place?
+"""
+
+_SERVER_HELP = (
+    "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
+)
+
+
+def _server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
+    group = parser.add_argument_group("server")
+    group.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the server's token; without it the token in the URL, then JUPYTER_TOKEN, is used",
+    )
+    group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser with all commands."""
+    parser = argparse.ArgumentParser(
+        prog="jupyter exec", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_session(commands)
+    _add_serve(commands)
+    _add_doctor(commands)
+    return parser
+
+
+def _add(commands: Any, name: str, help_: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    parser = _add(commands, "run", "run code and show its output as it comes", run.run)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
+    source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
+    parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
+    parser.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
+    parser.add_argument("--language", metavar="NAME", help="language of the code, such as bash (default: the kernel's)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the code after this run time")
+    parser.add_argument(
+        "--output-dir", metavar="DIR", default=".", help="where displayed images and HTML pages are saved (default: .)"
+    )
+    _server_options(parser, None, "a gateway that is started for this and stopped again")
+    parser.epilog = (
+        "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if its time "
+        "was up; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if the server failed."
+    )
+
+
+def _add_session(commands: Any) -> None:
+    parser = commands.add_parser(
+        "session", help="start, list and end sessions on a server", description="Sessions keep variables between runs."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = _add(actions, "list", "list your sessions", session.list_)
+    listing.add_argument("--ended", action="store_true", help="those that have ended, too")
+    start = _add(actions, "start", "start a session and print its id", session.start)
+    start.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
+    start.add_argument("--name", default="", metavar="TEXT", help="a name for people")
+    start.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end it when idle this long; 0 for never")
+    stop = _add(actions, "stop", "shut sessions down", session.stop)
+    interrupt = _add(actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", session.interrupt)
+    for action in (stop, interrupt):
+        action.add_argument("ids", nargs="+", metavar="ID")
+    for action in (listing, start, stop, interrupt):
+        _server_options(action, "auto", "auto")
+
+
+def _add_serve(commands: Any) -> None:
+    parser = _add(commands, "serve", "serve exec/v1 from a Jupyter Server or a Kernel Gateway", serve.serve)
+    parser.add_argument("--gateway", action="store_true", help="a Kernel Gateway (default: a Jupyter Server)")
+    parser.add_argument("--ip", default="127.0.0.1", metavar="ADDRESS", help="listen here (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8888, help="0 for a free one (default: 8888)")
+    parser.add_argument("--base-url", default="/", metavar="PATH", help="serve below this path (default: /)")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="take the token from this file, made with a new token if it is not there (default: JUPYTER_TOKEN, else a "
+        "new token, which is shown)",
+    )
+    parser.add_argument(
+        "options", nargs="*", metavar="-- OPTION", help="after --: options of the Jupyter Server or Kernel Gateway"
+    )
+
+
+def _add_doctor(commands: Any) -> None:
+    parser = _add(commands, "doctor", "check the installation, and say what to do about what is wrong", doctor.doctor)
+    _server_options(parser, None, "only this machine is checked")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.action(args))
+    except ExecError as error:
+        print(f"jupyter exec: {error.message}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"jupyter exec: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return EXIT_SERVER_FAILED

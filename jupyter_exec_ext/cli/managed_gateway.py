@@ -1,0 +1,76 @@
+"""A gateway that lives exactly as long as the process that started it; `LocalJupyterServer` runs this.
+
+The first line of standard input holds the settings as JSON, the token among them. When the input ends, or the parent
+is another process than it was, the gateway stops. One line on standard output tells the port.
+"""
+
+from __future__ import annotations
+
+import json
+import logging.handlers
+import os
+import select
+import sys
+import threading
+import time
+from typing import Any
+
+from traitlets.config import Config
+
+from .gateway_app import ExecGatewayApp, launch
+
+_LOOK_SECONDS = 1.0
+_STOP_SECONDS = 8.0
+
+
+def _parent_gone(parent: int) -> bool:
+    """Wait a while for the input to end; a forked relative of the parent may still hold the pipe open."""
+    if os.name != "posix":
+        return not sys.stdin.read(1)
+    readable, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
+    return (bool(readable) and not sys.stdin.read(1)) or os.getppid() != parent
+
+
+def _stop_with_parent(app: ExecGatewayApp, parent: int) -> None:
+    while not _parent_gone(parent):
+        pass
+    app.stop_soon()
+    time.sleep(_STOP_SECONDS)
+    os._exit(1)  # it could not stop in time; kernels end with it
+
+
+def _log_to_file(app: ExecGatewayApp, settings: dict[str, Any]) -> None:
+    handler = logging.handlers.RotatingFileHandler(
+        settings["log_file"],
+        maxBytes=settings["log_max_bytes"],
+        backupCount=settings["log_backup_count"],
+        encoding="utf-8",
+    )
+    handler.setLevel(settings["log_level"])
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for logger in (app.log, logging.getLogger()):
+        logger.addHandler(handler)
+
+
+def main() -> None:
+    """Read the settings and run."""
+    parent = os.getppid()
+    settings = json.loads(sys.stdin.readline() or "{}")
+
+    def on_listening(app: ExecGatewayApp) -> None:
+        _log_to_file(app, settings)
+        threading.Thread(target=_stop_with_parent, args=(app, parent), daemon=True).start()
+        print(json.dumps({"listening": app.port}), flush=True)
+
+    config = Config()
+    config.KernelGatewayApp.ip = settings["ip"]
+    config.KernelGatewayApp.port = settings["port"]
+    config.KernelGatewayApp.auth_token = settings["token"]
+    config.KernelGatewayApp.log_level = settings["log_level"]
+    config.JupyterWebsocketPersonality.list_kernels = True
+    config.ExecEngine.caller_env = ["*"]
+    launch([], config, on_listening)
+
+
+if __name__ == "__main__":
+    main()

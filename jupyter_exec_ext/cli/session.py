@@ -1,0 +1,43 @@
+"""``jupyter exec session``: sessions that outlive a command."""
+
+from __future__ import annotations
+
+import argparse
+
+from .servers import client_for
+
+
+def list_(args: argparse.Namespace) -> int:
+    """Print the sessions, one a line."""
+    with client_for(args) as client:
+        sessions = client.list_sessions(ended=args.ended)
+    rows = [("ID", "STATE", "KERNEL", "LAST ACTIVITY", "NAME")]
+    rows += [(s.id, s.state.value, s.kernel_name, s.last_activity_at, s.name) for s in sessions]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+def start(args: argparse.Namespace) -> int:
+    """Start a session and print its id, for ``jupyter exec run --session``."""
+    with client_for(args) as client:
+        session = client.session(args.kernel, name=args.name, idle_timeout_seconds=args.idle_timeout)
+        print(session.id)
+    return 0
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Shut sessions down."""
+    with client_for(args) as client:
+        for session_id in args.ids:
+            client.get_session(session_id).close()
+    return 0
+
+
+def interrupt(args: argparse.Namespace) -> int:
+    """Interrupt what runs in sessions."""
+    with client_for(args) as client:
+        for session_id in args.ids:
+            client.get_session(session_id).interrupt()
+    return 0

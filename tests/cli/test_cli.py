@@ -1,0 +1,285 @@
+"""``jupyter exec`` as people type it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jupyter_exec_ext.cli.main import build_parser
+from tests.hosts import Host, clean_environment, free_port, running_host
+
+QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "jupyter_exec_ext.cli", *args]
+
+
+def jupyter_exec(tmp_path: Path, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    env = clean_environment(tmp_path, **options.pop("env", {}))
+    return subprocess.run(
+        command(*args), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+@pytest.fixture
+def server(hosts: Any) -> Host:
+    started: Host = hosts["server"]
+    return started
+
+
+def at(server: Host) -> dict[str, Any]:
+    """Where the server is, as options and environment of a command."""
+    return {"env": {"JUPYTER_TOKEN": str(server.info.token)}}
+
+
+def test_the_quickstart_prints_and_saves_a_picture(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "run", str(QUICKSTART), "--output-dir", "out")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Counting to three, in a real kernel:\n1\n2\n3\nImage data saved to ")
+    assert (tmp_path / "out" / "quickstart-1.png").read_bytes().startswith(b"\x89PNG")
+    assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*"))
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "stdout", "stderr"),
+    [
+        ("print('out')", 0, "out\n", ""),
+        ("import sys; print('err', file=sys.stderr)", 0, "", "err\n"),
+        ("6 * 7", 0, "42\n", ""),
+        ("import sys; sys.exit(3)", 3, "", None),
+        ("import sys; sys.exit('why')", 1, "", "why"),
+        ("raise SystemExit", 0, "", None),
+        ("print('before'); 1/0", 1, "before\n", "ZeroDivisionError: division by zero"),
+        ("import os; os._exit(5)", 5, "", "exited with code 5"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "", "SIGKILL"),
+    ],
+)
+def test_output_and_exit_code_are_the_codes_own(
+    tmp_path: Path, server: Host, code: str, exit_code: int, stdout: str, stderr: str | None
+) -> None:
+    done = jupyter_exec(tmp_path, "run", "-c", code, "--server", server.info.url, **at(server))
+    assert (done.returncode, done.stdout) == (exit_code, stdout)
+    assert stderr is None or stderr in done.stderr
+
+
+def test_code_that_takes_too_long_ends_with_124(tmp_path: Path, server: Host) -> None:
+    code = "import time; time.sleep(60)"
+    done = jupyter_exec(tmp_path, "run", "-c", code, "--timeout", "0.5", "--server", server.info.url, **at(server))
+    assert done.returncode == 124
+    assert "its time limit of 0.5 s was reached" in done.stderr
+
+
+def test_code_comes_from_standard_input_or_a_shell_script(tmp_path: Path, server: Host) -> None:
+    done = jupyter_exec(tmp_path, "run", "-", "--server", server.info.url, input="print('piped')", **at(server))
+    assert done.stdout == "piped\n"
+    (tmp_path / "script.sh").write_text("echo $((6 * 7))")
+    done = jupyter_exec(tmp_path, "run", "script.sh", "--server", server.info.url, **at(server))
+    assert done.stdout == "42\n"
+
+
+def test_output_comes_while_the_code_runs(tmp_path: Path, server: Host) -> None:
+    code = "import time\nprint('first', flush=True)\ntime.sleep(30)"
+    with subprocess.Popen(
+        command("run", "-c", code, "--server", server.info.url),
+        env=clean_environment(tmp_path, JUPYTER_TOKEN=str(server.info.token)),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "first\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+        assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert "Interrupting" in stderr
+    assert "interrupted" in stderr
+
+
+def test_a_session_keeps_its_variables_between_commands(tmp_path: Path, server: Host) -> None:
+    where = ["--server", server.info.url]
+    started = jupyter_exec(tmp_path, "session", "start", "--name", "mine", *where, **at(server))
+    session_id = started.stdout.strip()
+    assert session_id.startswith("ses_")
+    jupyter_exec(tmp_path, "run", "-c", "x = 41", "--session", session_id, *where, **at(server))
+    done = jupyter_exec(tmp_path, "run", "-c", "print(x + 1)", "--session", session_id, *where, **at(server))
+    assert done.stdout == "42\n"
+    listed = jupyter_exec(tmp_path, "session", "list", *where, **at(server)).stdout
+    assert listed.startswith("ID ")
+    assert f"{session_id}  idle" in listed
+    assert "mine" in listed
+    assert jupyter_exec(tmp_path, "session", "interrupt", session_id, *where, **at(server)).returncode == 0
+    assert jupyter_exec(tmp_path, "session", "stop", session_id, *where, **at(server)).returncode == 0
+    assert session_id not in jupyter_exec(tmp_path, "session", "list", *where, **at(server)).stdout
+    assert session_id in jupyter_exec(tmp_path, "session", "list", "--ended", *where, **at(server)).stdout
+
+
+def test_a_server_without_our_api_runs_code_too(tmp_path: Path) -> None:
+    with running_host("server", tmp_path / "plain", "--ExecExtensionApp.enabled=False") as plain:
+        done = jupyter_exec(tmp_path, "run", "-c", "print(1)", "--server", plain.info.url, **at(plain))
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+def test_the_token_is_read_from_a_file(tmp_path: Path, server: Host) -> None:
+    (tmp_path / "token").write_text(f"{server.info.token}\n")
+    done = jupyter_exec(tmp_path, "run", "-c", "1", "--server", server.info.url, "--token-file", "token")
+    assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "-c", "1", "--server", "http://127.0.0.1:1/"], "cannot be reached"),
+        (["run", "-c", "1", "--server", "ftp://x/"], "https://host:port/path/"),
+        (["run", "missing.py"], "missing.py"),
+        (["session", "list"], "name it with --server URL"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence_with_the_remedy(tmp_path: Path, args: list[str], words: str) -> None:
+    done = jupyter_exec(tmp_path, *args)
+    assert done.returncode == 3
+    assert done.stderr.startswith("jupyter exec: ")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wrong_token_is_a_sentence_too(tmp_path: Path, server: Host) -> None:
+    done = jupyter_exec(tmp_path, "run", "-c", "1", "--server", server.info.url, env={"JUPYTER_TOKEN": "wr0ng"})
+    assert done.returncode == 3
+    assert "token" in done.stderr
+    assert "wr0ng" not in done.stderr
+
+
+# --- serve ---
+
+
+def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"the command ended without saying {words!r}")
+
+
+@pytest.fixture(params=["--gateway", ""])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server that `jupyter exec serve` started, and its port."""
+    port = free_port()
+    args = [*([request.param] if request.param else []), "--port", str(port), "--token-file", "token"]
+    options = [] if request.param else ["--", "--allow-root"]
+    with subprocess.Popen(
+        command("serve", *args, *options),
+        env=clean_environment(tmp_path),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        wait_for_line(process, "Serving exec/v1" if request.param else "is running at")
+        yield process, port
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_serve_is_found_and_used_and_stops_cleanly(tmp_path: Path, served: tuple[subprocess.Popen[str], int]) -> None:
+    process, port = served
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    done = jupyter_exec(tmp_path, "run", "-c", "print('found')", "--server", "auto")
+    assert (done.returncode, done.stdout) == (0, "found\n"), done.stderr
+    url = f"http://127.0.0.1:{port}/"
+    session = jupyter_exec(tmp_path, "session", "start")
+    assert session.stdout.startswith("ses_"), session.stderr
+    healthy = jupyter_exec(tmp_path, "doctor", "--server", url, "--token-file", "token")
+    assert (healthy.returncode, "FAIL" in healthy.stdout) == (0, False), healthy.stdout
+    assert (tmp_path / "token").read_text().strip() not in str(psutil.Process(process.pid).cmdline())
+    kernels = psutil.Process(process.pid).children(recursive=True)
+    assert kernels
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(kernels, timeout=5)
+    assert alive == []
+    assert not list((tmp_path / "jupyter_runtime_dir").glob("jpserver-*"))
+
+
+def test_a_new_token_is_shown_once(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("serve", "--gateway", "--port", "0"),
+        env=clean_environment(tmp_path),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        url = wait_for_line(process, "Serving exec/v1 at").split()[-1]
+        token = wait_for_line(process, "Token:").split()[-1]
+        done = jupyter_exec(tmp_path, "run", "-c", "print(1)", "--server", url, env={"JUPYTER_TOKEN": token})
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=30)
+    assert done.stdout == "1\n"
+    assert token not in rest
+    assert process.returncode == 0
+
+
+# --- doctor and help ---
+
+
+def test_the_doctor_finds_this_installation_healthy(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "doctor")
+    assert done.returncode == 0, done.stdout
+    assert "FAIL" not in done.stdout
+    for words in ("jupyter-server", "the server extension is enabled", "kernelspec python3", "code runs in kernel"):
+        assert words in done.stdout
+
+
+def test_the_doctor_says_what_to_do(tmp_path: Path) -> None:
+    disabled = '{"ServerApp": {"jpserver_extensions": {"jupyter_exec_ext": false}}}'
+    (tmp_path / "jupyter_server_config.json").write_text(disabled)
+    done = jupyter_exec(tmp_path, "doctor", env={"JUPYTER_CONFIG_PATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert "FAIL  the server extension is disabled" in done.stdout
+    assert "-> jupyter server extension enable jupyter_exec_ext" in done.stdout
+
+
+def test_the_doctor_looks_at_a_server(tmp_path: Path, server: Host) -> None:
+    done = jupyter_exec(tmp_path, "doctor", "--server", server.info.url, **at(server))
+    assert done.returncode == 0
+    assert "jupyter_server 2." in done.stdout
+    with running_host("server", tmp_path / "plain", "--ExecExtensionApp.enabled=False") as plain:
+        done = jupyter_exec(tmp_path, "doctor", "--server", plain.info.url, **at(plain))
+    assert done.returncode == 1
+    assert "-> the server has no exec/v1 API; install jupyter_exec_ext there" in done.stdout
+
+
+def test_every_command_explains_itself(tmp_path: Path) -> None:
+    for args in ([], ["run"], ["session"], ["session", "list"], ["session", "start"], ["serve"], ["doctor"]):
+        done = jupyter_exec(tmp_path, *args, "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith("usage: jupyter exec")
+
+
+def test_usage_errors_are_usage_errors() -> None:
+    for args in ([], ["run"], ["run", "x", "-c", "y"], ["session"], ["session", "stop"], ["nope"]):
+        with pytest.raises(SystemExit) as caught:
+            build_parser().parse_args(args)
+        assert caught.value.code == 2
+
+
+def test_it_is_a_jupyter_command(tmp_path: Path) -> None:
+    jupyter = Path(sys.executable).parent / "jupyter"
+    env = clean_environment(tmp_path, PATH=f"{jupyter.parent}{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(
+        [jupyter, "exec", "--version"], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip()

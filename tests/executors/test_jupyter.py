@@ -1,0 +1,225 @@
+"""`JupyterCodeExecutor` on real servers, through our API and through the standard one, with the same results."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
+from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.client.sync import StandardExecSession
+from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, Unauthenticated
+from tests.executors.seed_examples import REMOTE
+from tests.hosts import Host, free_port, running_host
+
+
+@pytest.fixture(scope="module")
+def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A Jupyter Server without our API."""
+    home = tmp_path_factory.mktemp("plain")
+    with running_host("server-base-url", home, "--ExecExtensionApp.enabled=False") as host:
+        yield host
+
+
+@pytest.fixture(params=["server", "gateway", "plain server"])
+def server(request: pytest.FixtureRequest, hosts: Any) -> Host:
+    started: Host = request.getfixturevalue("plain_server") if request.param == "plain server" else hosts[request.param]
+    return started
+
+
+@pytest.fixture
+def executor(server: Host, tmp_path: Path) -> Iterator[JupyterCodeExecutor]:
+    with JupyterCodeExecutor(server.info, timeout=20, output_dir=tmp_path) as executor:
+        yield executor
+
+
+def python(*codes: str) -> list[CodeBlock]:
+    return [CodeBlock(code, "python") for code in codes]
+
+
+def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Host, hosts: Any) -> None:
+    with JupyterCodeExecutor(plain_server.info) as fallback, JupyterCodeExecutor(hosts["server"].info) as ours:
+        assert isinstance(fallback._session, StandardExecSession)
+        assert not isinstance(ours._session, StandardExecSession)
+
+
+def test_state_is_kept_between_blocks_and_calls(executor: JupyterCodeExecutor) -> None:
+    assert executor.execute_code_blocks(python("x = 3", "print(x)")).output == "3\n"
+    assert executor.execute_code_blocks(python("print(x + 1)")).output == "4\n"
+
+
+def test_blocks_after_a_failing_one_do_not_run_and_nothing_before_is_lost(executor: JupyterCodeExecutor) -> None:
+    blocks = python(
+        "print('first')", "from IPython.display import HTML, display; display(HTML('<p>'))\n1/0", "print(2)"
+    )
+    result = executor.execute_code_blocks(blocks)
+    assert result.exit_code == 1
+    first, saved, *traceback = result.output.split("\n")
+    assert first == "first"
+    assert saved == f"HTML data saved to {result.output_files[0]}"
+    assert traceback[-1] == "ZeroDivisionError: division by zero"
+    assert "\x1b" not in result.output
+
+
+def test_pictures_are_saved_to_the_output_dir(executor: JupyterCodeExecutor, tmp_path: Path) -> None:
+    code = "from IPython.display import Image, display\ndisplay(Image(b'\\x89PNG\\r\\n\\x1a\\n' + bytes(60)))"
+    result = executor.execute_code_blocks(python(code))
+    (path,) = result.output_files
+    assert Path(path).parent == tmp_path
+    assert result.output == f"Image data saved to {path}"
+
+
+def test_the_language_of_a_block_counts(executor: JupyterCodeExecutor) -> None:
+    assert executor.execute_code_blocks([CodeBlock("echo $((6*7))", "bash")]).output == "42\n"
+    assert executor.execute_code_blocks([CodeBlock("print(1)", "")]).output == "1\n"
+    refused = executor.execute_code_blocks([*python("print('ran')"), CodeBlock("fn main() {}", "rust")])
+    assert refused.exit_code == 1
+    assert refused.output.startswith("ran\nNot run: ")
+
+
+def test_code_is_not_rewritten(executor: JupyterCodeExecutor) -> None:
+    code = "text = '''\n! pip install x\n'''\nprint(text.strip())"
+    assert executor.execute_code_blocks(python(code)).output == "! pip install x\n"
+
+
+def test_the_timeout_is_total_stops_the_code_and_keeps_the_state(server: Host, tmp_path: Path) -> None:
+    with JupyterCodeExecutor(server.info, timeout=1, output_dir=tmp_path) as executor:
+        executor.execute_code_blocks(python("kept = 1"))
+        began = time.monotonic()
+        code = "import time\nfor i in range(100):\n    print(i, flush=True)\n    time.sleep(0.2)\nfinished = True"
+        result = executor.execute_code_blocks(python(code))
+        assert time.monotonic() - began < 4
+        assert result.exit_code == 1
+        assert result.output.startswith("0\n1\n")
+        assert "Timeout: its time limit of 1 s was reached; the session's variables were kept" in result.output
+        again = executor.execute_code_blocks(python("print(kept, 'finished' in globals())"))
+        assert again.output == "1 False\n"
+
+
+def test_a_dying_kernel_is_named_and_the_next_call_works(executor: JupyterCodeExecutor) -> None:
+    result = executor.execute_code_blocks(python("import os; os._exit(1)"))
+    assert result.exit_code == 1
+    assert "KernelDied" in result.output
+    assert executor.execute_code_blocks(python("print('again')")).output == "again\n"
+
+
+def test_restart_begins_afresh(executor: JupyterCodeExecutor) -> None:
+    executor.execute_code_blocks(python("x = 1"))
+    executor.restart()
+    assert executor.execute_code_blocks(python("print('x' in globals())")).output == "False\n"
+
+
+def test_two_threads_may_share_an_executor(executor: JupyterCodeExecutor) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        outputs = list(pool.map(lambda n: executor.execute_code_blocks(python(f"print({n})")).output, range(8)))
+    assert outputs == [f"{n}\n" for n in range(8)]
+
+
+def test_two_executors_on_one_server_share_nothing(server: Host) -> None:
+    with JupyterCodeExecutor(server.info) as one, JupyterCodeExecutor(server.info) as other:
+        one.execute_code_blocks(python("x = 1"))
+        assert "NameError" in other.execute_code_blocks(python("x")).output
+
+
+def test_stopping_shuts_the_kernel_down_and_may_be_repeated(server: Host) -> None:
+    import requests
+
+    def kernels() -> set[str]:
+        answer = requests.get(f"{server.info.url}api/kernels", headers=server.info.auth_headers, timeout=30)
+        return {kernel["id"] for kernel in answer.json()}
+
+    before = kernels()
+    executor = JupyterCodeExecutor(server.info)
+    assert len(kernels() - before) == 1
+    executor.stop()
+    executor.stop()
+    assert kernels() <= before
+
+
+def test_a_session_that_the_server_has_ended_is_replaced_and_that_is_said(hosts: Any) -> None:
+    server: Host = hosts["server"]
+    with JupyterCodeExecutor(server.info) as executor:
+        executor.execute_code_blocks(python("x = 1"))
+        with ExecClient(server.info) as client:
+            client.get_session(executor._session.id).close()
+        result = executor.execute_code_blocks(python("print('ran')"))
+        assert result.exit_code == 1
+        assert "A fresh session was started" in result.output
+        assert executor.execute_code_blocks(python("print('ran')")).output == "ran\n"
+
+
+# --- what AutoGen's constructor promises ---
+
+
+def test_arguments_are_checked_as_autogen_does(hosts: Any, tmp_path: Path) -> None:
+    info = hosts["server"].info
+    with pytest.raises(ValueError, match=r"Timeout must be greater than or equal to 1\."):
+        JupyterCodeExecutor(info, timeout=0)
+    with pytest.raises(ValueError, match="does not exist"):
+        JupyterCodeExecutor(info, output_dir=tmp_path / "missing")
+    wrong: Any = "http://localhost"
+    with pytest.raises(ValueError, match="JupyterConnectable or JupyterConnectionInfo"):
+        JupyterCodeExecutor(5)  # type: ignore[arg-type]
+    assert isinstance(wrong, str)
+    with pytest.raises(ValueError, match=r"Kernel nope is not installed\."):
+        JupyterCodeExecutor(info, kernel_name="nope")
+
+
+def test_a_kernel_that_is_not_installed_is_refused_by_a_plain_server_too(plain_server: Host) -> None:
+    with pytest.raises(ValueError, match=r"Kernel nope is not installed\."):
+        JupyterCodeExecutor(plain_server.info, kernel_name="nope")
+
+
+def test_a_wrong_token_and_a_missing_server_are_named(server: Host) -> None:
+    wrong = JupyterConnectionInfo(server.info.host, False, server.info.port, "wrong", server.info.base_url)
+    with pytest.raises((Unauthenticated, Forbidden), match="token"):
+        JupyterCodeExecutor(wrong)
+    with pytest.raises(ConnectionFailed):
+        JupyterCodeExecutor(JupyterConnectionInfo("127.0.0.1", False, free_port()))
+
+
+def test_the_executor_has_the_parts_of_autogens_protocol(executor: JupyterCodeExecutor) -> None:
+    blocks = executor.code_extractor.extract_code_blocks("```python\nprint(1)\n```")
+    assert executor.execute_code_blocks(blocks).output == "1\n"
+    assert callable(executor.restart)
+    assert "token=None" in repr(executor) or "'***'" in repr(executor)
+
+
+def test_the_seeds_remote_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server named example.com, over TLS, on the example's port; only the name's address is ours."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("example.com", "127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    resolve = socket.getaddrinfo
+
+    def resolve_example(host: Any, *args: Any, **kwargs: Any) -> Any:
+        return resolve("127.0.0.1" if host == "example.com" else host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_example)
+    options = [
+        f"--ServerApp.certfile={tmp_path / 'cert.pem'}",
+        f"--ServerApp.keyfile={tmp_path / 'key.pem'}",
+        "--ServerApp.local_hostnames=example.com",
+        "--ServerApp.local_hostnames=localhost",
+    ]
+    tls = {"use_https": True, "verify": str(tmp_path / "ca.pem")}
+    with running_host("server", tmp_path, *options, token="mytoken", port=7893, connect=tls):
+        names: dict[str, Any] = {}
+        exec(REMOTE, names)
+        executor: JupyterCodeExecutor = names["executor"]
+        assert executor.execute_code_blocks(python("print('over TLS')")).output == "over TLS\n"
+        executor.stop()
+        with ExecClient(executor._connection_info) as client, client.standard_session() as session:
+            assert session.run("print('over WSS')").stdout == "over WSS\n"
+    assert threading.active_count() < 50

@@ -1,0 +1,205 @@
+"""`LocalJupyterServer`: starts closed, stays alive under load, and leaves nothing behind however its parent ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
+from tests.hosts import free_port
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run_code(server: LocalJupyterServer, code: str) -> str:
+    with JupyterCodeExecutor(server) as executor:
+        return executor.execute_code_blocks([CodeBlock(code, "python")]).output
+
+
+def processes_of(server: LocalJupyterServer) -> list[psutil.Process]:
+    gateway = psutil.Process(server._subprocess.pid)
+    return [gateway, *gateway.children(recursive=True)]
+
+
+def test_the_seeds_local_example_prints_what_the_seed_prints(tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(LOCAL)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == LOCAL_PRINTS
+    assert done.stderr == ""
+
+
+def test_the_token_is_in_no_command_line_environment_or_file(tmp_path: Path) -> None:
+    """Code that runs in a kernel looks for it, as it would."""
+    look = """
+    import contextlib, pathlib, psutil
+    found = []
+    for process in [psutil.Process()] + psutil.Process().parents():
+        with contextlib.suppress(psutil.AccessDenied):
+            found.append(str(process.cmdline()) + str(process.environ()))
+    for path in pathlib.Path(ROOT).rglob("*"):
+        if path.is_file():
+            found.append(path.read_text(errors="replace"))
+    print(len(found), "\\n".join(found))
+    """
+    with LocalJupyterServer() as server, JupyterCodeExecutor(server) as executor:
+        code = f"ROOT = {str(tmp_path)!r}\n" + "\n".join(line[4:] for line in look.splitlines())
+        output = executor.execute_code_blocks([CodeBlock(code, "python")]).output
+        assert server.token is not None
+        assert "ipykernel" in output
+        assert "managed_gateway" in output
+        assert server.token not in output
+        assert server.token not in repr(server)
+
+
+def test_the_token_can_be_chosen_or_left_out() -> None:
+    with LocalJupyterServer(token="chosen") as server:
+        assert server.connection_info.token == "chosen"
+        assert requests.get(f"{server.connection_info.url}api", timeout=10).status_code == 401
+        assert run_code(server, "print(1)") == "1\n"
+    with LocalJupyterServer(token=None) as server:
+        assert server.connection_info.token is None
+        assert run_code(server, "print(1)") == "1\n"
+
+
+def test_without_a_token_it_does_not_listen_to_the_world() -> None:
+    with pytest.raises(ValueError, match="without a token"):
+        LocalJupyterServer(ip="0.0.0.0", token=None)
+
+
+def test_two_servers_have_different_tokens_and_ports() -> None:
+    with LocalJupyterServer() as one, LocalJupyterServer() as other:
+        assert one.token != other.token
+        assert one.port != other.port
+
+
+def test_a_port_can_be_chosen_and_a_taken_one_is_named() -> None:
+    port = free_port()
+    with LocalJupyterServer(port=port) as server:
+        assert server.port == server.connection_info.port == port
+        with pytest.raises(ValueError, match=str(port)):
+            LocalJupyterServer(port=port)
+
+
+def test_a_flood_of_log_lines_does_not_freeze_it(tmp_path: Path) -> None:
+    """Thousands of refused requests, each logged, and a kernel that writes past everything to the real stdout."""
+    with LocalJupyterServer(log_level="DEBUG") as server:
+        session = requests.Session()
+        for _ in range(1500):
+            assert session.get(f"{server.connection_info.url}exec/v1", timeout=10).status_code == 401
+        run_code(server, "import os\nfor _ in range(2000): os.write(1, b'x' * 100 + b'\\n')")
+        assert run_code(server, "print('alive')") == "alive\n"
+    assert (tmp_path / "jupyter_gateway.log").stat().st_size > 100_000
+
+
+def test_the_log_is_rotated(tmp_path: Path) -> None:
+    log = tmp_path / "own.log"
+    with LocalJupyterServer(log_file=str(log), log_max_bytes=5000, log_backup_count=2) as server:
+        for _ in range(100):
+            requests.get(f"{server.connection_info.url}exec/v1", timeout=10)
+    assert {path.name for path in tmp_path.glob("own.log*")} == {"own.log", "own.log.1", "own.log.2"}
+    assert all(path.stat().st_size < 8000 for path in tmp_path.glob("own.log*"))
+
+
+def test_stopping_ends_the_gateway_and_its_kernels_and_may_be_repeated() -> None:
+    server = LocalJupyterServer()
+    executor = JupyterCodeExecutor(server)
+    executor.execute_code_blocks([CodeBlock("1", "python")])
+    processes = processes_of(server)
+    assert len(processes) >= 2
+    server.stop()
+    _, alive = psutil.wait_procs(processes, timeout=5)
+    assert alive == []
+    server.stop()
+
+
+def test_starting_and_stopping_leaves_no_thread_or_descriptor() -> None:
+    def use() -> tuple[int, int]:
+        with LocalJupyterServer() as server:
+            run_code(server, "1")
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    assert use() == use()
+
+
+PARENT = """
+import sys, time
+from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+server = LocalJupyterServer()
+executor = JupyterCodeExecutor(server)
+executor.execute_code_blocks([CodeBlock("1", "python")])
+{more}
+print(server._subprocess.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "signal_name"),
+    [
+        ("", "SIGKILL"),
+        ("", "SIGTERM"),
+        ("import os\nif os.fork() == 0: time.sleep(30)", "SIGKILL"),
+    ],
+    ids=["killed", "terminated", "killed, and a forked relative holds the pipe"],
+)
+def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, more: str, signal_name: str) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(more=more))
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        gateway = psutil.Process(int(parent.stdout.readline()))
+        processes = [gateway, *gateway.children(recursive=True)]
+        assert len(processes) >= 2
+        parent.send_signal(getattr(signal, signal_name))
+        parent.wait(10)
+        _, alive = psutil.wait_procs(processes, timeout=15)
+        os.killpg(parent.pid, signal.SIGKILL) if more else None
+    assert alive == []
+
+
+def test_a_parent_that_just_exits_stops_it(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "from jupyter_exec_ext import LocalJupyterServer\nprint(LocalJupyterServer()._subprocess.pid, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert not psutil.pid_exists(int(done.stdout))
+
+
+def test_a_gateway_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernel_gateway.py").write_text("raise ImportError('broken on purpose')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="broken on purpose"):
+        LocalJupyterServer()
+    assert time.monotonic() - began < 20
+
+
+def test_a_gateway_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernel_gateway.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ValueError, match="in time"):
+        LocalJupyterServer(startup_timeout_seconds=2.0)
+
+
+def test_it_gives_a_client() -> None:
+    with LocalJupyterServer() as server, server.get_client() as client:
+        assert client.info()["host"] == "kernel_gateway"
