@@ -1,0 +1,128 @@
+"""The documentation names everything there is: routes, scopes, traits, commands, options, error codes, events."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.auth.scopes import SCOPES
+from jupyter_exec_ext.cli.main import build_parser
+from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.errors import ExecError
+from jupyter_exec_ext.gateway import ExecPersonality
+from jupyter_exec_ext.models import ExecutionState
+from jupyter_exec_ext.server.app import ExecExtensionApp
+from jupyter_exec_ext.server.routes import ROUTES
+from jupyter_exec_ext.wire.native import EVENT_TYPES
+from tests.hosts import Host
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def test_every_route_is_documented_with_its_scope() -> None:
+    rows = {line.split("|")[1].strip(): line for line in page("http-api.md").splitlines() if line.startswith("| `")}
+    for route in ROUTES:
+        for method, access in route.methods.items():
+            row = rows[f"`{method} {route.path}`"]
+            assert row.split("|")[3].strip() == (f"`{access.scope}`" if access.scope else "any")
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_every_scope_is_documented(name: str) -> None:
+    assert f"`{name}`" in page("http-api.md")
+
+
+@pytest.mark.parametrize("code", ExecError.codes())
+def test_every_error_code_is_documented_with_its_status(code: str) -> None:
+    status = ExecError.codes()[code].status
+    assert f"`{code}`" in page("http-api.md")
+    assert not status or f"| `{code}` | {status} |" in page("http-api.md")
+
+
+def test_every_state_and_event_type_is_documented() -> None:
+    for word in [*(state.value for state in ExecutionState), *EVENT_TYPES]:
+        assert f"| `{word}` |" in page("http-api.md"), word
+
+
+@pytest.mark.parametrize("configurable", [ExecEngine, ExecExtensionApp, ExecPersonality])
+def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngine]) -> None:
+    text = page("configuration.md")
+    section = text.partition(f"## `{configurable.__name__}`")[2].partition("\n## ")[0]
+    rows = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in section.splitlines() if "| `" in line}
+    inherited = {name for base in configurable.__mro__[1:] for name in getattr(base, "_traits", {})}
+    ours = {name: trait for name, trait in configurable.class_traits(config=True).items() if name not in inherited}
+    assert set(rows) == {f"`{name}`" for name in ours}
+    for name, trait in ours.items():
+        assert trait.help, name
+        default = trait.default()
+        if isinstance(default, (int, float)):
+            assert rows[f"`{name}`"] in (str(default), f"{default:g}", str(int(default))), name
+
+
+def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Yield each command with each of its long options."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                yield name, ""
+                yield from options_of(command)
+        for option in action.option_strings:
+            if option.startswith("--") and option not in ("--help", "--version"):
+                yield parser.prog, option
+
+
+@pytest.mark.parametrize(("command", "option"), sorted(set(options_of(build_parser()))))
+def test_every_command_and_option_is_documented(command: str, option: str) -> None:
+    assert (option or f"{command}`") in page("cli.md")
+
+
+def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
+    for path in (ROOT / "docs").glob("*.md"):
+        assert f"docs/{path.name}" in README, path.name
+    for source in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", source.read_text()):
+            assert (source.parent / link).exists(), f"{source.name}: {link}"
+
+
+def test_the_readmes_two_commands_are_what_ci_runs() -> None:
+    ci = (ROOT / ".ci" / "run").read_text()
+    commands = [line for line in README.splitlines() if line.startswith("pip install")]
+    assert len(commands) == 2
+    for command in commands:
+        for part in command.split(" && "):
+            assert part.removeprefix("pip install ") in ci
+
+
+def test_the_readmes_python_runs_as_written(tmp_path: Path, hosts: Any) -> None:
+    """Only the server's address is another one."""
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) == 2
+    server: Host = hosts["server"]
+    (tmp_path / "token").write_text(f"{server.info.token}\n")
+    printed = []
+    for block in blocks:
+        code = block.replace("http://127.0.0.1:8888/", server.info.url)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        )
+        printed.append(done.stdout)
+    assert "hello\n 21\n" in printed[0]
+    assert "its time limit of 2 s was reached True" in printed[0]
+    assert printed[1] == "exit_code=0 output='Hello, World!\\n' output_files=[]\n"
+
+
+def test_the_changelog_has_an_entry_for_what_is_not_released() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(r"## Unreleased\n\n### Added\n\n- ", changes)

@@ -1,0 +1,114 @@
+"""Arrows point down only: the imports of every module, held against the layers of ``docs/architecture.md``."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "jupyter_exec_ext"
+
+# What each part of the package may import from the others. `models` and `errors` are below everything.
+MAY_IMPORT: dict[str, set[str]] = {
+    "models": set(),
+    "errors": set(),
+    "wire": {"models", "errors"},
+    "auth": {"models", "errors"},
+    "engine": {"models", "errors", "wire", "auth"},
+    "store": {"models", "errors", "wire", "auth"},
+    "assembly": {"models", "errors", "engine", "store"},
+    "server": {"models", "errors", "wire", "auth", "engine", "assembly", "__init__"},
+    "gateway": {"models", "errors", "auth", "engine", "assembly", "server"},
+    "client": {"models", "errors", "wire"},
+    "executors": {"models", "errors", "wire", "client"},
+    "cli": {"models", "errors", "wire", "client", "executors", "__init__"},
+    "__init__": {"server", "client", "executors"},
+}
+
+# Libraries that must not be imported where the layer knows nothing of what they are for.
+FORBIDDEN: dict[str, set[str]] = {
+    "models": {"*"},
+    "errors": {"*"},
+    "wire": {"*"},
+    "auth": {"*"},
+    "engine": {"tornado.web", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
+    "store": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq"},
+    "client": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
+    "executors": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
+}
+
+
+def part_of(module: Path) -> str:
+    """Return which part of the package a file belongs to."""
+    relative = module.relative_to(ROOT)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports_of(module: Path) -> set[str]:
+    """Return the absolute names of everything a file imports."""
+    package = ["jupyter_exec_ext", *module.relative_to(ROOT).parent.parts]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            name = ".".join([*base, *([node.module] if node.module else [])])
+            found.update(f"{name}.{alias.name}" for alias in node.names)
+    return found
+
+
+MODULES = sorted(path for path in ROOT.rglob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_from_below_only(module: Path) -> None:
+    part = part_of(module)
+    assert part in MAY_IMPORT, f"say in MAY_IMPORT where {part} belongs"
+    for name in imports_of(module):
+        if name.startswith("jupyter_exec_ext."):
+            target = name.split(".")[1]
+            target = target if target in MAY_IMPORT else "__init__"
+            assert target == part or target in MAY_IMPORT[part], f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_no_library_its_layer_must_not_know(module: Path) -> None:
+    forbidden = FORBIDDEN.get(part_of(module), set())
+    for name in imports_of(module):
+        if name.startswith("jupyter_exec_ext."):
+            continue
+        if "*" in forbidden:
+            assert name.split(".")[0] in sys.stdlib_module_names, f"{module} imports {name}"
+        assert not any(name == f or name.startswith(f"{f}.") for f in forbidden), f"{module} imports {name}"
+
+
+def test_the_layers_in_the_architecture_are_those_tested() -> None:
+    text = (ROOT.parent / "docs" / "architecture.md").read_text()
+    for part in MAY_IMPORT:
+        assert part == "__init__" or f"`{part}`" in text, part
+
+
+LIGHT = "import {module}, sys; print('\\n'.join(sorted(sys.modules)))"
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("jupyter_exec_ext", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server"}),
+        ("jupyter_exec_ext.client", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server"}),
+        ("jupyter_exec_ext.client.sync", {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server"}),
+        ("jupyter_exec_ext.client.aio", {"requests", "websocket", "tornado", "zmq", "traitlets", "jupyter_server"}),
+        ("jupyter_exec_ext.executors", {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server"}),
+    ],
+)
+def test_an_agents_process_stays_light(statement: str, absent: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT.format(module=statement)], capture_output=True, text=True, check=True
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert loaded & absent == set()
+    assert statement.split(".")[0] in loaded
