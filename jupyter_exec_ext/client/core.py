@@ -1,154 +1,23 @@
-"""The client's logic for ``exec/v1``: requests built, answers read and retries decided, here and nowhere else."""
+"""The client's logic for ``exec/v1``: which requests an operation makes and what their answers mean."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from ..errors import (
-    ApiNotFound,
-    ConnectionFailed,
-    ConnectionLost,
-    ExecError,
-    Forbidden,
-    NotFound,
-    Unauthenticated,
-    UnexpectedAnswer,
-)
-from ..models import EndEvent, Execution, InputRequestEvent, OutputEvent, Session
-from ..wire.jsontext import loads_strict
-from ..wire.native import event_from_json, execution_from_json, session_from_json
-from ..wire.sse import MEDIA_TYPE, EventStreamDecoder
-from .steps import (
-    AskInput,
-    CloseStream,
-    Emit,
-    Failure,
-    OpenStream,
-    Operation,
-    Pause,
-    ReadStream,
-    Reply,
-    Request,
-    Stream,
-)
+from ..errors import ApiNotFound, ConnectionLost, ExecError, UnexpectedAnswer
+from ..models import Execution, InputRequestEvent, Session
+from ..wire.native import execution_from_json, session_from_json
+from .event_stream import API, EventStreamReader
+from .exchange import BUSY_STATUSES, DEFAULT_RETRY, RetryPolicy, error_from, exchange, parsed, segment, transport_error
+from .steps import AskInput, CloseStream, Emit, Failure, OpenStream, Operation, ReadStream, Reply, Request, Stream
 
-API = "exec/v1/"
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
 # sees a silent connection for longer.
 WAIT_SECONDS = 25
 _SPARE_SECONDS = 35.0
-_STREAM_SILENCE_SECONDS = 60.0
-_BUSY_STATUSES = frozenset({429, 502, 503, 504})
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """When to try again.
-
-    Parameters
-    ----------
-    max_retries : int
-        How often, at most, one step is repeated; for a stream, without any progress in between.
-    base_seconds, max_seconds : float
-        The pause doubles from the one to the other, with jitter.
-    """
-
-    max_retries: int = 4
-    base_seconds: float = 0.1
-    max_seconds: float = 5.0
-
-    def pause(self, attempt: int, retry_after: str | None = None) -> Pause:
-        """Return how long to wait after failed attempt number `attempt`, from 0."""
-        if retry_after is not None and retry_after.isdecimal():
-            return Pause(min(float(retry_after), 60.0))
-        ceiling = min(self.max_seconds, self.base_seconds * 2**attempt)
-        return Pause(ceiling * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
-
-
-DEFAULT_RETRY = RetryPolicy()
-
-
-def exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
-    """Send a request, again where that is safe, and return the answer whatever its status.
-
-    It is safe where nothing was sent, and for requests that do no more when repeated. A busy server (429, 502, 503,
-    504) is asked again for the latter alone: for others the answer may come from a proxy that gave up waiting.
-
-    Raises
-    ------
-    ConnectionFailed, ConnectionLost
-    """
-    for attempt in range(retry.max_retries + 1):
-        outcome: Reply | Failure = yield request
-        last = attempt == retry.max_retries
-        if isinstance(outcome, Failure):
-            if not last and (request.repeatable or not outcome.sent):
-                yield retry.pause(attempt)
-                continue
-            raise _transport_error(request, outcome)
-        if last or not (request.repeatable and outcome.status in _BUSY_STATUSES):
-            return outcome
-        yield retry.pause(attempt, outcome.headers.get("retry-after"))
-    raise AssertionError("the loop returns or raises")
-
-
-def _transport_error(request: Request, failure: Failure) -> ExecError:
-    if failure.sent and not request.repeatable:
-        return ConnectionLost(
-            f"{request.method} {request.path} was sent, but its answer was lost ({failure.message}); "
-            "whether it was carried out is unknown"
-        )
-    return ConnectionFailed(f"the server cannot be reached: {failure.message}")
-
-
-def error_from(reply: Reply) -> ExecError:
-    """Return the error that an answer stands for: the server's own class where its code is known."""
-    if 300 <= reply.status < 400:
-        return UnexpectedAnswer(
-            f"the server redirects ({reply.status}) instead of answering; is the base URL right, and is the user's "
-            "server running if this is a JupyterHub?"
-        )
-    try:
-        body = loads_strict(reply.body)
-    except ValueError:
-        body = None
-    known = isinstance(body, dict) and isinstance(body.get("message"), str)
-    message = body["message"] if known else f"the server answered {reply.status} without saying why"
-    code = body.get("code") if isinstance(body, dict) else None
-    if code is None and reply.status == 403:  # how Jupyter's own API refuses a token
-        message = f"the server refused ({message}); is the token right, and may its user do this?"
-    by_status = {401: Unauthenticated, 403: Forbidden, 404: NotFound}.get(reply.status, UnexpectedAnswer)
-    error_class = ExecError.for_code(code) if isinstance(code, str) else None
-    retry_after = reply.headers.get("retry-after", "")
-    return (error_class or by_status)(
-        message or f"the server answered {reply.status}",
-        retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
-        request_id=reply.headers.get("x-request-id"),
-    )
-
-
-def parsed(reply: Reply) -> Any:
-    """Return the JSON of a successful answer; raise what an unsuccessful one stands for."""
-    if not reply.ok:
-        raise error_from(reply)
-    if reply.status == 204:
-        return None
-    try:
-        return loads_strict(reply.body)
-    except ValueError:
-        raise UnexpectedAnswer(
-            "the server answered with something that is not JSON; is this the address of a Jupyter server?"
-        ) from None
-
-
-def segment(text: str) -> str:
-    """Return `text` as one segment of a URL path."""
-    return quote(text, safe="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +151,7 @@ class ExecApi:
 
     def _follow(self, start: Request, *, answer: bool, after: int = 0) -> Operation[Execution]:
         """Read an event stream to its end, reopening it after the last event seen whenever it is cut."""
-        reader = _StreamReader(start, after)
+        reader = EventStreamReader(start, after)
         attempt = 0
         while reader.finished is None:
             seen = reader.last_seq
@@ -294,16 +163,16 @@ class ExecApi:
                 yield self.retry.pause(attempt - 1)
         return reader.finished
 
-    def _read_once(self, reader: _StreamReader, answer: bool) -> Operation[Failure]:
+    def _read_once(self, reader: EventStreamReader, answer: bool) -> Operation[Failure]:
         """Read one connection until the log's end or its own."""
         request = reader.next_request()
         stream: Stream | Reply | Failure = yield OpenStream(request)
         if isinstance(stream, Failure):
             if stream.sent and not request.repeatable:
-                raise _transport_error(request, stream)
+                raise transport_error(request, stream)
             return stream
         if isinstance(stream, Reply):
-            if request.repeatable and stream.status in _BUSY_STATUSES:
+            if request.repeatable and stream.status in BUSY_STATUSES:
                 return Failure(True, f"the server answered {stream.status}")
             raise error_from(stream)
         reader.opened(stream.headers)
@@ -323,60 +192,6 @@ class ExecApi:
             record = yield from self.get_execution(reader.execution_id)
             reader.finished = record if record.state.finished else None
         return Failure(True, "the server ended it early")
-
-
-class _StreamReader:
-    """One execution's events, read over any number of connections, each number once."""
-
-    def __init__(self, start: Request, after: int) -> None:
-        self._start = replace(
-            start, headers={**start.headers, "Accept": MEDIA_TYPE}, read_timeout_seconds=_STREAM_SILENCE_SECONDS
-        )
-        self._decoder = EventStreamDecoder()
-        self.last_seq = after
-        self.execution_id = ""
-        self.finished: Execution | None = None
-
-    def next_request(self) -> Request:
-        """Return what opens the stream: the first time as asked, then from where it was cut."""
-        self._decoder = EventStreamDecoder()
-        if not self.execution_id:
-            return self._start
-        return replace(
-            self._start,
-            method="GET",
-            path=f"{API}executions/{self.execution_id}/events",
-            json=None,
-            headers={"Accept": MEDIA_TYPE, "Last-Event-ID": str(self.last_seq)},
-        )
-
-    def opened(self, headers: Mapping[str, str]) -> None:
-        """Learn the execution's id, which the first answer names before any event."""
-        if not self.execution_id:
-            self.execution_id = headers.get("location", "").rpartition("/")[2] or _id_in(self._start.path)
-        if not self.execution_id:
-            raise UnexpectedAnswer("the server did not say which execution it streams")
-
-    def feed(self, chunk: bytes) -> list[OutputEvent]:
-        """Return the new events in a piece of the stream."""
-        events = []
-        for sent in self._decoder.feed(chunk):
-            data = loads_strict(sent.data)
-            if sent.event == "failure":
-                raise error_from(Reply(500, {}, sent.data.encode()))
-            event = event_from_json(data)
-            if event is None or event.seq <= self.last_seq:
-                continue
-            self.last_seq = event.seq
-            if isinstance(event, EndEvent):
-                self.finished = event.execution
-            events.append(event)
-        return events
-
-
-def _id_in(path: str) -> str:
-    """Return the execution id in the path of its events."""
-    return path.partition("executions/")[2].partition("/")[0]
 
 
 def session_request(

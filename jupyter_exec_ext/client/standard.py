@@ -11,44 +11,37 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ConnectionLost, ExecError, KernelSpecNotFound, KernelStartTimeout, SessionEnded, UnexpectedAnswer
+from ..errors import ConnectionLost, ExecError, KernelStartTimeout, SessionEnded
 from ..models import (
-    EndEvent,
     ErrorEvent,
     Execution,
     ExecutionState,
     InputRequestEvent,
     KernelSpecInfo,
-    OutputEvent,
     StateEvent,
-    StreamEvent,
-    Truncation,
 )
 from ..wire.kernel import (
     WEBSOCKET_PROTOCOL,
     KernelMessage,
-    RunTranslator,
     decode_websocket,
     encode_websocket,
     execute_request,
     new_header,
 )
 from ..wire.languages import source_for_kernel
-from ..wire.native import utc_timestamp
-from ..wire.outputs import OutputFold, OutputLimiter, finished_record
-from .core import DEFAULT_RETRY, RetryPolicy, exchange, parsed, segment
+from ..wire.translate import RunTranslator
+from .exchange import RetryPolicy, segment
+from .kernels_api import KernelsApi
+from .standard_run import StandardRun
 from .steps import (
     AskInput,
     Connect,
     Disconnect,
-    Emit,
     Failure,
     Operation,
     ReceiveMessage,
-    Request,
     SendMessage,
     Socket,
 )
@@ -58,68 +51,6 @@ _PROBE_SECONDS = 2.0
 _SETTLE_SECONDS = 5.0
 _LOOK_SECONDS = 10.0
 _STALE_SECONDS = 20.0
-_RATE_LIMITED = ("IOPub data rate exceeded.", "IOPub message rate exceeded.")
-
-
-@dataclass(frozen=True, slots=True)
-class KernelsApi:
-    """The operations of the standard kernels API."""
-
-    retry: RetryPolicy = DEFAULT_RETRY
-
-    def _call(self, method: str, path: str, json: Any = None, seconds: float = 60.0) -> Operation[Any]:
-        return parsed((yield from exchange(Request(method, path, json, read_timeout_seconds=seconds), self.retry)))
-
-    def kernelspecs(self) -> Operation[dict[str, Any]]:
-        """Return the server's kernelspecs as it describes them: ``default`` and ``kernelspecs``."""
-        body = yield from self._call("GET", "api/kernelspecs")
-        if not isinstance(body, dict) or not isinstance(body.get("kernelspecs"), dict):
-            raise UnexpectedAnswer("the server's api/kernelspecs is not a list of kernelspecs")
-        return body
-
-    def find(self, kernel_name: str | None) -> Operation[KernelSpecInfo]:
-        """Return one kernelspec, the default one for None; raises `KernelSpecNotFound`."""
-        body = yield from self.kernelspecs()
-        name = kernel_name or str(body.get("default") or "python3")
-        if name not in body["kernelspecs"]:
-            there = ", ".join(sorted(body["kernelspecs"])) or "none"
-            raise KernelSpecNotFound(f"no kernelspec {name!r} is installed on the server; there are: {there}")
-        spec = body["kernelspecs"][name].get("spec", {})
-        return KernelSpecInfo(name, str(spec.get("display_name", name)), str(spec.get("language", "python")))
-
-    def list_kernels(self) -> Operation[list[dict[str, Any]]]:
-        """Return the running kernels."""
-        return list((yield from self._call("GET", "api/kernels")))
-
-    def start(self, kernel_name: str, env: Mapping[str, str] | None = None) -> Operation[str]:
-        """Start a kernel and return its id."""
-        body = {"name": kernel_name} | ({"env": dict(env)} if env else {})
-        model = yield from self._call("POST", "api/kernels", body, 180.0)
-        if not isinstance(model, dict) or not isinstance(model.get("id"), str):
-            raise UnexpectedAnswer("the server did not say which kernel it started")
-        return str(model["id"])
-
-    def state(self, kernel_id: str) -> Operation[str]:
-        """Return a kernel's state as the server knows it; ``dead`` if there is no such kernel."""
-        reply = yield from exchange(Request("GET", f"api/kernels/{segment(kernel_id)}"), self.retry)
-        if reply.status == 404:
-            return "dead"
-        model = parsed(reply)
-        return str(model.get("execution_state", "")) if isinstance(model, dict) else ""
-
-    def delete(self, kernel_id: str) -> Operation[None]:
-        """Shut a kernel down; one that is gone already is fine."""
-        reply = yield from exchange(Request("DELETE", f"api/kernels/{segment(kernel_id)}"), self.retry)
-        if reply.status not in (404, 410):
-            parsed(reply)
-
-    def interrupt(self, kernel_id: str) -> Operation[None]:
-        """Interrupt a kernel."""
-        yield from self._call("POST", f"api/kernels/{segment(kernel_id)}/interrupt")
-
-    def restart(self, kernel_id: str) -> Operation[None]:
-        """Restart a kernel."""
-        yield from self._call("POST", f"api/kernels/{segment(kernel_id)}/restart", seconds=180.0)
 
 
 class StandardSession:
@@ -128,7 +59,7 @@ class StandardSession:
     Parameters
     ----------
     max_output_bytes : int
-        The output of an execution that is kept; see `wire.outputs`.
+        The output of an execution that is kept; see `wire.limits`.
     interrupt_grace_seconds : float
         How long interrupted code may take to end before its kernel is restarted.
     """
@@ -251,7 +182,16 @@ class StandardSession:
         source = source_for_kernel(code, language, self.spec.language)
         yield from self.connect()
         self.interrupted = False
-        run = _Run(self, code, language, metadata or {}, timeout_seconds, allow_input, self._max_output_bytes)
+        run = StandardRun(
+            self.kernel_id,
+            self.kernel_starts,
+            code,
+            language,
+            metadata or {},
+            timeout_seconds,
+            allow_input,
+            self._max_output_bytes,
+        )
         yield from run.log(StateEvent(ExecutionState.RUNNING))
         sent = yield from self._send("shell", "execute_request", execute_request(source, allow_input=allow_input))
         if isinstance(sent, Failure):
@@ -264,7 +204,7 @@ class StandardSession:
         return (yield from run.finish(state, preserved, reason))
 
     def _to_the_end(
-        self, run: _Run, timeout_seconds: float | None
+        self, run: StandardRun, timeout_seconds: float | None
     ) -> Operation[tuple[ExecutionState, bool, str | None]]:
         end = yield from self._until(run, timeout_seconds)
         if end == "complete":
@@ -281,7 +221,7 @@ class StandardSession:
             yield from self.api.restart(self.kernel_id)
         return ExecutionState.TIMEOUT, False, f"{reason}; the kernel had to be restarted"
 
-    def _until(self, run: _Run, timeout_seconds: float | None) -> Operation[str]:
+    def _until(self, run: StandardRun, timeout_seconds: float | None) -> Operation[str]:
         """Take in messages until the run is complete, the kernel died or the time is up."""
         end_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         quiet_since = time.monotonic()
@@ -313,7 +253,7 @@ class StandardSession:
                     yield from self._take(run, message)
         return "complete"
 
-    def _take(self, run: _Run, message: KernelMessage) -> Operation[None]:
+    def _take(self, run: StandardRun, message: KernelMessage) -> Operation[None]:
         event = run.translator.feed(message)
         if event is None:
             return
@@ -352,81 +292,6 @@ class StandardSession:
         """Close the WebSocket and shut the kernel down."""
         yield from self.disconnect()
         yield from self.api.delete(self.kernel_id)
-
-
-class _Run:
-    """What one run has brought so far."""
-
-    def __init__(
-        self,
-        session: StandardSession,
-        code: str,
-        language: str | None,
-        metadata: Mapping[str, Any],
-        timeout_seconds: float | None,
-        allow_input: bool,
-        max_output_bytes: int,
-    ) -> None:
-        now = utc_timestamp(time.time())
-        self.record = Execution(
-            id=f"exe_{uuid.uuid4().hex[:24]}",
-            session_id=session.kernel_id,
-            state=ExecutionState.RUNNING,
-            code=code,
-            created_at=now,
-            language=language,
-            metadata=metadata,
-            timeout_seconds=timeout_seconds,
-            allow_input=allow_input,
-            started_at=now,
-            kernel_starts=session.kernel_starts,
-        )
-        self.translator = RunTranslator("")
-        self._max_output_bytes = max_output_bytes
-        self._limiter = OutputLimiter(max_output_bytes)
-        self._fold = OutputFold()
-        self._seq = 0
-        self.incomplete = False
-
-    def log(self, event: OutputEvent) -> Operation[None]:
-        """Number an event and emit it."""
-        self._seq += 1
-        event = replace(event, seq=self._seq, at=utc_timestamp(time.time()))
-        self._fold.add(event)
-        yield Emit(event)
-
-    def take(self, event: OutputEvent) -> Operation[None]:
-        """Take in output, within the cap; note where the server says that it dropped some."""
-        if isinstance(event, StreamEvent) and event.name == "stderr":
-            self.incomplete = self.incomplete or event.text.lstrip().startswith(_RATE_LIMITED)
-        for passed in self._limiter.feed(event):
-            yield from self.log(passed)
-
-    def verdict(self, interrupted: bool) -> tuple[ExecutionState, bool, str | None]:
-        """Return the state that the kernel's messages amount to."""
-        error = self.translator.error
-        if interrupted and error is not None and error.name == "KeyboardInterrupt":
-            return ExecutionState.INTERRUPTED, True, "interrupted"
-        return self.translator.verdict(), True, None
-
-    def finish(self, state: ExecutionState, preserved: bool, reason: str | None) -> Operation[Execution]:
-        """Emit what is left and the end; return the finished execution."""
-        for event in [*self.translator.close(), *self._limiter.close()]:
-            yield from self.log(event)
-        if self.incomplete:
-            before = self._fold.truncated or Truncation(self._max_output_bytes)
-            self._fold.truncated = replace(before, upstream=True)
-        record = finished_record(
-            self.record,
-            self._fold,
-            state,
-            finished_at=utc_timestamp(time.time()),
-            execution_count=self.translator.execution_count,
-            reason=reason,
-            session_state_preserved=preserved,
-        )
-        yield from self.log(EndEvent(record))
-        return record
 
 
 def _tells_death(message: KernelMessage) -> bool:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ..models import Execution, KernelSpecInfo, OutputEvent, Session
 from ..wire.native import kernelspec_from_json
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from .core import ExecApi, RetryPolicy, execution_request, seconds_left, session_request
+from .core import ExecApi, execution_request, seconds_left, session_request
+from .exchange import RetryPolicy
 from .standard import StandardSession, open_standard_session
 from .steps import Operation, Result
 from .sync_driver import AnswerInput, SyncDriver

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..models import EndEvent, Execution, ExecutionState, OutputEvent, StateEvent
+from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
-from ..wire.outputs import OutputFold, OutputLimiter, finished_record
+from ..wire.outputs import OutputFold, finished_record
 from .lifecycle import advance
 from .ports import EventLog, ExecutionStore
 from .runner import Verdict

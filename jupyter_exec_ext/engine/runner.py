@@ -21,7 +21,8 @@ from typing import Any
 
 from ..errors import NoInputRequested
 from ..models import ErrorEvent, ExecutionState, OutputEvent
-from ..wire.kernel import KernelMessage, RunTranslator, execute_request
+from ..wire.kernel import KernelMessage, execute_request
+from ..wire.translate import RunTranslator
 from .connection import KernelConnection
 from .ports import Kernel, KernelExit
 

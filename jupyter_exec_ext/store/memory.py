@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ..models import EndEvent, Execution, OutputEvent, Session, SessionState
+from ..wire.limits import event_size
 from ..wire.native import event_to_text, utc_timestamp
-from ..wire.outputs import event_size
 
 
 class MemoryLogEntry:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.client.core import ExecApi, RetryPolicy, error_from, execution_request, seconds_left
+from jupyter_exec_ext.client.core import ExecApi, execution_request, seconds_left
+from jupyter_exec_ext.client.exchange import RetryPolicy, error_from
 from jupyter_exec_ext.client.steps import (
     AskInput,
     CloseStream,

@@ -22,13 +22,12 @@ from jupyter_exec_ext.models import (
 from jupyter_exec_ext.wire.kernel import (
     FrameCodec,
     KernelMessage,
-    RunTranslator,
     decode_websocket,
     encode_websocket,
     execute_request,
     new_header,
-    strip_ansi,
 )
+from jupyter_exec_ext.wire.translate import RunTranslator, strip_ansi
 
 from .recorded import (
     MSG_ID,

@@ -16,8 +16,10 @@ from jupyter_exec_ext.models import (
     StreamEvent,
     TruncatedEvent,
 )
-from jupyter_exec_ext.wire.kernel import KernelMessage, RunTranslator
-from jupyter_exec_ext.wire.outputs import OutputFold, OutputLimiter, event_size, head_of, tail_of
+from jupyter_exec_ext.wire.kernel import KernelMessage
+from jupyter_exec_ext.wire.limits import OutputLimiter, event_size, head_of, tail_of
+from jupyter_exec_ext.wire.outputs import OutputFold
+from jupyter_exec_ext.wire.translate import RunTranslator
 
 from .recorded import MSG_ID, clear, display, error, result, run_of, stream
 

@@ -1,0 +1,71 @@
+"""An execution's event stream, read over as many connections as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..errors import UnexpectedAnswer
+from ..models import EndEvent, Execution, OutputEvent
+from ..wire.jsontext import loads_strict
+from ..wire.native import event_from_json
+from ..wire.sse import MEDIA_TYPE, EventStreamDecoder
+from .exchange import error_from
+from .steps import Reply, Request
+
+API = "exec/v1/"
+_STREAM_SILENCE_SECONDS = 60.0
+
+
+class EventStreamReader:
+    """One execution's events, read over any number of connections, each number once."""
+
+    def __init__(self, start: Request, after: int) -> None:
+        self._start = replace(
+            start, headers={**start.headers, "Accept": MEDIA_TYPE}, read_timeout_seconds=_STREAM_SILENCE_SECONDS
+        )
+        self._decoder = EventStreamDecoder()
+        self.last_seq = after
+        self.execution_id = ""
+        self.finished: Execution | None = None
+
+    def next_request(self) -> Request:
+        """Return what opens the stream: the first time as asked, then from where it was cut."""
+        self._decoder = EventStreamDecoder()
+        if not self.execution_id:
+            return self._start
+        return replace(
+            self._start,
+            method="GET",
+            path=f"{API}executions/{self.execution_id}/events",
+            json=None,
+            headers={"Accept": MEDIA_TYPE, "Last-Event-ID": str(self.last_seq)},
+        )
+
+    def opened(self, headers: Mapping[str, str]) -> None:
+        """Learn the execution's id, which the first answer names before any event."""
+        if not self.execution_id:
+            self.execution_id = headers.get("location", "").rpartition("/")[2] or _id_in(self._start.path)
+        if not self.execution_id:
+            raise UnexpectedAnswer("the server did not say which execution it streams")
+
+    def feed(self, chunk: bytes) -> list[OutputEvent]:
+        """Return the new events in a piece of the stream."""
+        events = []
+        for sent in self._decoder.feed(chunk):
+            data = loads_strict(sent.data)
+            if sent.event == "failure":
+                raise error_from(Reply(500, {}, sent.data.encode()))
+            event = event_from_json(data)
+            if event is None or event.seq <= self.last_seq:
+                continue
+            self.last_seq = event.seq
+            if isinstance(event, EndEvent):
+                self.finished = event.execution
+            events.append(event)
+        return events
+
+
+def _id_in(path: str) -> str:
+    """Return the execution id in the path of its events."""
+    return path.partition("executions/")[2].partition("/")[0]

@@ -1,0 +1,73 @@
+"""The kernels API that every Jupyter server has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import KernelSpecNotFound, UnexpectedAnswer
+from ..models import KernelSpecInfo
+from .exchange import DEFAULT_RETRY, RetryPolicy, exchange, parsed, segment
+from .steps import Operation, Request
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsApi:
+    """The operations of the standard kernels API."""
+
+    retry: RetryPolicy = DEFAULT_RETRY
+
+    def _call(self, method: str, path: str, json: Any = None, seconds: float = 60.0) -> Operation[Any]:
+        return parsed((yield from exchange(Request(method, path, json, read_timeout_seconds=seconds), self.retry)))
+
+    def kernelspecs(self) -> Operation[dict[str, Any]]:
+        """Return the server's kernelspecs as it describes them: ``default`` and ``kernelspecs``."""
+        body = yield from self._call("GET", "api/kernelspecs")
+        if not isinstance(body, dict) or not isinstance(body.get("kernelspecs"), dict):
+            raise UnexpectedAnswer("the server's api/kernelspecs is not a list of kernelspecs")
+        return body
+
+    def find(self, kernel_name: str | None) -> Operation[KernelSpecInfo]:
+        """Return one kernelspec, the default one for None; raises `KernelSpecNotFound`."""
+        body = yield from self.kernelspecs()
+        name = kernel_name or str(body.get("default") or "python3")
+        if name not in body["kernelspecs"]:
+            there = ", ".join(sorted(body["kernelspecs"])) or "none"
+            raise KernelSpecNotFound(f"no kernelspec {name!r} is installed on the server; there are: {there}")
+        spec = body["kernelspecs"][name].get("spec", {})
+        return KernelSpecInfo(name, str(spec.get("display_name", name)), str(spec.get("language", "python")))
+
+    def list_kernels(self) -> Operation[list[dict[str, Any]]]:
+        """Return the running kernels."""
+        return list((yield from self._call("GET", "api/kernels")))
+
+    def start(self, kernel_name: str, env: Mapping[str, str] | None = None) -> Operation[str]:
+        """Start a kernel and return its id."""
+        body = {"name": kernel_name} | ({"env": dict(env)} if env else {})
+        model = yield from self._call("POST", "api/kernels", body, 180.0)
+        if not isinstance(model, dict) or not isinstance(model.get("id"), str):
+            raise UnexpectedAnswer("the server did not say which kernel it started")
+        return str(model["id"])
+
+    def state(self, kernel_id: str) -> Operation[str]:
+        """Return a kernel's state as the server knows it; ``dead`` if there is no such kernel."""
+        reply = yield from exchange(Request("GET", f"api/kernels/{segment(kernel_id)}"), self.retry)
+        if reply.status == 404:
+            return "dead"
+        model = parsed(reply)
+        return str(model.get("execution_state", "")) if isinstance(model, dict) else ""
+
+    def delete(self, kernel_id: str) -> Operation[None]:
+        """Shut a kernel down; one that is gone already is fine."""
+        reply = yield from exchange(Request("DELETE", f"api/kernels/{segment(kernel_id)}"), self.retry)
+        if reply.status not in (404, 410):
+            parsed(reply)
+
+    def interrupt(self, kernel_id: str) -> Operation[None]:
+        """Interrupt a kernel."""
+        yield from self._call("POST", f"api/kernels/{segment(kernel_id)}/interrupt")
+
+    def restart(self, kernel_id: str) -> Operation[None]:
+        """Restart a kernel."""
+        yield from self._call("POST", f"api/kernels/{segment(kernel_id)}/restart", seconds=180.0)

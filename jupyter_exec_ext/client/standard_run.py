@@ -1,0 +1,94 @@
+"""What one run on a server without ``exec/v1`` has brought: its events, numbered here, and its record."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..models import EndEvent, Execution, ExecutionState, OutputEvent, StreamEvent, Truncation
+from ..wire.limits import OutputLimiter
+from ..wire.native import utc_timestamp
+from ..wire.outputs import OutputFold, finished_record
+from ..wire.translate import RunTranslator
+from .steps import Emit, Operation
+
+_RATE_LIMITED = ("IOPub data rate exceeded.", "IOPub message rate exceeded.")
+
+
+class StandardRun:
+    """What one run has brought so far."""
+
+    def __init__(
+        self,
+        kernel_id: str,
+        kernel_starts: int,
+        code: str,
+        language: str | None,
+        metadata: Mapping[str, Any],
+        timeout_seconds: float | None,
+        allow_input: bool,
+        max_output_bytes: int,
+    ) -> None:
+        now = utc_timestamp(time.time())
+        self.record = Execution(
+            id=f"exe_{uuid.uuid4().hex[:24]}",
+            session_id=kernel_id,
+            state=ExecutionState.RUNNING,
+            code=code,
+            created_at=now,
+            language=language,
+            metadata=metadata,
+            timeout_seconds=timeout_seconds,
+            allow_input=allow_input,
+            started_at=now,
+            kernel_starts=kernel_starts,
+        )
+        self.translator = RunTranslator("")
+        self._max_output_bytes = max_output_bytes
+        self._limiter = OutputLimiter(max_output_bytes)
+        self._fold = OutputFold()
+        self._seq = 0
+        self.incomplete = False
+
+    def log(self, event: OutputEvent) -> Operation[None]:
+        """Number an event and emit it."""
+        self._seq += 1
+        event = replace(event, seq=self._seq, at=utc_timestamp(time.time()))
+        self._fold.add(event)
+        yield Emit(event)
+
+    def take(self, event: OutputEvent) -> Operation[None]:
+        """Take in output, within the cap; note where the server says that it dropped some."""
+        if isinstance(event, StreamEvent) and event.name == "stderr":
+            self.incomplete = self.incomplete or event.text.lstrip().startswith(_RATE_LIMITED)
+        for passed in self._limiter.feed(event):
+            yield from self.log(passed)
+
+    def verdict(self, interrupted: bool) -> tuple[ExecutionState, bool, str | None]:
+        """Return the state that the kernel's messages amount to."""
+        error = self.translator.error
+        if interrupted and error is not None and error.name == "KeyboardInterrupt":
+            return ExecutionState.INTERRUPTED, True, "interrupted"
+        return self.translator.verdict(), True, None
+
+    def finish(self, state: ExecutionState, preserved: bool, reason: str | None) -> Operation[Execution]:
+        """Emit what is left and the end; return the finished execution."""
+        for event in [*self.translator.close(), *self._limiter.close()]:
+            yield from self.log(event)
+        if self.incomplete:
+            before = self._fold.truncated or Truncation(self._max_output_bytes)
+            self._fold.truncated = replace(before, upstream=True)
+        record = finished_record(
+            self.record,
+            self._fold,
+            state,
+            finished_at=utc_timestamp(time.time()),
+            execution_count=self.translator.execution_count,
+            reason=reason,
+            session_state_preserved=preserved,
+        )
+        yield from self.log(EndEvent(record))
+        return record

@@ -1,0 +1,166 @@
+"""What the messages of one ``execute_request`` mean: output events, an error, an end.
+
+References
+----------
+https://jupyter-client.readthedocs.io/en/stable/messaging.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..models import (
+    ClearEvent,
+    DisplayEvent,
+    ErrorEvent,
+    ErrorInfo,
+    ExecutionState,
+    InputRequestEvent,
+    OutputEvent,
+    ResultEvent,
+    StreamEvent,
+)
+from .kernel import KernelMessage
+
+# CSI, OSC and two-character escape sequences of ECMA-48.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+
+def strip_ansi(text: str) -> str:
+    """Return `text` without ANSI escape sequences."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _display(content: Mapping[str, Any], *, update: bool) -> DisplayEvent:
+    display_id = _mapping(content.get("transient")).get("display_id")
+    return DisplayEvent(
+        _mapping(content.get("data")),
+        _mapping(content.get("metadata")),
+        None if display_id is None else str(display_id),
+        update,
+    )
+
+
+def _error(content: Mapping[str, Any]) -> ErrorEvent:
+    lines = content.get("traceback")
+    traceback = "\n".join(map(_text, lines)) if isinstance(lines, list) else _text(lines)
+    return ErrorEvent(
+        strip_ansi(_text(content.get("ename"))), strip_ansi(_text(content.get("evalue"))), strip_ansi(traceback)
+    )
+
+
+def _stream(content: Mapping[str, Any]) -> StreamEvent:
+    return StreamEvent("stderr" if content.get("name") == "stderr" else "stdout", _text(content.get("text")))
+
+
+def _result(content: Mapping[str, Any]) -> ResultEvent:
+    count = content.get("execution_count")
+    return ResultEvent(
+        _mapping(content.get("data")), _mapping(content.get("metadata")), count if isinstance(count, int) else None
+    )
+
+
+_IOPUB_EVENTS = {
+    "stream": _stream,
+    "display_data": lambda content: _display(content, update=False),
+    "update_display_data": lambda content: _display(content, update=True),
+    "execute_result": _result,
+    "clear_output": lambda content: ClearEvent(bool(content.get("wait"))),
+    "error": _error,
+}
+
+
+class RunTranslator:
+    """Follow the messages of one ``execute_request``.
+
+    A run is complete when its ``execute_reply`` and its ``idle`` status have both come: the reply alone says
+    nothing about output still on its way, and the status alone nothing about how the code ended.
+
+    Attributes
+    ----------
+    started : bool
+        The kernel has begun to run the code; an interrupt reaches the code only from here on.
+    replied, idle : bool
+        The halves of completion seen so far.
+    waiting_for_input : bool
+        The code has asked for input that was not answered yet.
+    """
+
+    def __init__(self, msg_id: str) -> None:
+        self.msg_id = msg_id
+        self.started = False
+        self.replied = False
+        self.idle = False
+        self.waiting_for_input = False
+        self.execution_count: int | None = None
+        self.error: ErrorInfo | None = None
+        self._status = ""
+        self._late: list[OutputEvent] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether reply and idle have both been seen."""
+        return self.replied and self.idle
+
+    def feed(self, message: KernelMessage) -> OutputEvent | None:
+        """Take in one message with our id as its parent; return the output event it stands for, if any."""
+        kind = message.msg_type
+        if message.channel == "iopub":
+            if kind in _IOPUB_EVENTS:
+                event: OutputEvent = _IOPUB_EVENTS[kind](message.content)
+                if isinstance(event, ErrorEvent):
+                    self.error = ErrorInfo(event.name, event.value, event.traceback)
+                return event
+            if kind == "status":
+                self.idle = self.idle or message.content.get("execution_state") == "idle"
+            elif kind == "execute_input":
+                self.started = True
+                self._count(message.content)
+        elif kind == "execute_reply":
+            self._reply(message.content)
+        elif kind == "input_request":
+            self.waiting_for_input = True
+            return InputRequestEvent(_text(message.content.get("prompt")), bool(message.content.get("password")))
+        return None
+
+    def _count(self, content: Mapping[str, Any]) -> None:
+        count = content.get("execution_count")
+        if isinstance(count, int):
+            self.execution_count = count
+
+    def _reply(self, content: Mapping[str, Any]) -> None:
+        self.replied = True
+        self._status = _text(content.get("status"))
+        self._count(content)
+        if self._status == "error":
+            self._late.append(_error(content))
+        payload = content.get("payload")
+        for item in payload if isinstance(payload, list) else ():
+            # The pager (`name?` in IPython) comes with the reply only; without this it would be lost.
+            if _mapping(item).get("source") == "page":
+                self._late.append(DisplayEvent(_mapping(item.get("data")), {}))
+
+    def close(self) -> list[OutputEvent]:
+        """Return the events that only the reply carried, once no more messages are expected."""
+        late = [event for event in self._late if not (isinstance(event, ErrorEvent) and self.error)]
+        for event in late:
+            if isinstance(event, ErrorEvent):
+                self.error = ErrorInfo(event.name, event.value, event.traceback)
+        self._late = []
+        return late
+
+    def verdict(self) -> ExecutionState:
+        """Return how the code ended, as far as the kernel's own messages tell."""
+        if self._status in ("aborted", "abort"):
+            return ExecutionState.CANCELLED
+        return ExecutionState.ERROR if self.error or self._status == "error" else ExecutionState.OK
