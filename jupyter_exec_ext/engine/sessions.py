@@ -1,12 +1,8 @@
-"""A live session: one kernel, one queue, and what keeps them true to each other.
+"""A live session: its queue, what runs, and its end.
 
 Executions run one after the other. A worker task exists only while there is something to run, so an idle session
-costs nothing. Whoever changes the kernel (start, restart, revival after a death, shutdown) holds `_kernel_lock`;
-the worker takes it before each run to make sure that there is a proven connection to a living kernel.
-
-A task inside a kernel manager is never cancelled: half a restart leaves a manager that can neither restart nor shut
-down, and with it a server that cannot stop. Closing waits for the lock instead; only the wait for a kernel's first
-answer, which is ours, is cut short.
+costs nothing. The worker makes sure of a kernel before each run (`SessionKernel.ensure`), which is where an execution
+waits while the session restarts.
 """
 
 from __future__ import annotations
@@ -22,15 +18,15 @@ from typing import Any
 
 import zmq
 
-from ..errors import ExecError, KernelStartFailed, QueueFull, SessionEnded
+from ..errors import ExecError, QueueFull, SessionEnded
 from ..models import ErrorEvent, ExecutionState, Session, SessionState
 from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
-from .connection import KernelConnection
 from .executions import LiveExecution
-from .ports import Kernel, KernelExit, KernelHost, SessionStore
+from .ports import KernelExit, KernelHost, SessionStore
 from .runner import KernelRun, StopCause, Verdict
+from .session_kernel import KernelListener, SessionKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +62,27 @@ class LiveSession:
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self.record = record
-        self._env = env
-        self._host = host
-        self._context = context
         self._store = store
         self._settings = settings
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._kernel: Kernel | None = None
-        self._connection: KernelConnection | None = None
-        self._unwatch_exit = _nothing
-        self._kernel_lock = asyncio.Lock()
+        self._kernel = SessionKernel(
+            record.kernel_name,
+            env,
+            host=host,
+            context=context,
+            start_timeout_seconds=settings.kernel_start_timeout_seconds,
+            listener=KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed),
+            log=log,
+        )
         self._queue: deque[LiveExecution] = deque()
         self._accepting = 0
         self._current: LiveExecution | None = None
         self._run: KernelRun | None = None
         self._worker: asyncio.Task[None] | None = None
         self._revival: asyncio.Task[None] | None = None
-        self._host_watch: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._close_begun: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def running(self) -> bool:
@@ -108,95 +104,27 @@ class LiveSession:
         SessionEnded
             If it was shut down meanwhile.
         """
-        async with self._kernel_lock:
-            await self._connect_new(await self._host.start(self.record.kernel_name, self._env))
-            await self._update(state=SessionState.IDLE)
+        await self._kernel.ensure()
         if self._closing is not None:
             raise ended_error(self.record)
+        await self._update(state=SessionState.IDLE)
         self._rest()
-
-    async def _connect_new(self, kernel: Kernel) -> None:
-        """Adopt a kernel that was just started; one that does not answer is not left behind."""
-        self._kernel = kernel
-        try:
-            await self._connect(kernel)
-        except BaseException:
-            await kernel.shutdown(now=True)
-            raise
-
-    async def _connect(self, kernel: Kernel) -> None:
-        died: asyncio.Future[KernelExit] = self._loop.create_future()
-
-        def on_exit(exit_: KernelExit) -> None:
-            if not died.done():
-                died.set_result(exit_)
-            self._on_kernel_exit(exit_)
-
-        connection = KernelConnection(self._context, kernel.connection_info(), self._on_message, self._log)
-        self._connection, self._unwatch_exit = connection, kernel.watch_exit(on_exit)
-        proof = self._loop.create_task(connection.prove(self._settings.kernel_start_timeout_seconds))
-        any_of: list[asyncio.Future[Any]] = [proof, died, self._close_begun]
-        try:
-            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
-            if self._close_begun.done():
-                raise ended_error(self.record)
-            if died.done():
-                raise KernelStartFailed(
-                    f"kernel {self.record.kernel_name!r} {died.result()} while it started; see the server's log"
-                )
-            await proof
-        except BaseException:
-            proof.cancel()
-            self._disconnect()
-            raise
-        died.cancel()
-        await self._update(kernel_id=kernel.kernel_id, kernel_starts=self.record.kernel_starts + 1)
-
-    def _disconnect(self) -> None:
-        self._unwatch_exit()
-        self._unwatch_exit = _nothing
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    async def _ensure_kernel(self) -> None:
-        """Make sure of a proven connection to a living kernel, starting a fresh one if need be."""
-        async with self._kernel_lock:
-            await self._ensure_kernel_locked()
-
-    async def _ensure_kernel_locked(self) -> None:
-        if self._connection is not None:
-            return
-        if self._closing is not None:
-            raise ended_error(self.record)
-        kernel = self._kernel
-        if kernel is not None and kernel.being_shut_down:
-            await kernel.settled()
-        if kernel is None or not kernel.present:
-            await self._connect_new(await self._host.start(self.record.kernel_name, self._env))
-            return
-        if not await kernel.alive():
-            await kernel.restart(now=True)
-        await self._connect(kernel)
 
     def _on_message(self, message: KernelMessage) -> None:
         if self._run is not None:
             self._run.on_message(message)
 
-    def _on_kernel_exit(self, exit_: KernelExit) -> None:
-        run, kernel = self._run, self._kernel
-        if run is not None:
-            run.on_exit(exit_)  # reads what is left, then the worker disconnects
+    def _on_exit(self, exit_: KernelExit) -> None:
+        if self._run is not None:
+            self._run.on_exit(exit_)  # reads what is left, then the worker disconnects
         else:
-            self._disconnect()
-        if kernel is not None and kernel.being_shut_down and not self._kernel_lock.locked():
-            self._host_watch = self._loop.create_task(self._see_what_the_host_does(kernel))
+            self._kernel.disconnect()
 
-    async def _see_what_the_host_does(self, kernel: Kernel) -> None:
-        """Somebody else ends our kernel: with a restart the session goes on, with a shutdown it ends."""
-        await kernel.settled()
-        if not kernel.present and kernel is self._kernel and self._closing is None:
-            await self.close("its kernel was shut down outside the session")
+    async def _on_connected(self, kernel_id: str, starts: int) -> None:
+        await self._update(kernel_id=kernel_id, kernel_starts=starts)
+
+    async def _on_kernel_removed(self) -> None:
+        await self.close("its kernel was shut down outside the session")
 
     # --- executions ---
 
@@ -258,7 +186,7 @@ class LiveSession:
     async def _execute(self, execution: LiveExecution) -> None:
         no_kernel = None
         try:
-            await self._ensure_kernel()
+            await self._kernel.ensure()
         except ExecError as error:
             no_kernel = Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
         if execution.record.state.finished:  # cancelled while it waited for the kernel
@@ -266,12 +194,13 @@ class LiveSession:
         if no_kernel is not None:
             await execution.finish(no_kernel)
             return
-        assert self._kernel is not None and self._connection is not None
+        kernel, connection = self._kernel.kernel, self._kernel.connection
+        assert kernel is not None and connection is not None
         execution.start(self.record.kernel_starts)
-        self._kernel.touch()
+        kernel.touch()
         self._run = KernelRun(
-            self._kernel,
-            self._connection,
+            kernel,
+            connection,
             execution.emit,
             interrupt_grace_seconds=self._settings.interrupt_grace_seconds,
             settle_seconds=self._settings.settle_seconds,
@@ -287,16 +216,16 @@ class LiveSession:
         finally:
             self._run = None
         if not verdict.preserved:
-            self._disconnect()
+            self._kernel.disconnect()
             if self._closing is None:
                 self._revival = self._loop.create_task(self._revive())
-        self._kernel.touch()
+        kernel.touch()
         await execution.finish(verdict)
 
     async def _revive(self) -> None:
         """Start a fresh kernel now, so that the next execution need not wait for it."""
         try:
-            await self._ensure_kernel()
+            await self._kernel.ensure()
         except ExecError as error:
             self._log.warning("session %s has no kernel: %s", self.record.id, error)
 
@@ -321,7 +250,7 @@ class LiveSession:
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use."""
-        if self._kernel is not None and self._current is not None:
+        if self._current is not None:
             self._kernel.touch()
 
     # --- control ---
@@ -339,15 +268,9 @@ class LiveSession:
         self._disarm_idle_timer()
         self.record = replace(self.record, state=SessionState.RESTARTING)
         try:
-            async with self._kernel_lock:
+            async with self._kernel.lock:
                 await self._end_all(StopCause(ExecutionState.CANCELLED, "the session was restarted", at_once=True))
-                kernel = self._kernel
-                if self._connection is not None and kernel is not None and kernel.present:
-                    self._disconnect()
-                    await kernel.restart(now=False)
-                    await self._connect(kernel)
-                else:
-                    await self._ensure_kernel_locked()
+                await self._kernel.renew()
         finally:
             busy = self._worker is not None
             if self._closing is None:
@@ -370,18 +293,13 @@ class LiveSession:
     def _begin_close(self, reason: str, cut: ExecutionState, now: bool) -> asyncio.Task[None]:
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(reason, cut, now))
-            self._close_begun.set_result(None)
+            self._kernel.give_up()
         return self._closing
 
     async def _close(self, reason: str, cut: ExecutionState, now: bool) -> None:
         self._disarm_idle_timer()
         killed = await self._end_all(StopCause(cut, reason, at_once=True))
-        if self._host_watch is not None:
-            self._host_watch.cancel()
-        async with self._kernel_lock:
-            self._disconnect()
-            if self._kernel is not None:
-                await self._kernel.shutdown(now=now or killed)
+        await self._kernel.shutdown(now=now or killed)
         for task in (self._worker, self._revival):
             if task is not None:
                 await asyncio.wait([task])
@@ -406,6 +324,8 @@ class LiveSession:
 
     def _rest(self) -> None:
         """Note the last activity and begin to count idle time."""
+        if self._closing is not None:
+            return
         self.record = replace(self.record, last_activity_at=utc_timestamp(time.time()))
         self._disarm_idle_timer()
         timeout = self.record.idle_timeout_seconds
@@ -418,10 +338,6 @@ class LiveSession:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-
-
-def _nothing() -> None:
-    pass
 
 
 def ended_error(session: Session) -> SessionEnded:
