@@ -123,3 +123,15 @@ def test_last_event_id_resumes(host: Host, session: Any) -> None:
     answer = requests.get(url, headers={**host.info.auth_headers, "Last-Event-ID": str(end.seq - 1)}, timeout=30)
     assert answer.headers["Content-Type"] == "text/event-stream"
     assert [line for line in answer.text.splitlines() if line.startswith("id:")] == [f"id: {end.seq}"]
+    answer = requests.get(
+        f"{url}?after=0", headers={**host.info.auth_headers, "Last-Event-ID": str(end.seq - 1)}, timeout=30
+    )
+    assert answer.text.startswith(f"id: {end.seq}\n")
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 17])
+def test_a_cursor_that_is_no_number_is_refused(host: Host, session: Any, cursor: str) -> None:
+    execution = session.run("1")
+    url = f"{host.info.url}exec/v1/executions/{execution.id}/events"
+    answer = requests.get(url, headers={**host.info.auth_headers, "Last-Event-ID": cursor}, timeout=30)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")

@@ -31,6 +31,7 @@ from jupyter_exec_ext.errors import (
     TooManySessions,
 )
 from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, SessionState
+from jupyter_exec_ext.store.memory import MemoryEventLog, MemoryExecutionStore
 
 ME = owner("me")
 AGENT, OTHER = Caller("token:a"), Caller("token:b")
@@ -117,6 +118,25 @@ async def test_a_full_queue_refuses(make_engine: Make) -> None:
     assert sum(isinstance(result, QueueFull) for result in results) == 2
 
 
+class SlowStore(MemoryExecutionStore):
+    """A store that takes its time, as one on a disk does."""
+
+    async def accept(self, execution: Execution) -> MemoryEventLog:
+        await asyncio.sleep(0.05)
+        return await super().accept(execution)
+
+
+async def test_requests_that_are_being_recorded_count_as_queued(make_engine: Make) -> None:
+    engine = make_engine(max_queued_executions=2)
+    engine._executions = SlowStore()
+    session_id = await new_session(engine)
+    running = await engine.execute(ME, session_id, ExecutionRequest("import time; time.sleep(1)"))
+    await until(lambda: running.record.state is ExecutionState.RUNNING)
+    requests = [engine.execute(ME, session_id, ExecutionRequest("1")) for _ in range(4)]
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    assert sum(isinstance(result, QueueFull) for result in results) == 2
+
+
 async def test_a_longer_time_limit_than_allowed_is_lowered(make_engine: Make) -> None:
     engine = make_engine(max_timeout_seconds=2.0)
     session_id = await new_session(engine)
@@ -134,8 +154,11 @@ def install_kernelspec(tmp_path: Path, name: str, *argv: str) -> None:
     (directory / "kernel.json").write_text(f'{{"argv": [{quoted}], "display_name": "{name}", "language": "python"}}')
 
 
-async def test_a_kernel_that_exits_at_once_is_reported_with_its_code(engine: ExecEngine, tmp_path: Path) -> None:
-    install_kernelspec(tmp_path, "dies", "python", "-c", "raise SystemExit(9)")
+@pytest.mark.parametrize("code", ["raise SystemExit(9)", "import time; time.sleep(1); raise SystemExit(9)"])
+async def test_a_kernel_that_exits_before_it_answers_is_reported_with_its_code(
+    engine: ExecEngine, tmp_path: Path, code: str
+) -> None:
+    install_kernelspec(tmp_path, "dies", "python", "-c", code)
     with pytest.raises(KernelStartFailed, match="code 9"):
         await new_session(engine, kernel_name="dies")
     assert await engine.list_sessions(ME) == []
@@ -214,14 +237,15 @@ async def test_a_running_execution_keeps_the_kernel_and_the_server_active(
 ) -> None:
     session = await engine.create_session(ME, SessionRequest())
     assert session.kernel_id is not None
-    execution = await engine.execute(ME, session.id, ExecutionRequest("import time; time.sleep(2.5)"))
+    execution = await engine.execute(ME, session.id, ExecutionRequest("import time; time.sleep(3.5)"))
     assert engine.activity() == {execution.record.id: session.id}
     kernel: Any = manager.get_kernel(session.kernel_id)
-    stamps = set()
+    await execution.wait(0.5)  # the host sees the kernel's own messages about the start
+    stamps, by_the_kernel = set(), kernel.last_activity
     while not execution.record.state.finished:
         stamps.add(kernel.last_activity)
-        await execution.wait(0.3)
-    assert len(stamps) >= 2
+        await execution.wait(0.2)
+    assert len(stamps - {by_the_kernel}) >= 2
     assert manager.last_kernel_activity == kernel.last_activity
     assert engine.activity() == {}
 

@@ -180,6 +180,21 @@ def test_a_bundle_of_which_nothing_fits_is_counted_as_a_whole() -> None:
     assert (counts.display_bytes, counts.display_count) == (5000, 1)
 
 
+def test_displays_leave_the_tail_oldest_first_and_are_counted() -> None:
+    pictures = [DisplayEvent({"text/plain": str(i) * 100}, {}) for i in range(8)]
+    events = limited(1000, StreamEvent("stdout", "x" * 700), *pictures)
+    assert [e for e in events if isinstance(e, DisplayEvent)] == pictures[-2:]
+    counts = next(e for e in events if isinstance(e, TruncatedEvent)).truncated
+    assert (counts.display_bytes, counts.display_count) == (600, 6)
+
+
+def test_the_bytes_clipped_from_an_error_are_counted_exactly() -> None:
+    events = limited(1000, ErrorEvent("E" * 400, "V" * 3000, "T" * 3000))
+    (kept,) = [e for e in events if isinstance(e, ErrorEvent)]
+    counts = next(e for e in events if isinstance(e, TruncatedEvent)).truncated
+    assert kept.name.count("E") + kept.value.count("V") + kept.traceback.count("T") + counts.error_bytes == 6400
+
+
 def test_a_long_error_is_clipped_and_never_dropped() -> None:
     noise = [StreamEvent("stdout", "x" * 5000)] * 3
     events = limited(1000, *noise, ErrorEvent("E" * 400, "v" * 3000, "t" * 3000), *noise)
