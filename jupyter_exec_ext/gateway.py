@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 
 import kernel_gateway
 from jupyter_client.jsonutil import json_default
+from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_core.utils import ensure_async
 from jupyter_server.auth import User
 from jupyter_server.auth.decorator import authorized
@@ -38,6 +39,7 @@ from kernel_gateway.jupyter_websocket import JupyterWebsocketPersonality
 from kernel_gateway.mixins import CORSMixin
 from kernel_gateway.services.kernels import handlers as stock
 from tornado import web
+from tornado.httputil import HTTPServerRequest
 from traitlets import List, Unicode
 from traitlets.config import Config
 
@@ -45,12 +47,14 @@ from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
 from .engine.environment import DEFAULT_NAMES
 from .engine.hosted import HostedKernels
-from .errors import HostNotAllowed, OriginNotAllowed, TooManyKernels, Unauthenticated
+from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
 from .server.base import Services
 from .server.gate import UNAUTHENTICATED
 from .server.routes import tornado_rules
+from .wire.native import env_from_json
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
+_KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")
 
 
@@ -90,9 +94,7 @@ class GatewayGate:
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the owner, if the request brings the gateway's token."""
         request = handler.request
-        if not host_allowed(request.host, self._allowed_hosts):
-            raise HostNotAllowed(HOST_REFUSED)
-        self._check_origin(request.headers.get("Origin"), request.host)
+        self._check_site(request)
         if self._token:
             match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
             if not hmac.compare_digest(match[1].encode() if match else b"", self._token):
@@ -103,6 +105,16 @@ class GatewayGate:
         handler._token_authenticated = True  # type: ignore[attr-defined]
         handler.set_cors_headers()
         return owner("gateway")
+
+    async def preflight(self, handler: APIHandler) -> None:
+        """Let those ask who may send requests; the stock handlers add the CORS headers."""
+        self._check_site(handler.request)
+        handler.set_cors_headers()
+
+    def _check_site(self, request: HTTPServerRequest) -> None:
+        if not host_allowed(request.host, self._allowed_hosts):
+            raise HostNotAllowed(HOST_REFUSED)
+        self._check_origin(request.headers.get("Origin"), request.host)
 
     def _check_origin(self, origin: str | None, host: str) -> None:
         if origin is None or self._allow_origin == "*" or urlsplit(origin.lower()).netloc == host.lower():
@@ -152,6 +164,11 @@ class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_g
                 await ensure_async(manager.start_kernel(**options))
         except TooManyKernels as error:
             raise web.HTTPError(HTTPStatus.FORBIDDEN, "Resource Limit: " + error.message) from None
+        except NoSuchKernel as error:
+            raise web.HTTPError(HTTPStatus.BAD_REQUEST, f"no kernelspec {error.name!r} is installed here") from None
+        except (OSError, ValueError, RuntimeError):
+            self.log.exception("a kernel could not be started")
+            raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, "the kernel could not be started") from None
         self.set_header("Location", url_path_join(self.base_url, "api", "kernels", url_escape(kernel_id)))
         self.set_status(HTTPStatus.CREATED)
         self.finish(json.dumps(manager.kernel_model(kernel_id), default=json_default))
@@ -166,12 +183,16 @@ class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_g
         for name in ("name", "path", "kernel_id"):
             if not isinstance(model.get(name), (str, type(None))):
                 raise web.HTTPError(HTTPStatus.BAD_REQUEST, f"{name!r} must be a string")
+        if model.get("kernel_id") and not _KERNEL_ID.fullmatch(model["kernel_id"]):
+            raise web.HTTPError(HTTPStatus.BAD_REQUEST, "'kernel_id' must be letters, digits, - and _")
         return model
 
     def _env(self, asked: Any) -> dict[str, str]:
         """Return the kernel's environment by the gateway's own rules."""
-        if not isinstance(asked, dict) or not all(isinstance(value, str) for value in asked.values()):
-            raise web.HTTPError(HTTPStatus.BAD_REQUEST, "'env' must be an object of strings")
+        try:
+            asked = env_from_json(asked)
+        except InvalidRequest as error:
+            raise web.HTTPError(HTTPStatus.BAD_REQUEST, error.message) from None
         inherited = {name: os.environ[name] for name in self.env_process_whitelist if name in os.environ}
         allowed = {k: v for k, v in asked.items() if k.startswith("KERNEL_") or k in self.env_whitelist}
         return {"PATH": os.environ.get("PATH", ""), **inherited, **allowed}

@@ -84,11 +84,13 @@ def running_host(
     *options: str,
     token: str | None = None,
     port: int | None = None,
+    base_url: str | None = None,
     env: Mapping[str, str] | None = None,
     connect: Mapping[str, Any] | None = None,
 ) -> Iterator[Host]:
     """Start one of `HOSTS` and stop it, with all that it started, at the end."""
-    command, base_url = HOSTS[name]
+    command, usual_base_url = HOSTS[name]
+    base_url = base_url or usual_base_url
     token = secrets.token_hex(16) if token is None else token
     port = port or free_port()
     root = home / "root"

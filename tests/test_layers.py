@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"models", "errors", "wire", "auth"},
     "assembly": {"models", "errors", "engine", "store"},
     "server": {"models", "errors", "wire", "auth", "engine", "assembly", "__init__"},
-    "gateway": {"models", "errors", "auth", "engine", "assembly", "server"},
+    "gateway": {"models", "errors", "wire", "auth", "engine", "assembly", "server"},
     "client": {"models", "errors", "wire"},
     "executors": {"models", "errors", "wire", "client"},
     "cli": {"models", "errors", "wire", "client", "executors", "__init__"},

@@ -106,7 +106,10 @@ class KernelConnection:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._take(channel, frames)
+            try:
+                self._take(channel, frames)
+            except Exception:  # whatever one message does, those behind it must be read: nothing wakes us again
+                self._log.exception("a message on %s could not be taken in", channel)
             if socket.closed:
                 return
         self._loop.call_soon(self._drain, channel)  # others first

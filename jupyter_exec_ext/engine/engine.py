@@ -10,7 +10,6 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from traitlets import Float, Integer, List, Unicode
@@ -123,8 +122,9 @@ class ExecEngine(LoggingConfigurable):
             await self._sessions.save(live.record)
             await live.start()
         except BaseException as error:
+            # What was sent to it meanwhile ends too.
+            await live.close(f"it did not start: {error}")
             self._live.pop(live.record.id, None)
-            await self._sessions.save(_ended(live.record, f"it did not start: {error}"))
             raise
         if self._stopping:
             await live.close("the server is shutting down")
@@ -354,8 +354,3 @@ class ExecEngine(LoggingConfigurable):
         if self._touch_timer is not None:
             self._touch_timer.cancel()
         self._context.destroy(linger=0)
-
-
-def _ended(session: Session, reason: str) -> Session:
-    moment = utc_timestamp(time.time())
-    return replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import subprocess
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.utils import ensure_async
 
 from ..errors import KernelSpecNotFound, KernelStartFailed, TooManyKernels
@@ -28,6 +30,8 @@ from .supervisor import watch_exit
 
 _SETTLE_POLL_SECONDS = 0.05
 _SETTLE_LIMIT_SECONDS = 30.0
+_KILL_POLL_SECONDS = 0.01
+_KILL_LIMIT_SECONDS = 10.0
 
 
 class HostedKernel:
@@ -78,11 +82,20 @@ class HostedKernel:
         await ensure_async(self._km.interrupt_kernel())
 
     async def kill(self) -> None:
-        """End the process at once and wait until it has ended; the host keeps the kernel."""
+        """End the process at once and wait until it has ended; the host keeps the kernel.
+
+        The host may start another process meanwhile, which is none of ours to end or to wait for.
+        """
         provisioner = self._km.provisioner
-        if provisioner is not None and provisioner.has_process:
-            await provisioner.kill(restart=True)
-            await provisioner.wait()
+        if provisioner is None or not provisioner.has_process:
+            return
+        has_ended = _end_of(provisioner)
+        await provisioner.kill(restart=True)
+        give_up_at = asyncio.get_running_loop().time() + _KILL_LIMIT_SECONDS
+        while asyncio.get_running_loop().time() < give_up_at:
+            if await has_ended():
+                return
+            await asyncio.sleep(_KILL_POLL_SECONDS)
 
     async def restart(self, *, now: bool) -> None:
         """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
@@ -92,8 +105,25 @@ class HostedKernel:
 
     async def shutdown(self, *, now: bool) -> None:
         """End the process and make the host forget the kernel."""
-        if self.present:
+        await self._until_host_is_done()
+        if not self.present:
+            return
+        try:
             await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=now))
+        except Exception:
+            # Somebody restarted or shut it down at the same moment; the manager does one thing at a time.
+            await self._until_host_is_done()
+            if self.present:
+                await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=True))
+
+    async def _until_host_is_done(self) -> None:
+        """Wait, for a bounded time, for a start, restart or shutdown that somebody else began."""
+        ready = getattr(self._km, "ready", None)
+        if ready is not None:
+            pending = asyncio.wrap_future(ready) if isinstance(ready, concurrent.futures.Future) else ready
+            await asyncio.wait([pending], timeout=_SETTLE_LIMIT_SECONDS)
+        if self.being_shut_down:
+            await self.settled()
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use, so that it is not culled."""
@@ -205,6 +235,18 @@ class HostedKernels:
             except Exception as error:
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
+
+
+def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:
+    """Return what tells whether the provisioner's present process has ended."""
+    process = getattr(provisioner, "process", None)
+
+    async def has_ended() -> bool:
+        if isinstance(process, subprocess.Popen):
+            return process.poll() is not None
+        return not provisioner.has_process or await provisioner.poll() is not None
+
+    return has_ended
 
 
 async def _ready(km: Any) -> None:

@@ -103,6 +103,7 @@ class KernelRun:
         self._translator = RunTranslator("")
         self._waiter: asyncio.Future[None] | None = None
         self._settle_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
         self._started = asyncio.Event()
         self._settled = False
         self._time_is_up = False
@@ -145,7 +146,8 @@ class KernelRun:
         """Ask the code to stop, once, with no more consequences than that."""
         self._interrupted = True
         await self._until_started()
-        await self._kernel.interrupt()
+        if not (self._translator.replied or self._translator.idle):  # or it would hit the code that runs next
+            await self._kernel.interrupt()
 
     async def _until_started(self) -> None:
         """Wait, for a bounded time, until an interrupt reaches the code; before that it would be lost."""
@@ -175,8 +177,9 @@ class KernelRun:
         try:
             verdict = await self._to_the_end(timeout_seconds)
         finally:
-            if self._settle_timer is not None:
-                self._settle_timer.cancel()
+            for pending in (self._settle_timer, self._end_timer):
+                if pending is not None:
+                    pending.cancel()
         for event in self._translator.close():
             self._emit(event)
         return verdict
@@ -225,6 +228,8 @@ class KernelRun:
 
     def _on_timer(self) -> None:
         self._time_is_up = True
+        if self._translator.replied:  # nothing to stop; output that goes on and on does not make it a run
+            self._end_timer = self._loop.call_later(self._settle, self._on_silence)
         self._wake()
 
     def _watch_silence(self) -> None:

@@ -146,6 +146,9 @@ class SessionKernel:
             await proof
         except BaseException:
             proof.cancel()
+            await asyncio.wait([proof])
+            if not proof.cancelled():
+                proof.exception()  # it failed for the same reason, or too late to matter
             self.disconnect()
             raise
         died.cancel()

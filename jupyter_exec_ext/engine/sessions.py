@@ -299,7 +299,11 @@ class LiveSession:
     async def _close(self, reason: str, cut: ExecutionState, now: bool) -> None:
         self._disarm_idle_timer()
         killed = await self._end_all(StopCause(cut, reason, at_once=True))
-        await self._kernel.shutdown(now=now or killed)
+        try:
+            await self._kernel.shutdown(now=now or killed)
+        except Exception:
+            # The session ends all the same; the kernel is the host's, who lists it and can shut it down.
+            self._log.exception("session %s: its kernel could not be shut down", self.record.id)
         for task in (self._worker, self._revival):
             if task is not None:
                 await asyncio.wait([task])

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError, stream_request_body
 
@@ -90,6 +91,7 @@ class ExecHandler(APIHandler):
         self._let_in = False
         self._chunks: list[bytes] = []
         self._body_bytes = 0
+        self._max_body_bytes = 0
 
     @property
     def engine(self) -> ExecEngine:
@@ -104,7 +106,8 @@ class ExecHandler(APIHandler):
         A refusal closes the connection, so the body is never read.
         """
         if self.request.method == "OPTIONS":
-            await super().prepare()
+            self._expect_body(0)
+            await self.services.gate.preflight(self)
             return
         self.caller = await self.services.gate.authenticate(self)
         access = self._access.get(self.request.method or "")
@@ -194,7 +197,7 @@ class ExecHandler(APIHandler):
 
     def exec_url(self, path: str) -> str:
         """Return the URL path of something under ``exec/v1``."""
-        return f"{self.base_url}exec/v1/{path}"
+        return str(url_path_join(self.base_url, "exec/v1", path))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Turn whatever was raised into an answer."""

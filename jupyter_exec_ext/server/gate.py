@@ -29,6 +29,14 @@ class Gate(Protocol):
         Unauthenticated, HostNotAllowed, OriginNotAllowed, XSRFCheckFailed
         """
 
+    async def preflight(self, handler: APIHandler) -> None:
+        """Let a browser ask whether it may send a request (CORS); it brings no credentials.
+
+        Raises
+        ------
+        HostNotAllowed, OriginNotAllowed
+        """
+
 
 class ServerGate:
     """Jupyter Server's own authentication."""
@@ -43,6 +51,10 @@ class ServerGate:
         if user is None:
             raise Unauthenticated(UNAUTHENTICATED)
         return owner(str(getattr(user, "display_name", "") or getattr(user, "username", "")))
+
+    async def preflight(self, handler: APIHandler) -> None:
+        """Answer as the server's own endpoints do."""
+        await APIHandler.prepare(handler)
 
 
 def _translate(handler: APIHandler, error: HTTPError) -> Exception:

@@ -2,12 +2,13 @@ r"""The one way this package writes and reads JSON.
 
 Written text is UTF-8 without NaN: a lone surrogate (which code can print) is written as its ``\uXXXX`` escape, so
 that any text a kernel sends survives the trip. In what kernels send, NaN and infinities are read as strings; in what
-callers send they are refused.
+callers send they are refused, numbers too large for a float included.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
 
 
@@ -15,9 +16,21 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:32]} is too large a number")
+    return number
+
+
+def _finite_or_text(text: str) -> float | str:
+    number = float(text)
+    return text if math.isinf(number) else number
+
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_LENIENT = json.JSONDecoder(parse_constant=str)
-_STRICT = json.JSONDecoder(parse_constant=_refuse)
+_LENIENT = json.JSONDecoder(parse_constant=str, parse_float=_finite_or_text)
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def dumps(value: Any) -> str:
@@ -38,12 +51,25 @@ def to_bytes(text: str) -> bytes:
 def loads_lenient(raw: bytes | str) -> Any:
     """Parse JSON from a kernel.
 
+    Bytes that are not UTF-8 become lone surrogates, as Python has it for file names: ``print(os.listdir())`` sends
+    such bytes.
+
     Raises
     ------
     ValueError
-        If it is not JSON in UTF-8.
+        If it is not JSON, or nested too deep to be parsed.
     """
-    return _LENIENT.decode(raw if isinstance(raw, str) else raw.decode("utf-8", "surrogatepass"))
+    try:
+        return _LENIENT.decode(raw if isinstance(raw, str) else _any_text(raw))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _any_text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "surrogateescape")
 
 
 def loads_strict(raw: bytes | str) -> Any:

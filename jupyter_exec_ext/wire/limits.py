@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..models import (
+    ClearEvent,
     DisplayEvent,
     ErrorEvent,
     InputRequestEvent,
+    JSONObject,
     OutputEvent,
     ResultEvent,
     StreamEvent,
@@ -25,7 +27,10 @@ from ..models import (
 from .jsontext import dumps, utf8_size
 from .outputs import truncation_marker
 
+EVENT_OVERHEAD_BYTES = 100
 _MAX_TAIL_BYTES = 256 * 1024
+_MAX_PROMPT_BYTES = 4096
+_MAX_MIME_LENGTH = 255
 
 
 def value_size(value: Any) -> int:
@@ -38,10 +43,22 @@ def event_size(event: OutputEvent) -> int:
     if isinstance(event, StreamEvent):
         return utf8_size(event.text)
     if isinstance(event, (DisplayEvent, ResultEvent)):
-        return sum(map(value_size, event.data.values()))
+        return sum(map(value_size, event.data.values())) + metadata_size(event.metadata)
     if isinstance(event, ErrorEvent):
         return utf8_size(event.name) + utf8_size(event.value) + utf8_size(event.traceback)
+    if isinstance(event, InputRequestEvent):
+        return utf8_size(event.prompt)
     return 0
+
+
+def metadata_size(metadata: JSONObject) -> int:
+    """Return the size in bytes of a display's metadata as JSON."""
+    return utf8_size(dumps(metadata)) if metadata else 0
+
+
+def _cost(event: OutputEvent) -> int:
+    """Return what an event counts against the cap: its size, and for all but text its place in the log."""
+    return event_size(event) + (0 if isinstance(event, StreamEvent) else EVENT_OVERHEAD_BYTES)
 
 
 def _is_continuation(byte: int) -> bool:
@@ -90,8 +107,8 @@ class OutputLimiter:
 
     Notes
     -----
-    The counts in `Truncation` are exact: what passed plus what was dropped is what came. Errors are clipped, never
-    dropped; an input request always passes at once, or nobody could answer it.
+    The counts in `Truncation` are exact: what passed plus what was dropped is what came. The last error is clipped,
+    never dropped; an input request always passes at once, or nobody could answer it.
     """
 
     def __init__(self, max_output_bytes: int) -> None:
@@ -100,20 +117,30 @@ class OutputLimiter:
         self._truncated = Truncation(max_output_bytes)
         self._tail: deque[OutputEvent] = deque()
         self._tail_used = 0
+        self._tail_errors = 0
         self._tailing = False
+        self._trimmed_clear: ClearEvent | None = None
+        self._clear_waits = False  # the last thing in the head is a clear that waits for output
+        self._last: OutputEvent | None = None
 
     def feed(self, event: OutputEvent) -> Iterable[OutputEvent]:
         """Take in the next event; return what goes into the log now."""
+        last, self._last = self._last, event
+        if isinstance(event, ClearEvent) and event == last:  # clearing again clears nothing more
+            return ()
         if isinstance(event, InputRequestEvent):
-            return (event,)
+            prompt, _ = clip_middle(event.prompt, _MAX_PROMPT_BYTES, "the prompt")
+            self._head_left = max(0, self._head_left - EVENT_OVERHEAD_BYTES)
+            return (replace(event, prompt=prompt),)
         fitting = self._fit(event)
         if fitting is None:
-            return ()
-        size = event_size(fitting)
-        if not self._tailing and size <= self._head_left:
-            self._head_left -= size
+            return self._without()
+        cost = _cost(fitting)
+        if not self._tailing and cost <= self._head_left:
+            self._head_left -= cost
+            self._clear_waits = isinstance(event, ClearEvent) and event.wait
             return (fitting,)
-        return self._keep_for_tail(fitting, size)
+        return self._keep_for_tail(fitting, cost)
 
     def _fit(self, event: OutputEvent) -> OutputEvent | None:
         """Return `event` without the parts that could be kept neither in the head nor in the tail."""
@@ -123,23 +150,34 @@ class OutputLimiter:
             return self._shrink(event)
         return event
 
-    def _keep_for_tail(self, event: OutputEvent, size: int) -> Iterable[OutputEvent]:
+    def _without(self) -> Iterable[OutputEvent]:
+        """Drop an output as a whole; what would have been cleared before it is cleared all the same."""
+        if self._tailing or not self._clear_waits:
+            self._clear_takes_effect()
+            return ()
+        self._clear_waits = False
+        return (ClearEvent(),)
+
+    def _keep_for_tail(self, event: OutputEvent, cost: int) -> Iterable[OutputEvent]:
         head: Iterable[OutputEvent] = ()
         if not self._tailing and isinstance(event, StreamEvent):
             start = head_of(event.text, self._head_left)
             head = (replace(event, text=start),) if start else ()
+            self._clear_waits = self._clear_waits and not start
             event = replace(event, text=event.text[len(start) :])
-            size -= utf8_size(start)
+            cost -= utf8_size(start)
         self._tailing = True
         self._tail.append(event)
-        self._tail_used += size
-        if self._tail_used > self._tail_bytes:
-            self._trim()
+        self._tail_used += cost
+        self._tail_errors += isinstance(event, ErrorEvent)
+        self._trim()
         return head
 
     def close(self) -> list[OutputEvent]:
         """Return what is left to log: the counts, if anything was dropped, and the tail."""
-        rest: list[OutputEvent] = [TruncatedEvent(self._truncated)] if self._dropped_any() else []
+        rest: list[OutputEvent] = [self._trimmed_clear] if self._trimmed_clear else []
+        if self._dropped_any():
+            rest.append(TruncatedEvent(self._truncated))
         for event in self._tail:
             last = rest[-1] if rest else None
             if isinstance(event, StreamEvent) and isinstance(last, StreamEvent) and event.name == last.name:
@@ -154,32 +192,58 @@ class OutputLimiter:
         return self._truncated.dropped_bytes > 0 or self._truncated.display_count > 0
 
     def _trim(self) -> None:
-        """Drop from the old end of the tail until it fits; errors and clears stay."""
-        kept: list[OutputEvent] = []
+        """Drop from the old end of the tail until it fits. The last error stays, and the effect of every clear."""
+        last_error: ErrorEvent | None = None
         while self._tail and self._tail_used > self._tail_bytes:
             event = self._tail.popleft()
-            excess = self._tail_used - self._tail_bytes
             if isinstance(event, StreamEvent):
-                size = utf8_size(event.text)
-                rest = tail_of(event.text, size - excess)
-                dropped = size - utf8_size(rest)
-                self._tail_used -= dropped
-                self._count(**{f"{event.name}_bytes": dropped})
-                if rest:
-                    self._tail.appendleft(replace(event, text=rest))
-            elif isinstance(event, (DisplayEvent, ResultEvent)):
-                size = event_size(event)
-                self._tail_used -= size
-                self._count(display_bytes=size, display_count=1)
+                self._trim_text(event)
+            elif isinstance(event, ErrorEvent) and self._tail_errors == 1:
+                last_error = event
             else:
-                kept.append(event)
-        self._tail.extendleft(reversed(kept))
+                self._tail_used -= _cost(event)
+                self._drop(event)
+        if last_error is not None:
+            self._tail.appendleft(last_error)
+
+    def _trim_text(self, event: StreamEvent) -> None:
+        size = utf8_size(event.text)
+        rest = tail_of(event.text, size - (self._tail_used - self._tail_bytes))
+        dropped = size - utf8_size(rest)
+        self._tail_used -= dropped
+        self._count(**{f"{event.name}_bytes": dropped})
+        if rest:
+            self._tail.appendleft(replace(event, text=rest))
+        if dropped:
+            self._clear_takes_effect()
+
+    def _drop(self, event: OutputEvent) -> None:
+        if isinstance(event, ClearEvent):
+            if self._trimmed_clear is None or self._trimmed_clear.wait:
+                self._trimmed_clear = event
+            return
+        self._clear_takes_effect()
+        if isinstance(event, ErrorEvent):
+            self._tail_errors -= 1
+            self._count(error_bytes=event_size(event))
+        elif isinstance(event, (DisplayEvent, ResultEvent)):
+            self._count(display_bytes=event_size(event), display_count=1)
+
+    def _clear_takes_effect(self) -> None:
+        """Output followed a clear that waited for it; now that the output is dropped, nothing would trigger it."""
+        if self._clear_waits or (self._trimmed_clear is not None and self._trimmed_clear.wait):
+            self._clear_waits = False
+            self._trimmed_clear = ClearEvent(wait=False)
 
     def _shrink(self, event: DisplayEvent | ResultEvent) -> DisplayEvent | ResultEvent | None:
         """Drop those representations of a bundle that are too big, keep the others."""
-        room = max(0 if self._tailing else self._head_left, self._tail_bytes)
+        room = max(0 if self._tailing else self._head_left, self._tail_bytes) - EVENT_OVERHEAD_BYTES
+        if metadata_size(event.metadata) > room // 4:
+            self._count(display_bytes=metadata_size(event.metadata))
+            event = replace(event, metadata={})
+        room -= metadata_size(event.metadata)
         sizes = {mime: value_size(value) for mime, value in event.data.items()}
-        too_big = {mime for mime, size in sizes.items() if size > room}
+        too_big = {mime for mime, size in sizes.items() if size > room or len(mime) > _MAX_MIME_LENGTH}
         if not too_big:
             return event
         self._count(display_bytes=sum(sizes[mime] for mime in too_big))

@@ -8,7 +8,6 @@ server.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -39,9 +38,15 @@ from ..models import (
     TruncatedEvent,
     Truncation,
 )
-from .jsontext import dumps
+from .jsontext import dumps, utf8_size
 
 MAX_NAME_LENGTH = 256
+SUMMARY_CODE_CHARS = 4096
+MAX_METADATA_DEPTH = 32
+MAX_METADATA_BYTES = 64 * 1024
+MAX_ENV_NAMES = 1000
+MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
+_MAX_SECONDS = 1e9
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Record = Execution | Session | ErrorInfo | Truncation | KernelSpecInfo
@@ -86,12 +91,13 @@ _OUTPUT_FIELDS = frozenset({"stdout", "stderr", "outputs"})
 
 
 def summary_to_json(execution: Execution) -> JSONObject:
-    """Return an execution without its outputs, for lists."""
-    return {
+    """Return an execution for a list: without its outputs, and of long code the beginning."""
+    summary = {
         field.name: _plain(getattr(execution, field.name))
         for field in fields(execution)
         if field.name not in _OUTPUT_FIELDS
     }
+    return summary | {"code": execution.code[:SUMMARY_CODE_CHARS]}
 
 
 def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
@@ -188,7 +194,7 @@ class _Body:
 
     def seconds(self, name: str, *, zero_allowed: bool) -> float | None:
         def check(value: Any) -> bool:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= _MAX_SECONDS:
                 return False
             return value >= 0 if zero_allowed else value > 0
 
@@ -200,18 +206,31 @@ class _Body:
         value = self.take(name, "a JSON object", lambda v: isinstance(v, dict))
         return {} if value is None else dict(value)
 
+    def metadata(self) -> dict[str, Any]:
+        value = self.object("metadata")
+        if _depth_exceeds(value, MAX_METADATA_DEPTH):
+            raise InvalidRequest(f"'metadata' may be nested at most {MAX_METADATA_DEPTH} levels deep")
+        if utf8_size(dumps(value)) > MAX_METADATA_BYTES:
+            raise InvalidRequest(f"'metadata' may have at most {MAX_METADATA_BYTES} bytes of JSON")
+        return value
+
     def flag(self, name: str) -> bool:
         return bool(self.take(name, "true or false", lambda v: isinstance(v, bool)))
 
     def done(self) -> None:
         for name in self._left:
-            near = difflib.get_close_matches(str(name), self._known, n=1)
+            name = str(name)[:64]
+            near = difflib.get_close_matches(name, self._known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known fields: {', '.join(self._known)}"
-            raise InvalidRequest(f"unknown field {str(name)[:64]!r}{hint}")
+            raise InvalidRequest(f"unknown field {name!r}{hint}")
 
 
-def _env(body: _Body) -> dict[str, str]:
-    env = body.object("env")
+def env_from_json(env: Any) -> dict[str, str]:
+    """Read the environment variables that a caller asks for; raises `InvalidRequest`."""
+    if not isinstance(env, dict):
+        raise InvalidRequest("'env' must be a JSON object")
+    if len(env) > MAX_ENV_NAMES or sum(len(str(name)) + len(str(value)) for name, value in env.items()) > MAX_ENV_CHARS:
+        raise InvalidRequest(f"'env' may have at most {MAX_ENV_NAMES} variables with {MAX_ENV_CHARS} characters in all")
     for name, value in env.items():
         if not _ENV_NAME.fullmatch(name):
             raise InvalidRequest(f"'env' has {name[:64]!r}, which is not a valid variable name")
@@ -220,6 +239,13 @@ def _env(body: _Body) -> dict[str, str]:
         if not _encodable(value):
             raise InvalidRequest(f"'env' variable {name!r} must be valid Unicode")
     return env
+
+
+def _depth_exceeds(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_depth_exceeds(item, levels - 1) for item in items)
 
 
 def _encodable(text: str) -> bool:
@@ -242,8 +268,8 @@ def session_request_from_json(data: Any) -> SessionRequest:
     request = SessionRequest(
         kernel_name=body.text("kernel_name", MAX_NAME_LENGTH),
         name=body.text("name", MAX_NAME_LENGTH) or "",
-        env=_env(body),
-        metadata=body.object("metadata"),
+        env=env_from_json(body.object("env")),
+        metadata=body.metadata(),
         idle_timeout_seconds=body.seconds("idle_timeout_seconds", zero_allowed=True),
     )
     body.done()
@@ -266,7 +292,7 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
         code=code,
         language=body.text("language", 64),
         timeout_seconds=body.seconds("timeout_seconds", zero_allowed=False),
-        metadata=body.object("metadata"),
+        metadata=body.metadata(),
         allow_input=body.flag("allow_input"),
     )
     body.done()

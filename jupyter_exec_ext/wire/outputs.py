@@ -39,7 +39,6 @@ class _Stream:
 @dataclass(slots=True)
 class _Shown:
     output: JSONObject
-    display_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -53,6 +52,7 @@ class OutputFold:
     error: ErrorInfo | None = None
     truncated: Truncation | None = None
     _items: list[_Stream | _Shown] = field(default_factory=list)
+    _by_display_id: dict[str, list[_Shown]] = field(default_factory=dict)
     _clear_pending: bool = False
 
     def add(self, event: OutputEvent) -> None:
@@ -60,7 +60,7 @@ class OutputFold:
         if isinstance(event, ClearEvent):
             self._clear_pending = event.wait
             if not event.wait:
-                self._items.clear()
+                self._clear()
         elif isinstance(event, StreamEvent):
             self._stream(event.name, event.text)
         elif isinstance(event, DisplayEvent):
@@ -90,7 +90,11 @@ class OutputFold:
     def _before_output(self) -> None:
         if self._clear_pending:
             self._clear_pending = False
-            self._items.clear()
+            self._clear()
+
+    def _clear(self) -> None:
+        self._items.clear()
+        self._by_display_id.clear()
 
     def _stream(self, name: str, text: str) -> None:
         self._before_output()
@@ -102,19 +106,19 @@ class OutputFold:
 
     def _show(self, output: JSONObject, display_id: str | None = None) -> None:
         self._before_output()
-        self._items.append(_Shown(output, display_id))
+        shown = _Shown(output)
+        self._items.append(shown)
+        if display_id:
+            self._by_display_id.setdefault(display_id, []).append(shown)
 
     def _display(self, event: DisplayEvent) -> None:
-        output = {"output_type": "display_data", "data": event.data, "metadata": event.metadata}
-        known = [
-            item
-            for item in self._items
-            if event.update and isinstance(item, _Shown) and item.display_id == event.display_id is not None
-        ]
+        known = self._by_display_id.get(event.display_id or "", ()) if event.update else ()
         for item in known:
             item.output = {**item.output, "data": event.data, "metadata": event.metadata}
         if not known:
-            self._show(output, event.display_id)
+            self._show(
+                {"output_type": "display_data", "data": event.data, "metadata": event.metadata}, event.display_id
+            )
 
     def _truncate(self, truncated: Truncation) -> None:
         self.truncated = truncated

@@ -163,4 +163,5 @@ class RunTranslator:
         """Return how the code ended, as far as the kernel's own messages tell."""
         if self._status in ("aborted", "abort"):
             return ExecutionState.CANCELLED
+        # Some magics (%%time, %run) show the code's traceback and reply "ok".
         return ExecutionState.ERROR if self.error or self._status == "error" else ExecutionState.OK

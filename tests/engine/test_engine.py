@@ -181,7 +181,61 @@ async def test_a_kernel_that_never_answers_is_given_up_and_killed(make_engine: M
     assert children() <= before
 
 
+async def test_what_was_sent_to_a_session_that_does_not_start_ends_with_it(engine: ExecEngine, tmp_path: Path) -> None:
+    flag = tmp_path / "second"
+    code = (
+        f"import os, runpy, sys, time\nif not os.path.exists({str(flag)!r}):\n"
+        f"    open({str(flag)!r}, 'w').close(); time.sleep(1.5); raise SystemExit(9)\n"
+        "sys.argv = sys.argv[:1] + sys.argv[1:]; runpy.run_module('ipykernel_launcher', run_name='__main__')"
+    )
+    (tmp_path / "flaky.py").write_text(code)
+    install_kernelspec(tmp_path, "flaky", "python", str(tmp_path / "flaky.py"), "-f", "{connection_file}")
+    creating = asyncio.create_task(new_session(engine, kernel_name="flaky"))
+    await until(flag.exists)
+    (session,) = await engine.list_sessions(ME)
+    execution = await engine.execute(ME, session.id, ExecutionRequest("print('ran')"))
+    with pytest.raises(KernelStartFailed):
+        await creating
+    record = await asyncio.wait_for(execution.wait(), 10)
+    assert (record.state.finished, record.stdout) == (True, "")
+    assert await engine.list_sessions(ME) == []
+    with pytest.raises(SessionEnded):
+        await engine.delete_session(ME, session.id)
+    assert engine._live == {}
+
+
 # --- the host does things of its own ---
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1, 0.4])
+async def test_a_session_can_be_deleted_while_the_host_restarts_its_kernel(
+    engine: ExecEngine, manager: AsyncMappingKernelManager, delay: float
+) -> None:
+    session = await engine.create_session(ME, SessionRequest())
+    assert session.kernel_id is not None
+    restarting = asyncio.ensure_future(manager.restart_kernel(session.kernel_id))
+    await asyncio.sleep(delay)  # the moment matters, whatever the restart is doing then
+    await asyncio.wait_for(engine.delete_session(ME, session.id), 20)
+    await asyncio.wait([restarting], timeout=10)
+    assert (await engine.get_session(ME, session.id)).state is SessionState.ENDED
+    assert session.kernel_id not in manager
+
+
+@pytest.mark.parametrize("delay", [2.8, 2.95, 3.0, 3.05])
+async def test_a_restart_by_the_host_at_the_moment_of_the_kill_ends_the_execution(
+    engine: ExecEngine, manager: AsyncMappingKernelManager, delay: float
+) -> None:
+    session = await engine.create_session(ME, SessionRequest())
+    assert session.kernel_id is not None
+    code = "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass"
+    execution = await engine.execute(ME, session.id, ExecutionRequest(code, timeout_seconds=1.0))
+    await until(lambda: execution.record.state is ExecutionState.RUNNING)
+    await asyncio.sleep(delay)  # the interrupt comes after 1 s, the kill 2 s later
+    restarting = asyncio.ensure_future(manager.restart_kernel(session.kernel_id, now=True))
+    record = await asyncio.wait_for(execution.wait(), 20)
+    assert record.state in (ExecutionState.TIMEOUT, ExecutionState.KERNEL_DIED)
+    await asyncio.wait([restarting], timeout=10)
+    assert (await asyncio.wait_for(run(engine, session.id, "print('again')"), 20)).stdout == "again\n"
 
 
 async def test_a_kernel_shut_down_by_the_host_ends_the_session(

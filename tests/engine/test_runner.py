@@ -24,18 +24,72 @@ class QuietConnection:
         return "msg-1"
 
 
-async def test_what_a_dead_kernel_had_published_stands_before_its_death() -> None:
-    events: list[OutputEvent] = []
+def new_run(
+    events: list[OutputEvent], settle_seconds: float = 1.0
+) -> tuple[KernelRun, QuietConnection, InterruptedKernel]:
     connection: Any = QuietConnection()
-    kernel: Any = None  # a kernel that is dead is neither interrupted nor killed
+    kernel: Any = InterruptedKernel()
     run = KernelRun(
         kernel,
         connection,
         events.append,
         interrupt_grace_seconds=1,
-        settle_seconds=1,
+        settle_seconds=settle_seconds,
         log=logging.getLogger(__name__),
     )
+    return run, connection, kernel
+
+
+def status(state: str) -> KernelMessage:
+    return KernelMessage("iopub", "status", "msg-1", {"execution_state": state})
+
+
+class InterruptedKernel:
+    """A kernel that counts interrupts."""
+
+    kernel_id = "k"
+    interrupts = 0
+
+    async def interrupt(self) -> None:
+        self.interrupts += 1
+
+
+async def test_the_time_limit_ends_a_run_whose_output_never_does() -> None:
+    events: list[OutputEvent] = []
+    run, connection, _ = new_run(events, settle_seconds=0.1)
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=0.2))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}))
+    loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    while not running.done():
+        run.on_message(KernelMessage("iopub", "stream", "msg-1", {"name": "stdout", "text": "on and on"}))
+        await asyncio.wait([running], timeout=0.02)
+        assert loop.time() - began < 5
+    verdict = await running
+    assert (verdict.state, verdict.preserved) == (ExecutionState.OK, True)
+    assert verdict.reason == "the kernel did not report idle"
+
+
+async def test_an_interrupt_that_waited_until_the_code_was_over_is_not_sent() -> None:
+    run, connection, kernel = new_run([])
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    interrupting = asyncio.create_task(run.interrupt())
+    await asyncio.wait([interrupting], timeout=0.01)
+    for message in (
+        KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}),
+        KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}),
+        status("idle"),
+    ):
+        run.on_message(message)
+    await interrupting
+    await running
+    assert kernel.interrupts == 0
+
+
+async def test_what_a_dead_kernel_had_published_stands_before_its_death() -> None:
+    events: list[OutputEvent] = []
+    run, connection, _ = new_run(events)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
     run.on_exit(KernelExit(signal="SIGKILL"))

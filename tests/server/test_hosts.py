@@ -124,11 +124,45 @@ def test_ten_kernels_started_at_once_each_get_their_own_environment(hosts: Any) 
             stock(gateway, "DELETE", f"kernels/{kernel_id}")
 
 
-@pytest.mark.parametrize("body", ["{", "[]", '{"name": 5}', '{"env": []}', '{"env": {"KERNEL_A": 1}}', '{"path": 1}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{",
+        "[]",
+        '{"name": 5}',
+        '{"env": []}',
+        '{"env": {"KERNEL_A": 1}}',
+        '{"path": 1}',
+        '{"name": "no-such"}',
+        '{"kernel_id": "../../x"}',
+        '{"kernel_id": "a/b"}',
+        '{"kernel_id": "\\u0000"}',
+        '{"env": {"KERNEL_A": "\\u0000"}}',
+        '{"env": {"KERNEL_A=B": "1"}}',
+        '{"env": {"KERNEL_A": "\\ud800"}}',
+    ],
+)
 def test_a_malformed_kernel_request_is_refused_without_a_traceback(hosts: Any, body: str) -> None:
     answer = stock(hosts["gateway"], "POST", "kernels", data=body)
     assert answer.status_code == 400
     assert "Traceback" not in answer.text
+
+
+def test_a_gateways_base_url_needs_no_slash_at_the_end(tmp_path: Path) -> None:
+    with running_host("gateway", tmp_path, base_url="/foo") as host:
+        answer = requests.post(f"{host.info.url}exec/v1/sessions", json={}, headers=host.info.auth_headers, timeout=60)
+        assert answer.headers["Location"] == f"/foo/exec/v1/sessions/{answer.json()['id']}"
+
+
+def test_a_browser_may_ask_a_gateway_whether_it_may_send(tmp_path: Path) -> None:
+    options = ["allow_origin=https://lab.example", "allow_methods=POST", "allow_headers=Authorization"]
+    with running_host("gateway", tmp_path, *(f"--KernelGatewayApp.{option}" for option in options)) as host:
+        url = f"{host.info.url}exec/v1/sessions"
+        ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        answer = requests.options(url, headers={"Origin": "https://lab.example", **ask}, timeout=30)
+        assert answer.status_code in (200, 204)
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://lab.example"
+        assert requests.options(url, headers={"Origin": "https://evil.example", **ask}, timeout=30).status_code == 403
 
 
 def test_the_gateways_limit_on_kernels_holds_for_both_apis(tmp_path: Path) -> None:

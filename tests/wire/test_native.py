@@ -26,7 +26,7 @@ from jupyter_exec_ext.models import (
     TruncatedEvent,
     Truncation,
 )
-from jupyter_exec_ext.wire.jsontext import dump_bytes, loads_strict
+from jupyter_exec_ext.wire.jsontext import dump_bytes, loads_lenient, loads_strict
 from jupyter_exec_ext.wire.native import (
     event_from_json,
     event_to_text,
@@ -146,12 +146,26 @@ def test_any_text_is_written_as_json_in_utf8(text: str) -> None:
     assert loads_strict(dump_bytes({"t": text})) == {"t": text}
 
 
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b'"caf\xe9"', "caf\udce9"),
+        (b'"\xed\xa0\x80"', "\ud800"),
+        (b"[NaN, -Infinity, 1e999, 1.5]", ["NaN", "-Infinity", "1e999", 1.5]),
+    ],
+    ids=["bytes of a file name", "a surrogate", "numbers that JSON has not"],
+)
+def test_whatever_a_kernel_sends_is_kept_and_can_be_sent_on(raw: bytes, value: Any) -> None:
+    assert loads_lenient(raw) == value
+    assert loads_strict(dump_bytes(value)) == value
+
+
 def test_lone_surrogates_are_written_as_escapes() -> None:
     assert dump_bytes("a\ud800") == b'"a\\ud800"'
     assert loads_strict(dump_bytes("a\ud800")) == "a\ud800"
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["NaN", "1e999", "[Infinity]", '{"a": -Infinity}', "[" * 100_000])
 def test_what_is_not_json_is_refused_strictly(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         loads_strict(text)

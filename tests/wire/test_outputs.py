@@ -182,10 +182,63 @@ def test_a_bundle_of_which_nothing_fits_is_counted_as_a_whole() -> None:
 
 def test_displays_leave_the_tail_oldest_first_and_are_counted() -> None:
     pictures = [DisplayEvent({"text/plain": str(i) * 100}, {}) for i in range(8)]
-    events = limited(1000, StreamEvent("stdout", "x" * 700), *pictures)
+    events = limited(2000, StreamEvent("stdout", "x" * 1450), *pictures)
     assert [e for e in events if isinstance(e, DisplayEvent)] == pictures[-2:]
     counts = next(e for e in events if isinstance(e, TruncatedEvent)).truncated
     assert (counts.display_bytes, counts.display_count) == (600, 6)
+
+
+def test_metadata_counts_and_is_dropped_when_it_is_too_much() -> None:
+    (shown_, truncated) = limited(1000, DisplayEvent({"text/plain": "x"}, {"m": "y" * 5000}))
+    assert shown_ == DisplayEvent({"text/plain": "x"}, {})
+    assert isinstance(truncated, TruncatedEvent)
+    assert truncated.truncated.display_bytes == len('{"m":""}') + 5000
+
+
+def test_a_prompt_is_clipped_and_passes() -> None:
+    (event,) = limited(1000, InputRequestEvent("?" * 100_000))
+    assert isinstance(event, InputRequestEvent)
+    assert len(event.prompt) < 5000
+
+
+def test_many_errors_are_bounded_and_the_last_one_is_kept() -> None:
+    errors = [ErrorEvent("E", str(number), "t" * 200) for number in range(1000)]
+    events = limited(10_000, *errors)
+    kept = [e for e in events if isinstance(e, ErrorEvent)]
+    assert kept[-1] == errors[-1]
+    counts = next(e for e in events if isinstance(e, TruncatedEvent)).truncated
+    assert sum(map(event_size, kept)) + counts.error_bytes == sum(map(event_size, errors))
+    assert sum(map(event_size, kept)) <= 10_000
+
+
+def test_clearing_again_and_again_is_logged_once() -> None:
+    assert limited(1000, *[ClearEvent()] * 1000) == [ClearEvent()]
+
+
+@given(
+    st.lists(
+        st.sampled_from([ClearEvent(), ClearEvent(wait=True)])
+        | st.builds(StreamEvent, st.just("stdout"), st.text("ab", max_size=60))
+        | st.builds(lambda t: DisplayEvent({"text/plain": t}, {}), st.text("cd", max_size=60)),
+        max_size=40,
+    )
+)
+def test_what_was_cleared_is_gone_however_much_is_left_out(events: list[OutputEvent]) -> None:
+    """After the last clear, the outputs with a cap are a part of those without one."""
+    whole, capped = OutputFold(), OutputFold()
+    for event in events:
+        whole.add(event)
+    for event in limited(300, *events):
+        capped.add(event)
+    if capped.truncated is None:
+        assert capped.outputs() == whole.outputs()
+    text = whole.text("stdout")
+    shown_texts = [o["data"]["text/plain"] for o in whole.outputs() if o["output_type"] == "display_data"]
+    for output in capped.outputs():
+        if output["output_type"] == "display_data":
+            assert output["data"]["text/plain"] in shown_texts
+        elif capped.truncated is None:
+            assert output["text"] in text
 
 
 def test_the_bytes_clipped_from_an_error_are_counted_exactly() -> None:

@@ -1,0 +1,92 @@
+"""Our sockets against a kernel that sends what no kernel should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import zmq
+
+from jupyter_exec_ext.engine.connection import KernelConnection, new_context
+from jupyter_exec_ext.wire.kernel import FrameCodec, KernelMessage
+
+KEY = b"key"
+
+
+class FakeKernel:
+    """The four sockets of a kernel, to send anything from."""
+
+    def __init__(self) -> None:
+        self._context = zmq.Context()
+        self.iopub = self._context.socket(zmq.PUB)
+        self.others = {name: self._context.socket(zmq.ROUTER) for name in ("shell", "control", "stdin")}
+        ports = {f"{name}_port": socket.bind_to_random_port("tcp://127.0.0.1") for name, socket in self.others.items()}
+        ports["iopub_port"] = self.iopub.bind_to_random_port("tcp://127.0.0.1")
+        self.info: dict[str, Any] = {"transport": "tcp", "ip": "127.0.0.1", "key": KEY, **ports}
+        self.codec = FrameCodec(KEY, "hmac-sha256", "kernel")
+
+    async def answer_probe(self) -> None:
+        """Answer a request on shell, and only there."""
+        identity, *frames = await asyncio.to_thread(self.others["shell"].recv_multipart)
+        request = json.loads(frames[2])
+        self.others["shell"].send_multipart([identity, *self.message("kernel_info_reply", request)])
+        self.request = request
+
+    def message(self, msg_type: str, parent: Any, **content: Any) -> list[bytes]:
+        _, frames = self.codec.encode(msg_type, content)
+        frames[3] = json.dumps(parent).encode()
+        return [*frames[:1], self.codec._sign(frames[2:]), *frames[2:]]
+
+    def close(self) -> None:
+        for socket in (self.iopub, *self.others.values()):
+            socket.close(linger=0)
+        self._context.term()
+
+
+@pytest.fixture
+async def kernel() -> AsyncIterator[FakeKernel]:
+    fake = FakeKernel()
+    yield fake
+    fake.close()
+
+
+async def test_a_message_that_breaks_its_reader_does_not_hold_up_those_behind_it(kernel: FakeKernel) -> None:
+    seen: asyncio.Queue[str] = asyncio.Queue()
+
+    def on_message(message: KernelMessage) -> None:
+        if message.msg_type == "breaks":
+            raise RuntimeError("a defect of ours")
+        seen.put_nowait(message.msg_type)
+
+    context = new_context()
+    connection = KernelConnection(context, kernel.info, on_message, logging.getLogger(__name__))
+    subscriber = kernel.message("status", {"msg_id": "x"})
+    while seen.empty():  # until the subscription is there
+        kernel.iopub.send_multipart([b"", *subscriber])
+        await asyncio.sleep(0.01)
+    unhashable = kernel.message("odd", {"msg_id": []})
+    for frames in (kernel.message("breaks", {}), unhashable, [b"<IDS|MSG>"], kernel.message("last", {"msg_id": "y"})):
+        kernel.iopub.send_multipart([b"", *frames])
+    while await asyncio.wait_for(seen.get(), 5) != "last":
+        pass
+    connection.close()
+    context.destroy(linger=0)
+
+
+async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: FakeKernel) -> None:
+    context = new_context()
+    connection = KernelConnection(context, kernel.info, lambda _: None, logging.getLogger(__name__))
+    proof = asyncio.create_task(connection.prove(30))
+    await kernel.answer_probe()
+    done, _ = await asyncio.wait([proof], timeout=0.3)
+    assert not done
+    while not proof.done():
+        kernel.iopub.send_multipart([b"", *kernel.message("status", kernel.request)])
+        await asyncio.wait([proof], timeout=0.01)
+    await proof
+    connection.close()
+    context.destroy(linger=0)
