@@ -254,11 +254,12 @@ async def test_cancelling_a_run_stops_its_code(host: Host, opened: Any) -> None:
 
 
 @pytest.mark.parametrize("opened", [standard, native])
-def test_leaving_a_session_whose_server_is_gone_does_not_hide_why(host: Host, opened: Any, tmp_path: Any) -> None:
+def test_leaving_a_session_whose_server_is_gone_does_not_hide_why(host: Host, opened: Any) -> None:
     with SilencingProxy(host.info) as proxy:
         info = proxy.info
         client = ExecClient(info, max_retries=0)
         session = opened(client)
     with pytest.raises(LeavesError), client, session:
         raise LeavesError
-    opened(ExecClient(host.info)).close()
+    with ExecClient(host.info) as direct:
+        direct.get_session(session.id).close() if opened is native else delete_kernel(host, session.id)
