@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections, for what a network does to a client."""
+"""TCP proxies that cut or silence connections, for what a network does to a client."""
 
 from __future__ import annotations
 
@@ -14,24 +14,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class CuttingProxy:
-    """Forwards to a server and cuts each connection after so many bytes of answers.
+class Proxy:
+    """Accepts connections and hands each to `_serve` in a thread of its own."""
 
-    Parameters
-    ----------
-    cut_after_bytes : int
-        How much of the answers on one connection gets through.
-    cut_requests_to : str
-        Only connections whose first request names a path with this are cut.
-    """
-
-    def __init__(self, target: JupyterConnectionInfo, *, cut_after_bytes: int, cut_requests_to: str = "") -> None:
+    def __init__(self, target: JupyterConnectionInfo) -> None:
         self._target = target
-        self._cut_after_bytes = cut_after_bytes
-        self._cut_requests_to = cut_requests_to
         self._server = socket.create_server(("127.0.0.1", 0))
         self._threads: list[threading.Thread] = []
-        self.cuts = 0
         self.info = replace(target, port=self._server.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -54,6 +43,27 @@ class CuttingProxy:
             while True:
                 client, _ = self._server.accept()
                 self._start(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class CuttingProxy(Proxy):
+    """Forwards to a server and cuts each connection after so many bytes of answers.
+
+    Parameters
+    ----------
+    cut_after_bytes : int
+        How much of the answers on one connection gets through.
+    cut_requests_to : str
+        Only connections whose first request names a path with this are cut.
+    """
+
+    def __init__(self, target: JupyterConnectionInfo, *, cut_after_bytes: int, cut_requests_to: str = "") -> None:
+        super().__init__(target)
+        self._cut_after_bytes = cut_after_bytes
+        self._cut_requests_to = cut_requests_to
+        self.cuts = 0
 
     def _serve(self, client: socket.socket) -> None:
         assert self._target.port is not None
@@ -79,3 +89,44 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while data := source.recv(2**14):
                 target.sendall(data)
+
+
+class SilencingProxy(Proxy):
+    """Forwards to a server; `silence()` makes the WebSockets that are open silent, without closing them."""
+
+    def __init__(self, target: JupyterConnectionInfo) -> None:
+        super().__init__(target)
+        self._open: list[threading.Event] = []
+        self._sockets: list[socket.socket] = []
+
+    def __exit__(self, *exc: object) -> None:
+        for side in self._sockets:
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+        super().__exit__(*exc)
+
+    def silence(self) -> None:
+        for silent in self._open:
+            silent.set()
+
+    def _serve(self, client: socket.socket) -> None:
+        assert self._target.port is not None
+        silent = threading.Event()
+        with client, socket.create_connection((self._target.host, self._target.port)) as server:
+            self._sockets += [client, server]
+            back = threading.Thread(target=self._pump, args=(client, server, silent), daemon=True)
+            back.start()
+            self._pump(server, client, silent)
+            back.join(10)
+
+    def _pump(self, source: socket.socket, target: socket.socket, silent: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(2**14):
+                if b"/channels?" in data.partition(b"\r\n")[0]:  # also on a connection that was used before
+                    self._open.append(silent)
+                if not silent.is_set():
+                    target.sendall(data)
+        if not silent.is_set():
+            for side in (source, target):
+                with contextlib.suppress(OSError):
+                    side.shutdown(socket.SHUT_RDWR)

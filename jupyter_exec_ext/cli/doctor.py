@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from ..client.sync import ExecClient
-from ..errors import ApiNotFound, ExecError
+from ..errors import ApiNotFound, ConnectionFailed, ExecError
 from .servers import named_server
 
 _DISTRIBUTION = "jupyter-exec-ext"
@@ -117,6 +117,9 @@ def _server(args: argparse.Namespace) -> Iterator[Finding]:
             info = client.info()
         except ApiNotFound as error:
             yield Finding(f"{client.connection_info.url} is a Jupyter server without exec/v1", error.message)
+            return
+        except ConnectionFailed as error:
+            yield Finding(f"{client.connection_info.url}: {error.message}", "start the server, or check the address")
             return
         except ExecError as error:
             yield Finding(f"{client.connection_info.url} does not let us in", error.message)

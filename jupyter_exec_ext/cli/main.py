@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import io
+import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import __version__
-from ..errors import ExecError
+from ..errors import ExecError, Unauthenticated
 from . import doctor, run, serve, session
+from .servers import UsageError
 
 EXIT_SERVER_FAILED = 3
+_EXIT_USAGE, _EXIT_BROKEN_PIPE = 2, 141
 
 _DESCRIPTION = """\
 Run code in Jupyter kernels: on a server, or on one that lives for a moment.
@@ -54,6 +59,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError
+    return value
+
+
+_seconds.__name__ = "number of seconds"  # argparse's messages name it
+
+
 def _add(commands: Any, name: str, help_: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
     parser.set_defaults(action=action)
@@ -68,7 +83,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
     parser.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
     parser.add_argument("--language", metavar="NAME", help="language of the code, such as bash (default: the kernel's)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the code after this run time")
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="stop the code after this run time")
     parser.add_argument(
         "--output-dir", metavar="DIR", default=".", help="where displayed images and HTML pages are saved (default: .)"
     )
@@ -122,13 +137,29 @@ def _add_doctor(commands: Any) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _print_anything()
     args = build_parser().parse_args(argv)
     try:
         return int(args.action(args))
+    except UsageError as error:
+        print(f"jupyter exec: {error}", file=sys.stderr)
+        return _EXIT_USAGE
+    except Unauthenticated as error:
+        print(f"jupyter exec: {error.message}; pass --token-file or set JUPYTER_TOKEN", file=sys.stderr)
     except ExecError as error:
         print(f"jupyter exec: {error.message}", file=sys.stderr)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+        return _EXIT_BROKEN_PIPE
     except (OSError, ValueError) as error:
         print(f"jupyter exec: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return EXIT_SERVER_FAILED
+
+
+def _print_anything() -> None:
+    """Print a replacement for what the terminal's encoding cannot show, rather than end."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

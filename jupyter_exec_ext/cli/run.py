@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import getpass
+import contextlib
+import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
-from ..errors import ApiNotFound
+from ..errors import ApiNotFound, ExecError
 from ..executors.results import BundleSaver
 from ..models import (
     DisplayEvent,
@@ -21,14 +21,14 @@ from ..models import (
     ErrorEvent,
     Execution,
     ExecutionState,
-    InputRequestEvent,
     OutputEvent,
     ResultEvent,
     StreamEvent,
     TruncatedEvent,
 )
 from ..wire.outputs import truncation_marker
-from .servers import client_for
+from .servers import UsageError, client_for
+from .signals import Interrupts, ctrl_c
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
 _EXIT_TIMEOUT, _EXIT_INTERRUPTED = 124, 130
@@ -37,19 +37,18 @@ _EXIT_TIMEOUT, _EXIT_INTERRUPTED = 124, 130
 def run(args: argparse.Namespace) -> int:
     """Run the code and return the exit code it amounts to."""
     code, stem = _source(args)
+    output_dir = _output_dir(args.output_dir)
     if args.session and args.server is None:
         args.server = "auto"
-    output_dir = Path(args.output_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
     language = args.language or _LANGUAGES.get(Path(args.file or "").suffix.lower())
+    options = {"timeout_seconds": args.timeout, "language": language}
     terminal = _Terminal(BundleSaver(output_dir, stem))
-    with client_for(args) as client, _session(client, args) as session, _interrupting(session):
-        events = session.stream(
-            code,
-            timeout_seconds=args.timeout,
-            language=language,
-            on_input=_ask if sys.stdin.isatty() else None,
-        )
+    with (
+        client_for(args) as client,
+        _session(client, args) as session,
+        ctrl_c(Interrupts()) as interrupts,
+        _started(session, code, options, interrupts) as events,
+    ):
         for event in events:
             terminal.show(event)
     assert terminal.finished is not None
@@ -61,8 +60,25 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
     if args.code is not None:
         return args.code, "output"
     if args.file == "-":
+        if sys.stdin is None:
+            raise UsageError("there is no standard input to read the code from")
         return sys.stdin.read(), "output"
-    return Path(args.file).read_text(encoding="utf-8"), Path(args.file).stem
+    try:
+        return Path(args.file).read_text(encoding="utf-8"), Path(args.file).stem
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the code cannot be read: {error}") from error
+
+
+def _output_dir(path: str) -> Path:
+    """Return where pictures go; that they can go there is known before the code runs."""
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output-dir cannot be used: {error}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UsageError(f"--output-dir cannot be used: {directory} is not writable")
+    return directory
 
 
 @contextmanager
@@ -79,23 +95,23 @@ def _session(client: ExecClient, args: argparse.Namespace) -> Iterator[ExecSessi
 
 
 @contextmanager
-def _interrupting(session: ExecSession | StandardExecSession) -> Iterator[None]:
-    """Let the first Ctrl-C interrupt the code and the second one end the command."""
-
-    def on_interrupt(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, previous)
-        print("Interrupting; once more to leave.", file=sys.stderr)
-        threading.Thread(target=session.interrupt, daemon=True).start()
-
-    previous = signal.signal(signal.SIGINT, on_interrupt)
+def _started(
+    session: ExecSession | StandardExecSession, code: str, options: dict[str, Any], interrupts: Interrupts
+) -> Iterator[Iterator[OutputEvent]]:
+    """Yield the events of the code. Ctrl-C ends our code and no other's; so does leaving before its end."""
+    on_input = interrupts.ask if sys.stdin is not None and sys.stdin.isatty() else None
+    if isinstance(session, StandardExecSession):  # a kernel of our own, gone when we leave
+        interrupts.stop = session.interrupt
+        yield session.stream(code, **options, on_input=on_input)
+        return
+    execution = session.submit(code, **options, allow_input=on_input is not None)
+    interrupts.stop = execution.cancel
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def _ask(event: InputRequestEvent) -> str:
-    return getpass.getpass(event.prompt) if event.password else input(event.prompt)
+        yield execution.events(on_input=on_input)
+    except BaseException:
+        with contextlib.suppress(ExecError):  # what made us leave says more than that this fails, too
+            execution.cancel()
+        raise
 
 
 class _Terminal:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,13 +33,26 @@ def _token(path: str | None) -> tuple[str, bool]:
     if path is not None:
         file = Path(path)
         if not file.exists():
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w") as new:
-                new.write(secrets.token_hex(32) + "\n")
-        return file.read_text().strip(), False
+            _make_token_file(file)
+        token = file.read_text().strip()
+        if not token:  # to the server an empty token means that everybody may come in
+            raise ValueError(f"the token file {path} is empty; write a token into it, or remove it to get a new one")
+        return token, False
     # Out of the environment, so that child processes do not inherit it.
-    given = os.environ.pop("JUPYTER_TOKEN", "")
+    given = os.environ.pop("JUPYTER_TOKEN", "").strip()
     return given or secrets.token_hex(32), not given
+
+
+def _make_token_file(file: Path) -> None:
+    """Write a new token in one step: the file is never there without the token, whoever looks or interrupts."""
+    descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # for its owner alone
+    try:
+        with open(descriptor, "w") as new:
+            new.write(secrets.token_hex(32) + "\n")
+        with contextlib.suppress(FileExistsError):  # another server was faster; its token holds for both
+            os.link(draft, file)
+    finally:
+        os.unlink(draft)
 
 
 def _serve_jupyter(args: argparse.Namespace, token: str) -> None:

@@ -8,11 +8,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ..client.connection import JupyterConnectionInfo
 from ..client.sync import ExecClient
 from ..executors.local import LocalJupyterServer
+from .signals import leaving_in_order
+
+
+class UsageError(Exception):
+    """The command was given something it cannot use."""
 
 
 def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
@@ -23,34 +29,39 @@ def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
     ValueError
         If it is ``auto`` and none runs, or no URL.
     """
+    token = _token(args.token_file)
     if args.server == "auto":
         found = JupyterConnectionInfo.discover()
         if not found:
             raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
-        return found[0]
-    token = _token(args.token_file)
-    info = JupyterConnectionInfo.from_url(args.server, token)
-    if info.token is None:
-        info.token = os.environ.get("JUPYTER_TOKEN") or None
-    if args.ca_bundle:
-        info.verify = args.ca_bundle
-    return info
+        info = found[0] if token is None else replace(found[0], token=token)
+    else:
+        info = JupyterConnectionInfo.from_url(args.server, token)
+        if info.token is None:
+            info = replace(info, token=os.environ.get("JUPYTER_TOKEN", "").strip() or None)
+    return replace(info, verify=args.ca_bundle) if args.ca_bundle else info
 
 
 def _token(path: str | None) -> str | None:
-    return Path(path).read_text().strip() if path else None
+    if not path:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file cannot be read: {error}") from error
 
 
 @contextmanager
 def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
     """Yield a client of the server that ``--server`` names, or of one that lives as long as the context."""
     if args.server is not None:
-        with ExecClient(named_server(args)) as client:
+        with leaving_in_order(), ExecClient(named_server(args)) as client:
             yield client
         return
     if sys.stderr.isatty():
         print("Starting a gateway ...", file=sys.stderr)
     with (
+        leaving_in_order(),
         tempfile.TemporaryDirectory() as logs,
         LocalJupyterServer(log_file=str(Path(logs) / "gateway.log")) as server,
         ExecClient(server) as client,

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from ..client.sync import ExecClient
 from .servers import client_for
+
+
+@contextmanager
+def _client(args: argparse.Namespace) -> Iterator[ExecClient]:
+    with client_for(args) as client:
+        client.info()  # tells a server without exec/v1 from a session that is not there
+        yield client
 
 
 def list_(args: argparse.Namespace) -> int:
     """Print the sessions, one a line."""
-    with client_for(args) as client:
+    with _client(args) as client:
         sessions = client.list_sessions(ended=args.ended)
     rows = [("ID", "STATE", "KERNEL", "LAST ACTIVITY", "NAME")]
     rows += [(s.id, s.state.value, s.kernel_name, s.last_activity_at, s.name) for s in sessions]
@@ -21,7 +31,7 @@ def list_(args: argparse.Namespace) -> int:
 
 def start(args: argparse.Namespace) -> int:
     """Start a session and print its id, for ``jupyter exec run --session``."""
-    with client_for(args) as client:
+    with _client(args) as client:
         session = client.session(args.kernel, name=args.name, idle_timeout_seconds=args.idle_timeout)
         print(session.id)
     return 0
@@ -29,7 +39,7 @@ def start(args: argparse.Namespace) -> int:
 
 def stop(args: argparse.Namespace) -> int:
     """Shut sessions down."""
-    with client_for(args) as client:
+    with _client(args) as client:
         for session_id in args.ids:
             client.get_session(session_id).close()
     return 0
@@ -37,7 +47,7 @@ def stop(args: argparse.Namespace) -> int:
 
 def interrupt(args: argparse.Namespace) -> int:
     """Interrupt what runs in sessions."""
-    with client_for(args) as client:
+    with _client(args) as client:
         for session_id in args.ids:
             client.get_session(session_id).interrupt()
     return 0

@@ -8,19 +8,19 @@ For example::
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ExecError
 from ..models import Execution, KernelSpecInfo, OutputEvent, Session
-from ..wire.native import kernelspec_from_json
-from .aio_driver import AioDriver, AnswerInput
+from .aio_driver import AioDriver, AnswerInput, RunLock
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, seconds_left, session_request
 from .exchange import RetryPolicy
 from .standard import StandardSession, open_standard_session
-from .steps import Operation, Result
+from .steps import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,7 +77,7 @@ class AsyncExecClient:
 
     async def kernelspecs(self) -> list[KernelSpecInfo]:
         """Return the kernelspecs a session may use."""
-        return [kernelspec_from_json(item) for item in (await self.info())["kernelspecs"]]
+        return await self._driver.perform(self._api.kernelspecs())
 
     async def session(
         self,
@@ -160,7 +160,11 @@ class AsyncExecSession:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.close()
+        if exc_type is None:
+            await self.close()
+            return
+        with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
+            await self._driver.perform(self._api.hurried.delete_session(self.id))
 
     async def run(
         self,
@@ -173,6 +177,9 @@ class AsyncExecSession:
         on_input: AnswerInput | None = None,
     ) -> Execution:
         """Run code and return the finished execution, whether it went well or not.
+
+        Whoever leaves it early, by Ctrl-C or by cancelling the task, cancels the execution as well; only in its first
+        second, before the server has named it, it may go on.
 
         Parameters
         ----------
@@ -188,7 +195,8 @@ class AsyncExecSession:
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
             return await self._driver.perform(self._api.run(self.id, request))
-        return await _drain(self._driver, self._api.stream(self.id, request), on_event, on_input)
+        operation = self._api.stream(self.id, request, cancel_when_left=True)
+        return await self._driver.perform(operation, on_event, on_input)
 
     async def stream(
         self,
@@ -269,9 +277,16 @@ class AsyncExecutionHandle:
         self.record = await self._driver.perform(self._api.result(self.id, seconds_left(timeout_seconds)))
         return self.record
 
-    async def events(self, after: int = 0) -> AsyncIterator[OutputEvent]:
-        """Yield the output events that follow number `after`, those to come included, to the end."""
-        async for event in self._driver.stream(self._api.events(self.id, after), Result()):
+    async def events(self, after: int = 0, *, on_input: AnswerInput | None = None) -> AsyncIterator[OutputEvent]:
+        """Yield the output events that follow number `after`, those to come included, to the end.
+
+        Parameters
+        ----------
+        on_input : callable, optional
+            Answers ``input()``, if the code was allowed to ask.
+        """
+        operation = self._api.events(self.id, after, answer=on_input is not None)
+        async for event in self._driver.stream(operation, Result(), on_input):
             yield event
 
     async def cancel(self) -> Execution:
@@ -290,7 +305,7 @@ class AsyncStandardExecSession:
     def __init__(self, driver: AioDriver, session: StandardSession) -> None:
         self._driver = driver
         self._session = session
-        self._lock = asyncio.Lock()
+        self._lock = RunLock()
 
     @property
     def id(self) -> str:
@@ -306,7 +321,11 @@ class AsyncStandardExecSession:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.close()
+        if exc_type is None:
+            await self.close()
+            return
+        with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
+            await self._driver.perform(self._session.close(hurried=True))
 
     async def run(
         self,
@@ -320,8 +339,15 @@ class AsyncStandardExecSession:
     ) -> Execution:
         """Run code and return the finished execution; see `AsyncExecSession.run`."""
         async with self._lock:
-            operation = self._operation(code, timeout_seconds, language, metadata, on_input)
-            return await _drain(self._driver, operation, on_event, on_input)
+            operation = self._session.run(
+                code,
+                timeout_seconds=timeout_seconds,
+                language=language,
+                metadata=metadata,
+                allow_input=on_input is not None,
+                interrupt_when_left=True,
+            )
+            return await self._driver.perform(operation, on_event, on_input)
 
     async def stream(
         self,
@@ -334,50 +360,24 @@ class AsyncStandardExecSession:
     ) -> AsyncIterator[OutputEvent]:
         """Run code and yield its output events as they come; see `AsyncExecSession.stream`."""
         async with self._lock:
-            operation = self._operation(code, timeout_seconds, language, metadata, on_input)
+            operation = self._session.run(
+                code,
+                timeout_seconds=timeout_seconds,
+                language=language,
+                metadata=metadata,
+                allow_input=on_input is not None,
+            )
             async for event in self._driver.stream(operation, Result(), on_input):
                 yield event
-
-    def _operation(
-        self,
-        code: str,
-        timeout_seconds: float | None,
-        language: str | None,
-        metadata: Mapping[str, Any] | None,
-        on_input: AnswerInput | None,
-    ) -> Operation[Execution]:
-        return self._session.run(
-            code,
-            timeout_seconds=timeout_seconds,
-            language=language,
-            metadata=metadata,
-            allow_input=on_input is not None,
-        )
 
     async def interrupt(self) -> None:
         """Interrupt what runs, as Ctrl-C would."""
         await self._driver.perform(self._session.interrupt())
 
     async def restart(self) -> None:
-        """Get a fresh kernel."""
-        async with self._lock:
-            await self._driver.perform(self._session.restart())
+        """Get a fresh kernel; what runs ends as cancelled."""
+        await self._driver.perform(self._session.restart())
 
     async def close(self) -> None:
-        """Shut the kernel down on the server."""
+        """Shut the kernel down on the server; what runs ends as cancelled."""
         await self._driver.perform(self._session.close())
-
-
-async def _drain(
-    driver: AioDriver,
-    operation: Operation[Execution],
-    on_event: Callable[[OutputEvent], None] | None,
-    on_input: AnswerInput | None,
-) -> Execution:
-    """Take events to their end and return the finished execution."""
-    result = Result()
-    async for event in driver.stream(operation, result, on_input):
-        if on_event is not None:
-            on_event(event)
-    finished: Execution = result.value
-    return finished

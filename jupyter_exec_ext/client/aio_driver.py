@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import io
+import os
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -12,10 +14,12 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from ..errors import ClientError, Conflict
 from ..models import InputRequestEvent, OutputEvent
 from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectionInfo
 from .steps import (
+    STREAM_IS_OPEN,
     AskInput,
     CloseStream,
     Connect,
@@ -39,6 +43,31 @@ from .steps import (
 T = TypeVar("T")
 AnswerInput = Callable[[InputRequestEvent], "str | Awaitable[str]"]
 _CONNECT_SECONDS = 10.0
+_PING_SECONDS = 30.0
+_GOODBYE_SECONDS = 1.0
+_LEFT_STREAM_SECONDS = 1.0
+
+
+class RunLock:
+    """Lets one run at a time into a kernel, and says so where waiting for one's turn could never end."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._holder: asyncio.Task[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._holder is not None and self._holder is asyncio.current_task():
+            try:  # a stream that this task has left is closed by the event loop in a moment
+                await asyncio.wait_for(self._lock.acquire(), _LEFT_STREAM_SECONDS)
+            except asyncio.TimeoutError:
+                raise Conflict(STREAM_IS_OPEN) from None
+        else:
+            await self._lock.acquire()
+        self._holder = asyncio.current_task()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._holder = None
+        self._lock.release()
 
 
 class AioDriver:
@@ -47,42 +76,63 @@ class AioDriver:
     def __init__(self, connection: JupyterConnectionInfo) -> None:
         self.connection = connection
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientError("the client is closed")
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise ClientError("the client belongs to another event loop, on which it was used first; make one for each")
 
     def _http(self) -> aiohttp.ClientSession:
         """Return the HTTP session; it belongs to the loop it is first used on."""
         if self._session is None:
             local = self.connection.is_loopback
+            self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(self.connection)),
                 cookie_jar=aiohttp.CookieJar(unsafe=True),
                 headers=self.connection.auth_headers | ({"Accept-Encoding": "identity"} if local else {}),
-                trust_env=not local,
                 read_bufsize=2**20,
             )
         return self._session
 
     async def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def perform(self, operation: Operation[T], on_input: AnswerInput | None = None) -> T:
-        """Carry an operation out and return its result; its events are dropped."""
-        outcome: Any = None
+    async def perform(
+        self,
+        operation: Operation[T],
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> T:
+        """Carry an operation out and return its result; its events go to `on_event`."""
+        self._check_open()
         async with AsyncExitStack() as open_streams:
+            outcome: Any = None
+            broken_off: BaseException | None = None
             while True:
                 try:
-                    step = operation.send(outcome)
+                    step = operation.send(outcome) if broken_off is None else operation.throw(broken_off)
                 except StopIteration as end:
                     result: T = end.value
                     return result
-                outcome = await self._do(step, open_streams, on_input)
+                outcome = broken_off = None
+                try:
+                    outcome = await self._do(step, open_streams, on_event, on_input)
+                except BaseException as error:  # the operation has the last word: it may tidy up
+                    broken_off = error
 
     async def stream(
         self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
     ) -> AsyncGenerator[OutputEvent, None]:
         """Carry an operation out and yield its events; the result is put into `result`."""
+        self._check_open()
         async with AsyncExitStack() as open_streams:
             outcome: Any = None
             while True:
@@ -95,13 +145,19 @@ class AioDriver:
                     yield step.event
                     outcome = None
                 else:
-                    outcome = await self._do(step, open_streams, on_input)
+                    outcome = await self._do(step, open_streams, None, on_input)
 
-    async def _do(self, step: Step, open_streams: AsyncExitStack, on_input: AnswerInput | None) -> Any:
+    async def _do(
+        self,
+        step: Step,
+        open_streams: AsyncExitStack,
+        on_event: Callable[[OutputEvent], None] | None,
+        on_input: AnswerInput | None,
+    ) -> Any:
         if isinstance(step, Request):
             return await self._request(step)
         if isinstance(step, Emit):
-            return None
+            return None if on_event is None else on_event(step.event)
         if isinstance(step, AskInput):
             return await _ask(on_input, step.event)
         if isinstance(step, OpenStream):
@@ -122,7 +178,7 @@ class AioDriver:
         if isinstance(step, ReceiveMessage):
             return await self._receive_message(step)
         assert isinstance(step, Disconnect)
-        return await step.socket.handle.close()
+        return await self._disconnect(step)
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse | Failure:
         body = None if request.json is None else dump_bytes(request.json)
@@ -138,6 +194,7 @@ class AioDriver:
                 self.connection.url + request.path,
                 data=_payload(body),
                 headers=headers,
+                proxy=self.connection.proxy,
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
                 ),
@@ -169,7 +226,11 @@ class AioDriver:
         try:
             ws = await asyncio.wait_for(
                 self._http().ws_connect(
-                    self.connection.ws_url + step.path, protocols=step.subprotocols, max_msg_size=0, autoping=True
+                    self.connection.ws_url + step.path,
+                    protocols=step.subprotocols,
+                    max_msg_size=0,
+                    heartbeat=_PING_SECONDS,
+                    proxy=self.connection.proxy,
                 ),
                 step.timeout_seconds,
             )
@@ -198,6 +259,12 @@ class AioDriver:
             return data
         return Failure(True, "the server closed the connection")
 
+    async def _disconnect(self, step: Disconnect) -> None:
+        """Close a WebSocket; whoever waits for a message on it is woken up."""
+        ws: aiohttp.ClientWebSocketResponse = step.socket.handle
+        with contextlib.suppress(asyncio.TimeoutError):  # nobody at the other end says goodbye; it is closed anyway
+            await asyncio.wait_for(ws.close(), _GOODBYE_SECONDS)
+
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
     """Let aiohttp send a large body piece by piece, so that the loop is not held up."""
@@ -214,7 +281,11 @@ def _ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
         return True
     if connection.verify is False and connection.client_cert is None:
         return False
-    context = ssl.create_default_context(cafile=connection.ca_bundle)
+    bundle = connection.ca_bundle
+    if bundle is not None and os.path.isdir(bundle):
+        context = ssl.create_default_context(capath=bundle)
+    else:
+        context = ssl.create_default_context(cafile=bundle)
     if connection.verify is False:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 # The first segment of a front end's or API's own path; what stands before it is the server's base URL.
 _FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})
@@ -36,6 +37,11 @@ class JupyterConnectionInfo:
         Whether to check the server's certificate, or the path of a CA bundle to check it with.
     client_cert : str or (str, str), optional
         Path of a client certificate with its key, or of the two.
+
+    Raises
+    ------
+    ValueError
+        If the host is a URL, or the token holds anything but printable ASCII characters.
     """
 
     host: str
@@ -47,6 +53,11 @@ class JupyterConnectionInfo:
     client_cert: str | tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
+        if "://" in self.host:
+            raise ValueError("the host is a name or an address; for a URL use JupyterConnectionInfo.from_url")
+        # Any other character would be refused further down, in messages that show the whole header.
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            raise ValueError("the token holds characters other than printable ASCII; is there a line break in it?")
         path = "/".join(part for part in self.base_url.split("/") if part)
         self.base_url = f"/{path}/" if path else "/"
 
@@ -92,6 +103,15 @@ class JupyterConnectionInfo:
     def is_loopback(self) -> bool:
         """Whether the server is on this machine."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
+    def proxy(self) -> str | None:
+        """The HTTP proxy that the environment puts before the server; none stands before this machine."""
+        if self.is_loopback or proxy_bypass(self.host):
+            return None
+        proxies = getproxies()
+        proxy = proxies.get("https" if self.use_https else "http") or proxies.get("all")
+        return proxy if proxy and urlsplit(proxy).scheme in ("http", "https") else None
 
     @classmethod
     def from_url(
@@ -139,7 +159,7 @@ class JupyterConnectionInfo:
         """
         directory = _runtime_dir() if runtime_dir is None else Path(runtime_dir)
         files = [*directory.glob("jpserver-*.json")] if directory.is_dir() else []
-        files.sort(key=os.path.getmtime, reverse=True)
+        files.sort(key=_modified_at, reverse=True)
         return [info for info in map(_from_server_file, files) if info is not None]
 
 
@@ -157,6 +177,13 @@ def _runtime_dir() -> Path:
     from jupyter_core.paths import jupyter_runtime_dir
 
     return Path(jupyter_runtime_dir())
+
+
+def _modified_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # its server has just stopped
+        return 0.0
 
 
 def _from_server_file(path: Path) -> JupyterConnectionInfo | None:

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ApiNotFound, ConnectionLost, ExecError, UnexpectedAnswer
-from ..models import Execution, InputRequestEvent, Session
-from ..wire.native import execution_from_json, session_from_json
+from ..errors import ApiNotFound, ConnectionLost, ExecError, NoInputRequested, UnexpectedAnswer
+from ..models import Execution, InputRequestEvent, KernelSpecInfo, Session
+from ..wire.native import execution_from_json, kernelspec_from_json, session_from_json
 from .event_stream import API, EventStreamReader
-from .exchange import BUSY_STATUSES, DEFAULT_RETRY, RetryPolicy, error_from, exchange, parsed, segment, transport_error
-from .steps import AskInput, CloseStream, Emit, Failure, OpenStream, Operation, ReadStream, Reply, Request, Stream
+from .exchange import (
+    BUSY_STATUSES,
+    COOKIE_REQUEST,
+    DEFAULT_RETRY,
+    NO_RETRY,
+    RetryPolicy,
+    error_from,
+    exchange,
+    lacks_cookie,
+    parsed,
+    segment,
+    transport_error,
+)
+from .steps import (
+    AskInput,
+    CloseStream,
+    Emit,
+    Failure,
+    OpenStream,
+    Operation,
+    Pause,
+    ReadStream,
+    Reply,
+    Request,
+    Stream,
+)
 
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
 # sees a silent connection for longer.
 WAIT_SECONDS = 25
+# The first answer comes sooner, since it names the execution: only then can the execution be cancelled.
+_FIRST_WAIT_SECONDS = 1
 _SPARE_SECONDS = 35.0
+_TIDY_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +54,11 @@ class ExecApi:
     """The operations of ``exec/v1``."""
 
     retry: RetryPolicy = DEFAULT_RETRY
+
+    @property
+    def hurried(self) -> ExecApi:
+        """The same, where nobody has time for repetitions."""
+        return replace(self, retry=NO_RETRY)
 
     def _call(self, method: str, path: str, json: Any = None, **options: Any) -> Operation[Any]:
         return parsed((yield from exchange(Request(method, API + path, json, **options), self.retry)))
@@ -48,6 +82,10 @@ class ExecApi:
         if not isinstance(info, dict) or info.get("name") != "jupyter_exec_ext":
             raise UnexpectedAnswer("something answers at exec/v1, but it is not jupyter_exec_ext")
         return info
+
+    def kernelspecs(self) -> Operation[list[KernelSpecInfo]]:
+        """Return the kernelspecs a session may use."""
+        return [kernelspec_from_json(item) for item in _items((yield from self.info()), "kernelspecs")]
 
     def create_session(self, request: Mapping[str, Any]) -> Operation[Session]:
         """Create a session; returns when its kernel is ready."""
@@ -97,11 +135,22 @@ class ExecApi:
         return execution_from_json(body)
 
     def run(self, session_id: str, request: Mapping[str, Any]) -> Operation[Execution]:
-        """Run code and return the finished execution, however long it takes."""
-        execution = yield from self.submit(session_id, request, wait_seconds=WAIT_SECONDS)
-        while not execution.state.finished:
-            execution = yield from self.get_execution(execution.id, wait_seconds=WAIT_SECONDS)
+        """Run code and return the finished execution, however long it takes; cancel it if nobody waits any more."""
+        execution = yield from self.submit(session_id, request, wait_seconds=_FIRST_WAIT_SECONDS)
+        try:
+            while not execution.state.finished:
+                execution = yield from self.get_execution(execution.id, wait_seconds=WAIT_SECONDS)
+        except (ExecError, GeneratorExit):
+            raise
+        except BaseException:
+            yield from self._abandon(execution.id)
+            raise
         return execution
+
+    def _abandon(self, execution_id: str) -> Operation[None]:
+        """Cancel an execution that nobody waits for any more: once, and without waiting for long."""
+        path = f"{API}executions/{segment(execution_id)}/cancel"
+        yield Request("POST", path, read_timeout_seconds=_TIDY_SECONDS)
 
     def get_execution(self, execution_id: str, *, wait_seconds: int = 0) -> Operation[Execution]:
         """Read an execution, waiting up to `wait_seconds` for its end."""
@@ -124,34 +173,45 @@ class ExecApi:
         """
         while True:
             left = give_up()
-            wait = WAIT_SECONDS if left is None else max(0, min(WAIT_SECONDS, round(left + 0.5)))
+            wait = WAIT_SECONDS if left is None else min(WAIT_SECONDS, int(left))
             execution = yield from self.get_execution(execution_id, wait_seconds=wait)
-            if execution.state.finished or (left is not None and left <= wait):
+            if execution.state.finished or left == 0.0:
                 return execution
+            if left is not None and left < 1.0:  # the server waits for whole seconds
+                yield Pause(min(left, _LOOK_SECONDS))
 
     def cancel(self, execution_id: str) -> Operation[Execution]:
         """Cancel an execution, queued or running."""
         return execution_from_json((yield from self._call("POST", f"executions/{segment(execution_id)}/cancel")))
 
     def answer_input(self, execution_id: str, value: str) -> Operation[None]:
-        """Answer ``input()``."""
+        """Answer ``input()``; raises `NoInputRequested` if the code does not wait for an answer (any more)."""
         yield from self._call("POST", f"executions/{segment(execution_id)}/input", {"value": value})
 
     # --- event streams ---
 
-    def stream(self, session_id: str, request: Mapping[str, Any]) -> Operation[Execution]:
+    def stream(
+        self, session_id: str, request: Mapping[str, Any], *, cancel_when_left: bool = False
+    ) -> Operation[Execution]:
         """Run code and emit its events as they come; returns the finished execution."""
         start = Request("POST", f"{API}sessions/{segment(session_id)}/executions", request)
-        return (yield from self._follow(start, answer=bool(request.get("allow_input"))))
+        reader = EventStreamReader(start, after=0)
+        try:
+            return (yield from self._follow(reader, answer=bool(request.get("allow_input"))))
+        except (ExecError, GeneratorExit):
+            raise
+        except BaseException:
+            if cancel_when_left and reader.execution_id:
+                yield from self._abandon(reader.execution_id)
+            raise
 
-    def events(self, execution_id: str, after: int = 0) -> Operation[Execution]:
+    def events(self, execution_id: str, after: int = 0, *, answer: bool = False) -> Operation[Execution]:
         """Emit the events of an execution that follow number `after`, to its end."""
         start = Request("GET", f"{API}executions/{segment(execution_id)}/events?after={after}")
-        return (yield from self._follow(start, answer=False, after=after))
+        return (yield from self._follow(EventStreamReader(start, after), answer=answer))
 
-    def _follow(self, start: Request, *, answer: bool, after: int = 0) -> Operation[Execution]:
+    def _follow(self, reader: EventStreamReader, *, answer: bool) -> Operation[Execution]:
         """Read an event stream to its end, reopening it after the last event seen whenever it is cut."""
-        reader = EventStreamReader(start, after)
         attempt = 0
         while reader.finished is None:
             seen = reader.last_seq
@@ -167,6 +227,9 @@ class ExecApi:
         """Read one connection until the log's end or its own."""
         request = reader.next_request()
         stream: Stream | Reply | Failure = yield OpenStream(request)
+        if isinstance(stream, Reply) and lacks_cookie(request, stream):
+            yield from exchange(COOKIE_REQUEST, self.retry)
+            stream = yield OpenStream(request)
         if isinstance(stream, Failure):
             if stream.sent and not request.repeatable:
                 raise transport_error(request, stream)
@@ -183,7 +246,10 @@ class ExecApi:
             for event in () if isinstance(chunk, Failure) else reader.feed(chunk):
                 yield Emit(event)
                 if answer and isinstance(event, InputRequestEvent):
-                    yield from self.answer_input(reader.execution_id, (yield AskInput(event)))
+                    value: str = yield AskInput(event)
+                    # It may have ended while the user thought, or somebody else was faster; the stream tells.
+                    with contextlib.suppress(NoInputRequested):
+                        yield from self.answer_input(reader.execution_id, value)
         yield CloseStream(stream)
         if isinstance(chunk, Failure):
             return chunk

@@ -53,11 +53,18 @@ class EventStreamReader:
         """Return the new events in a piece of the stream."""
         events = []
         for sent in self._decoder.feed(chunk):
-            data = loads_strict(sent.data)
+            try:
+                data = loads_strict(sent.data)
+            except ValueError:
+                raise UnexpectedAnswer("the server's event stream holds something that is not JSON") from None
             if sent.event == "failure":
                 raise error_from(Reply(500, {}, sent.data.encode()))
             event = event_from_json(data)
-            if event is None or event.seq <= self.last_seq:
+            if event is None:
+                continue
+            if not isinstance(event.seq, int):
+                raise UnexpectedAnswer("the server's event stream has an event without a number")
+            if event.seq <= self.last_seq:
                 continue
             self.last_seq = event.seq
             if isinstance(event, EndEvent):

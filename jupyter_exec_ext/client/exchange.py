@@ -12,6 +12,9 @@ from ..wire.jsontext import loads_strict
 from .steps import Failure, Operation, Pause, Reply, Request
 
 BUSY_STATUSES = frozenset({429, 502, 503, 504})
+# A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
+# driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
+COOKIE_REQUEST = Request("GET", "exec/v1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class RetryPolicy:
 
 
 DEFAULT_RETRY = RetryPolicy()
+NO_RETRY = RetryPolicy(max_retries=0)
 
 
 def exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
@@ -51,6 +55,19 @@ def exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
     ------
     ConnectionFailed, ConnectionLost
     """
+    reply = yield from _exchange(request, retry)
+    if lacks_cookie(request, reply):
+        yield from _exchange(COOKIE_REQUEST, retry)
+        reply = yield from _exchange(request, retry)
+    return reply
+
+
+def lacks_cookie(request: Request, reply: Reply) -> bool:
+    """Whether a request was refused, and so not carried out, for want of the XSRF cookie alone."""
+    return reply.status == 403 and request.method != "GET" and b"xsrf" in reply.body
+
+
+def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
     for attempt in range(retry.max_retries + 1):
         outcome: Reply | Failure = yield request
         last = attempt == retry.max_retries
@@ -87,7 +104,7 @@ def error_from(reply: Reply) -> ExecError:
     except ValueError:
         body = None
     known = isinstance(body, dict) and isinstance(body.get("message"), str)
-    message = body["message"] if known else f"the server answered {reply.status} without saying why"
+    message = body["message"] if known else _DEFAULT_TEXTS.get(reply.status, "")
     code = body.get("code") if isinstance(body, dict) else None
     if code is None and reply.status == 403:  # how Jupyter's own API refuses a token
         message = f"the server refused ({message}); is the token right, and may its user do this?"
@@ -99,6 +116,9 @@ def error_from(reply: Reply) -> ExecError:
         retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
         request_id=reply.headers.get("x-request-id"),
     )
+
+
+_DEFAULT_TEXTS = {401: "the server wants a token, or another one than it was given"}
 
 
 def parsed(reply: Reply) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import KernelSpecNotFound, UnexpectedAnswer
+from ..errors import ApiNotFound, KernelSpecNotFound, UnexpectedAnswer
 from ..models import KernelSpecInfo
-from .exchange import DEFAULT_RETRY, RetryPolicy, exchange, parsed, segment
+from .exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, parsed, segment
 from .steps import Operation, Request
+
+_TIDY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +20,26 @@ class KernelsApi:
 
     retry: RetryPolicy = DEFAULT_RETRY
 
+    @property
+    def hurried(self) -> KernelsApi:
+        """The same, where nobody has time for repetitions."""
+        return replace(self, retry=NO_RETRY)
+
     def _call(self, method: str, path: str, json: Any = None, seconds: float = 60.0) -> Operation[Any]:
         return parsed((yield from exchange(Request(method, path, json, read_timeout_seconds=seconds), self.retry)))
 
     def kernelspecs(self) -> Operation[dict[str, Any]]:
-        """Return the server's kernelspecs as it describes them: ``default`` and ``kernelspecs``."""
-        body = yield from self._call("GET", "api/kernelspecs")
+        """Return the server's kernelspecs as it describes them: ``default`` and ``kernelspecs``.
+
+        Raises
+        ------
+        ApiNotFound
+            If this is not the address of a Jupyter server at all.
+        """
+        reply = yield from exchange(Request("GET", "api/kernelspecs"), self.retry)
+        if reply.status == 404:
+            raise ApiNotFound("there is neither exec/v1 nor Jupyter's kernels API at this address; check the base URL")
+        body = parsed(reply)
         if not isinstance(body, dict) or not isinstance(body.get("kernelspecs"), dict):
             raise UnexpectedAnswer("the server's api/kernelspecs is not a list of kernelspecs")
         return body
@@ -35,12 +51,18 @@ class KernelsApi:
         if name not in body["kernelspecs"]:
             there = ", ".join(sorted(body["kernelspecs"])) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed on the server; there are: {there}")
-        spec = body["kernelspecs"][name].get("spec", {})
+        described = body["kernelspecs"][name]
+        spec = described.get("spec", {}) if isinstance(described, dict) else None
+        if not isinstance(spec, dict):
+            raise UnexpectedAnswer(f"the server's api/kernelspecs does not describe {name!r}")
         return KernelSpecInfo(name, str(spec.get("display_name", name)), str(spec.get("language", "python")))
 
     def list_kernels(self) -> Operation[list[dict[str, Any]]]:
         """Return the running kernels."""
-        return list((yield from self._call("GET", "api/kernels")))
+        kernels = yield from self._call("GET", "api/kernels")
+        if not isinstance(kernels, list) or not all(isinstance(kernel, dict) for kernel in kernels):
+            raise UnexpectedAnswer("the server's api/kernels is not a list of kernels")
+        return kernels
 
     def start(self, kernel_name: str, env: Mapping[str, str] | None = None) -> Operation[str]:
         """Start a kernel and return its id."""
@@ -51,7 +73,7 @@ class KernelsApi:
         return str(model["id"])
 
     def state(self, kernel_id: str) -> Operation[str]:
-        """Return a kernel's state as the server knows it; ``dead`` if there is no such kernel."""
+        """Return a kernel's state as the server knows it; ``dead`` also if there is no such kernel any more."""
         reply = yield from exchange(Request("GET", f"api/kernels/{segment(kernel_id)}"), self.retry)
         if reply.status == 404:
             return "dead"
@@ -67,6 +89,10 @@ class KernelsApi:
     def interrupt(self, kernel_id: str) -> Operation[None]:
         """Interrupt a kernel."""
         yield from self._call("POST", f"api/kernels/{segment(kernel_id)}/interrupt")
+
+    def interrupt_once(self, kernel_id: str) -> Request:
+        """Return the request that interrupts a kernel, for when nobody waits for its answer."""
+        return Request("POST", f"api/kernels/{segment(kernel_id)}/interrupt", read_timeout_seconds=_TIDY_SECONDS)
 
     def restart(self, kernel_id: str) -> Operation[None]:
         """Restart a kernel."""

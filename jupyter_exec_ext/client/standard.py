@@ -9,52 +9,28 @@ meanwhile; and the honesty about output that the server's own rate limit dropped
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConnectionLost, ExecError, KernelStartTimeout, SessionEnded
-from ..models import (
-    ErrorEvent,
-    Execution,
-    ExecutionState,
-    InputRequestEvent,
-    KernelSpecInfo,
-    StateEvent,
-)
-from ..wire.kernel import (
-    WEBSOCKET_PROTOCOL,
-    KernelMessage,
-    decode_websocket,
-    encode_websocket,
-    execute_request,
-    new_header,
-)
+from ..errors import ConnectionLost, ExecError, SessionEnded
+from ..models import ErrorEvent, Execution, ExecutionState, KernelSpecInfo, StateEvent
+from ..wire.kernel import execute_request
 from ..wire.languages import source_for_kernel
 from ..wire.translate import RunTranslator
-from .exchange import RetryPolicy, segment
+from .exchange import RetryPolicy
 from .kernels_api import KernelsApi
+from .standard_connection import StandardConnection
+from .standard_follow import End, Follower
 from .standard_run import StandardRun
-from .steps import (
-    AskInput,
-    Connect,
-    Disconnect,
-    Failure,
-    Operation,
-    ReceiveMessage,
-    SendMessage,
-    Socket,
-)
+from .steps import Failure, Operation
 
-_CONNECT_SECONDS = 60.0
-_PROBE_SECONDS = 2.0
-_SETTLE_SECONDS = 5.0
-_LOOK_SECONDS = 10.0
-_STALE_SECONDS = 20.0
+_Verdict = tuple[ExecutionState, bool, str | None]
 
 
 class StandardSession:
     """A kernel of a server without ``exec/v1``, used as a session. One run at a time.
+
+    Interrupting, restarting and closing do not wait for the run: they work on the server at once, and end it.
 
     Parameters
     ----------
@@ -77,95 +53,14 @@ class StandardSession:
         self.kernel_id = kernel_id
         self.spec = spec
         self.kernel_starts = 1
-        self.interrupted = False
         self._max_output_bytes = max_output_bytes
         self._grace = interrupt_grace_seconds
-        self._session_id = uuid.uuid4().hex
-        self._socket: Socket | None = None
-        self._proven = False
-        self._last_used = 0.0
-
-    # --- the connection ---
+        self._connection = StandardConnection(api, kernel_id)
+        self._run: StandardRun | None = None
 
     def connect(self) -> Operation[None]:
-        """Open the WebSocket, if it is not open, and prove that requests and output both get through."""
-        if self._socket is None:
-            yield from self._open()
-        if not self._proven or time.monotonic() - self._last_used > _STALE_SECONDS:
-            failure = yield from self._prove()
-            if failure is not None:  # it was cut while nobody used it
-                yield from self.disconnect()
-                yield from self._open()
-                failure = yield from self._prove()
-                if failure is not None:
-                    raise ConnectionLost(f"the kernel's WebSocket does not stay open: {failure.message}")
-
-    def _open(self) -> Operation[None]:
-        failure = None
-        for attempt in range(self.api.retry.max_retries + 1):
-            if attempt:
-                yield self.api.retry.pause(attempt - 1)
-            path = f"api/kernels/{segment(self.kernel_id)}/channels?session_id={self._session_id}"
-            socket: Socket | Failure = yield Connect(path, (WEBSOCKET_PROTOCOL,), _CONNECT_SECONDS)
-            if isinstance(socket, Socket):
-                self._socket, self._proven = socket, False
-                return
-            failure = socket
-            if (yield from self.api.state(self.kernel_id)) == "dead":
-                raise SessionEnded("the server has no such kernel any more; create a new session")
-        assert failure is not None
-        raise ConnectionLost(f"the kernel's WebSocket cannot be opened: {failure.message}")
-
-    def disconnect(self) -> Operation[None]:
-        """Close the WebSocket."""
-        if self._socket is not None:
-            yield Disconnect(self._socket)
-            self._socket = None
-            self._proven = False
-
-    def _send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> Operation[str | Failure]:
-        assert self._socket is not None
-        header = new_header(msg_type, self._session_id)
-        binary = self._socket.subprotocol == WEBSOCKET_PROTOCOL
-        failure: Failure | None = yield SendMessage(
-            self._socket, encode_websocket(channel, header, content, binary=binary)
-        )
-        self._last_used = time.monotonic()
-        return header["msg_id"] if failure is None else failure
-
-    def _receive(self, seconds: float) -> Operation[KernelMessage | Failure | None]:
-        assert self._socket is not None
-        data: str | bytes | Failure | None = yield ReceiveMessage(self._socket, max(seconds, 0.001))
-        if data is None or isinstance(data, Failure):
-            return data
-        self._last_used = time.monotonic()
-        try:
-            return decode_websocket(data)
-        except ValueError:
-            return KernelMessage("", "malformed", None, {})
-
-    def _prove(self) -> Operation[Failure | None]:
-        """Wait until a request is answered and its status arrives on iopub."""
-        give_up_at = time.monotonic() + _CONNECT_SECONDS
-        probes: set[str] = set()
-        replied = subscribed = False
-        while not (replied and subscribed):
-            if time.monotonic() > give_up_at:
-                raise KernelStartTimeout(f"the kernel did not answer within {_CONNECT_SECONDS:g} s")
-            sent = yield from self._send("shell", "kernel_info_request", {})
-            if isinstance(sent, Failure):
-                return sent
-            probes.add(sent)
-            ask_again_at = time.monotonic() + _PROBE_SECONDS
-            while not (replied and subscribed) and time.monotonic() < ask_again_at:
-                message = yield from self._receive(ask_again_at - time.monotonic())
-                if isinstance(message, Failure):
-                    return message
-                if message is not None and message.parent_id in probes:
-                    subscribed = subscribed or message.channel == "iopub"
-                    replied = replied or message.channel == "shell"
-        self._proven = True
-        return None
+        """Connect to the kernel and wait until it answers."""
+        yield from self._connection.connect()
 
     # --- running code ---
 
@@ -177,11 +72,11 @@ class StandardSession:
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         allow_input: bool = False,
+        interrupt_when_left: bool = False,
     ) -> Operation[Execution]:
         """Run code, emitting its events, and return the finished execution."""
         source = source_for_kernel(code, language, self.spec.language)
-        yield from self.connect()
-        self.interrupted = False
+        yield from self._connection.connect()
         run = StandardRun(
             self.kernel_id,
             self.kernel_starts,
@@ -192,111 +87,102 @@ class StandardSession:
             allow_input,
             self._max_output_bytes,
         )
-        yield from run.log(StateEvent(ExecutionState.RUNNING))
-        sent = yield from self._send("shell", "execute_request", execute_request(source, allow_input=allow_input))
-        if isinstance(sent, Failure):
-            raise ConnectionLost(f"the code may or may not have been sent: {sent.message}")
-        run.translator = RunTranslator(sent)
-        state, preserved, reason = yield from self._to_the_end(run, timeout_seconds)
-        if not preserved:
-            self.kernel_starts += 1
-            self._proven = False
-        return (yield from run.finish(state, preserved, reason))
+        self._run = run
+        try:
+            return (yield from self._carry_out(run, source))
+        except (ExecError, GeneratorExit):
+            raise
+        except BaseException:
+            if interrupt_when_left:  # nobody waits for it any more
+                yield self.api.interrupt_once(self.kernel_id)
+            raise
+        finally:
+            if self._run is run:  # a stream that was left may be closed later than the next run begins
+                self._run = None
 
-    def _to_the_end(
-        self, run: StandardRun, timeout_seconds: float | None
-    ) -> Operation[tuple[ExecutionState, bool, str | None]]:
-        end = yield from self._until(run, timeout_seconds)
-        if end == "complete":
-            return run.verdict(self.interrupted)
-        if end == "died":
-            yield from run.log(ErrorEvent("KernelDied", "the kernel died"))
-            return ExecutionState.KERNEL_DIED, False, "the kernel died"
-        reason = f"its time limit of {timeout_seconds:g} s was reached"
-        yield from self.api.interrupt(self.kernel_id)
-        end = yield from self._until(run, self._grace)
-        if end == "complete":
-            return ExecutionState.TIMEOUT, True, reason
-        if end == "time is up":
-            yield from self.api.restart(self.kernel_id)
+    def _carry_out(self, run: StandardRun, source: str) -> Operation[Execution]:
+        yield from run.log(StateEvent(ExecutionState.RUNNING))
+        request = execute_request(source, allow_input=run.record.allow_input)
+        sent = yield from self._connection.send("shell", "execute_request", request)
+        if not isinstance(sent, Failure):
+            run.translator = RunTranslator(sent)
+            verdict = yield from self._to_the_end(run)
+        elif run.cancelled is not None:
+            verdict = yield from self._verdict(run, End.CANCELLED)
+        else:
+            raise ConnectionLost(f"the code may or may not have been sent: {sent.message}")
+        return (yield from run.finish(*verdict))
+
+    def _to_the_end(self, run: StandardRun) -> Operation[_Verdict]:
+        follower = Follower(self._connection, run)
+        end = yield from follower.until()
+        if end is not End.TIME_IS_UP:
+            return (yield from self._verdict(run, end))
+        reason = f"its time limit of {run.record.timeout_seconds:g} s was reached"
+        try:
+            yield from self._connection.control(self.api.interrupt(self.kernel_id))
+            run.give_up_at = time.monotonic() + self._grace
+            end = yield from follower.until()
+            if end is End.COMPLETE:
+                return ExecutionState.TIMEOUT, True, reason
+            if end is End.TIME_IS_UP:
+                yield from self._connection.control(self.api.restart(self.kernel_id))
+        except SessionEnded:
+            end = End.REMOVED
+        if end is End.CANCELLED:
+            return (yield from self._verdict(run, end))
+        self._other_kernel()
         return ExecutionState.TIMEOUT, False, f"{reason}; the kernel had to be restarted"
 
-    def _until(self, run: StandardRun, timeout_seconds: float | None) -> Operation[str]:
-        """Take in messages until the run is complete, the kernel died or the time is up."""
-        end_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        quiet_since = time.monotonic()
-        while not run.translator.complete:
-            now = time.monotonic()
-            half = run.translator.replied or run.translator.idle
-            if half and now - quiet_since > _SETTLE_SECONDS:
-                return "complete"
-            if end_at is not None and now >= end_at and not half:
-                return "time is up"
-            limits = [
-                _LOOK_SECONDS,
-                *([_SETTLE_SECONDS] if half else []),
-                *([end_at - now] if end_at and not half else []),
-            ]
-            message = yield from self._receive(min(limits))
-            if isinstance(message, Failure):
-                run.incomplete = True  # what was under way on the old connection is not replayed
-                if not (yield from self._reconnect()):
-                    return "died"
-            elif message is None:
-                if time.monotonic() - quiet_since > _LOOK_SECONDS and (yield from self._is_dead()):
-                    return "died"
-            else:
-                if _tells_death(message):
-                    return "died"
-                if message.parent_id == run.translator.msg_id:
-                    quiet_since = time.monotonic()
-                    yield from self._take(run, message)
-        return "complete"
+    def _verdict(self, run: StandardRun, end: End) -> Operation[_Verdict]:
+        """Return the state that the end of a run amounts to, whether the variables are kept, and the reason."""
+        if end is End.COMPLETE:
+            return run.verdict()
+        if end is End.CANCELLED:
+            return ExecutionState.CANCELLED, False, run.cancelled
+        if end is End.LOST:
+            reason = "the connection was lost while the code ran, and how it ended is not known"
+            yield from run.log(ErrorEvent("ConnectionLost", reason))
+            return ExecutionState.ERROR, True, reason
+        reason = "the kernel died" if end is End.DIED else "the server has removed the kernel"
+        yield from run.log(ErrorEvent("KernelDied", reason))
+        self._other_kernel()
+        return ExecutionState.KERNEL_DIED, False, reason
 
-    def _take(self, run: StandardRun, message: KernelMessage) -> Operation[None]:
-        event = run.translator.feed(message)
-        if event is None:
-            return
-        yield from run.take(event)
-        if isinstance(event, InputRequestEvent):
-            value: str = yield AskInput(event)
-            yield from self._send("stdin", "input_reply", {"value": value})
-
-    def _reconnect(self) -> Operation[bool]:
-        """Open the WebSocket again under the same session id; False if the kernel is gone."""
-        yield from self.disconnect()
-        try:
-            yield from self._open()
-        except SessionEnded:
-            return False
-        self._proven = True  # the subscription was kept by the server, which replays what came meanwhile
-        return True
-
-    def _is_dead(self) -> Operation[bool]:
-        return (yield from self.api.state(self.kernel_id)) == "dead"
+    def _other_kernel(self) -> None:
+        self.kernel_starts += 1
+        self._connection.distrust()
 
     # --- control ---
 
     def interrupt(self) -> Operation[None]:
         """Interrupt what runs."""
-        self.interrupted = True
-        yield from self.api.interrupt(self.kernel_id)
+        if self._run is not None:
+            self._run.interrupted = True
+        yield from self._connection.control(self.api.interrupt(self.kernel_id))
 
     def restart(self) -> Operation[None]:
-        """Give the session a fresh kernel."""
-        yield from self.disconnect()
-        yield from self.api.restart(self.kernel_id)
-        self.kernel_starts += 1
+        """Give the session a fresh kernel; what runs ends as cancelled."""
+        self._connection.check_alive()
+        self._cancel_run("the session was restarted")
+        self._connection.restarts_under_way += 1
+        try:
+            yield from self._connection.disconnect()
+            yield from self._connection.control(self.api.restart(self.kernel_id))
+            self.kernel_starts += 1
+        finally:
+            self._connection.restarts_under_way -= 1
 
-    def close(self) -> Operation[None]:
-        """Close the WebSocket and shut the kernel down."""
-        yield from self.disconnect()
-        yield from self.api.delete(self.kernel_id)
+    def close(self, *, hurried: bool = False) -> Operation[None]:
+        """Close the WebSocket and shut the kernel down; what runs ends as cancelled."""
+        self._connection.ended = self._connection.ended or "the session was closed"
+        self._cancel_run("the session was closed")
+        yield from self._connection.disconnect()
+        yield from (self.api.hurried if hurried else self.api).delete(self.kernel_id)
 
-
-def _tells_death(message: KernelMessage) -> bool:
-    """Whether the server says, of its own accord, that the kernel died."""
-    return message.msg_type == "status" and message.content.get("execution_state") in ("restarting", "dead")
+    def _cancel_run(self, reason: str) -> None:
+        if self._run is not None:
+            self._run.cancelled = reason
 
 
 def open_standard_session(
@@ -309,7 +195,9 @@ def open_standard_session(
     session = StandardSession(api, kernel_id, spec, max_output_bytes=max_output_bytes)
     try:
         yield from session.connect()
-    except ExecError:
-        yield from session.close()
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from session.close(hurried=True)
         raise
     return session

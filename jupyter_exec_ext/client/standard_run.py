@@ -19,7 +19,19 @@ _RATE_LIMITED = ("IOPub data rate exceeded.", "IOPub message rate exceeded.")
 
 
 class StandardRun:
-    """What one run has brought so far."""
+    """What one run has brought so far.
+
+    Attributes
+    ----------
+    give_up_at : float or None
+        When its time is up, on the monotonic clock; known from when the kernel has begun.
+    interrupted : bool
+        Whether somebody asked the session to interrupt it.
+    cancelled : str or None
+        Why nobody waits for its end any more; set from outside.
+    incomplete : bool
+        Whether output may be missing that nobody counted.
+    """
 
     def __init__(
         self,
@@ -52,6 +64,14 @@ class StandardRun:
         self._fold = OutputFold()
         self._seq = 0
         self.incomplete = False
+        self.interrupted = False
+        self.cancelled: str | None = None
+        self.give_up_at: float | None = None
+
+    def begin(self) -> None:
+        """Note that the kernel has begun: from here on the time counts, and not while older code keeps it busy."""
+        if self.give_up_at is None and self.record.timeout_seconds is not None:
+            self.give_up_at = time.monotonic() + self.record.timeout_seconds
 
     def log(self, event: OutputEvent) -> Operation[None]:
         """Number an event and emit it."""
@@ -67,10 +87,10 @@ class StandardRun:
         for passed in self._limiter.feed(event):
             yield from self.log(passed)
 
-    def verdict(self, interrupted: bool) -> tuple[ExecutionState, bool, str | None]:
+    def verdict(self) -> tuple[ExecutionState, bool, str | None]:
         """Return the state that the kernel's messages amount to."""
         error = self.translator.error
-        if interrupted and error is not None and error.name == "KeyboardInterrupt":
+        if self.interrupted and error is not None and error.name == "KeyboardInterrupt":
             return ExecutionState.INTERRUPTED, True, "interrupted"
         return self.translator.verdict(), True, None
 

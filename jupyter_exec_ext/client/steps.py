@@ -3,7 +3,9 @@
 The logic of the client (what to send, what an answer means, when to try again) is written once, as generators that
 yield these steps and are sent their outcomes. A driver carries them out: `sync` with requests and websocket-client,
 `aio` with aiohttp. A step that could not be carried out has a `Failure` as its outcome; it is not raised, so the
-logic decides what it means. A driver closes whatever streams an operation leaves open when it ends or is abandoned.
+logic decides what it means. What breaks off a step (Ctrl-C, a cancelled task, an error of the user's own callback) is
+thrown into the operation, which may ask for a few more steps to tidy up before it passes that on. A driver closes
+whatever streams an operation leaves open when it ends or is abandoned.
 
 The idea is httpx's, whose authentication flows are such generators.
 """
@@ -130,7 +132,7 @@ class ReceiveMessage:
     """Receive one WebSocket message: text, bytes, None when the time is up, or `Failure`."""
 
     socket: Socket
-    timeout_seconds: float | None
+    timeout_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ class AskInput:
 
     event: InputRequestEvent
 
+
+STREAM_IS_OPEN = "a stream of this session is still open here; read it to its end or close it before the next run"
 
 Step = (
     Request

@@ -8,19 +8,19 @@ For example::
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ExecError
 from ..models import Execution, KernelSpecInfo, OutputEvent, Session
-from ..wire.native import kernelspec_from_json
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, seconds_left, session_request
 from .exchange import RetryPolicy
 from .standard import StandardSession, open_standard_session
-from .steps import Operation, Result
-from .sync_driver import AnswerInput, SyncDriver
+from .steps import Result
+from .sync_driver import AnswerInput, RunLock, SyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,7 +77,7 @@ class ExecClient:
 
     def kernelspecs(self) -> list[KernelSpecInfo]:
         """Return the kernelspecs a session may use."""
-        return [kernelspec_from_json(item) for item in self.info()["kernelspecs"]]
+        return self._driver.perform(self._api.kernelspecs())
 
     def session(
         self,
@@ -160,7 +160,11 @@ class ExecSession:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self.close()
+        if exc_type is None:
+            self.close()
+            return
+        with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
+            self._driver.perform(self._api.hurried.delete_session(self.id))
 
     def run(
         self,
@@ -173,6 +177,9 @@ class ExecSession:
         on_input: AnswerInput | None = None,
     ) -> Execution:
         """Run code and return the finished execution, whether it went well or not.
+
+        Whoever leaves it early, by Ctrl-C or by cancelling the task, cancels the execution as well; only in its first
+        second, before the server has named it, it may go on.
 
         Parameters
         ----------
@@ -188,7 +195,8 @@ class ExecSession:
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
             return self._driver.perform(self._api.run(self.id, request))
-        return _drain(self._driver, self._api.stream(self.id, request), on_event, on_input)
+        operation = self._api.stream(self.id, request, cancel_when_left=True)
+        return self._driver.perform(operation, on_event, on_input)
 
     def stream(
         self,
@@ -268,9 +276,16 @@ class ExecutionHandle:
         self.record = self._driver.perform(self._api.result(self.id, seconds_left(timeout_seconds)))
         return self.record
 
-    def events(self, after: int = 0) -> Iterator[OutputEvent]:
-        """Yield the output events that follow number `after`, those to come included, to the end."""
-        yield from self._driver.stream(self._api.events(self.id, after), Result())
+    def events(self, after: int = 0, *, on_input: AnswerInput | None = None) -> Iterator[OutputEvent]:
+        """Yield the output events that follow number `after`, those to come included, to the end.
+
+        Parameters
+        ----------
+        on_input : callable, optional
+            Answers ``input()``, if the code was allowed to ask.
+        """
+        operation = self._api.events(self.id, after, answer=on_input is not None)
+        yield from self._driver.stream(operation, Result(), on_input)
 
     def cancel(self) -> Execution:
         """Cancel the execution, queued or running, and return its record."""
@@ -288,7 +303,7 @@ class StandardExecSession:
     def __init__(self, driver: SyncDriver, session: StandardSession) -> None:
         self._driver = driver
         self._session = session
-        self._lock = threading.Lock()
+        self._lock = RunLock()
 
     @property
     def id(self) -> str:
@@ -304,7 +319,11 @@ class StandardExecSession:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self.close()
+        if exc_type is None:
+            self.close()
+            return
+        with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
+            self._driver.perform(self._session.close(hurried=True))
 
     def run(
         self,
@@ -318,8 +337,15 @@ class StandardExecSession:
     ) -> Execution:
         """Run code and return the finished execution; see `ExecSession.run`."""
         with self._lock:
-            operation = self._operation(code, timeout_seconds, language, metadata, on_input)
-            return _drain(self._driver, operation, on_event, on_input)
+            operation = self._session.run(
+                code,
+                timeout_seconds=timeout_seconds,
+                language=language,
+                metadata=metadata,
+                allow_input=on_input is not None,
+                interrupt_when_left=True,
+            )
+            return self._driver.perform(operation, on_event, on_input)
 
     def stream(
         self,
@@ -332,49 +358,23 @@ class StandardExecSession:
     ) -> Iterator[OutputEvent]:
         """Run code and yield its output events as they come; see `ExecSession.stream`."""
         with self._lock:
-            operation = self._operation(code, timeout_seconds, language, metadata, on_input)
+            operation = self._session.run(
+                code,
+                timeout_seconds=timeout_seconds,
+                language=language,
+                metadata=metadata,
+                allow_input=on_input is not None,
+            )
             yield from self._driver.stream(operation, Result(), on_input)
-
-    def _operation(
-        self,
-        code: str,
-        timeout_seconds: float | None,
-        language: str | None,
-        metadata: Mapping[str, Any] | None,
-        on_input: AnswerInput | None,
-    ) -> Operation[Execution]:
-        return self._session.run(
-            code,
-            timeout_seconds=timeout_seconds,
-            language=language,
-            metadata=metadata,
-            allow_input=on_input is not None,
-        )
 
     def interrupt(self) -> None:
         """Interrupt what runs, as Ctrl-C would."""
         self._driver.perform(self._session.interrupt())
 
     def restart(self) -> None:
-        """Get a fresh kernel."""
-        with self._lock:
-            self._driver.perform(self._session.restart())
+        """Get a fresh kernel; what runs ends as cancelled."""
+        self._driver.perform(self._session.restart())
 
     def close(self) -> None:
-        """Shut the kernel down on the server."""
+        """Shut the kernel down on the server; what runs ends as cancelled."""
         self._driver.perform(self._session.close())
-
-
-def _drain(
-    driver: SyncDriver,
-    operation: Operation[Execution],
-    on_event: Callable[[OutputEvent], None] | None,
-    on_input: AnswerInput | None,
-) -> Execution:
-    """Take events to their end and return the finished execution."""
-    result = Result()
-    for event in driver.stream(operation, result, on_input):
-        if on_event is not None:
-            on_event(event)
-    finished: Execution = result.value
-    return finished

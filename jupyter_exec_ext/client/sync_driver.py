@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPException
+from http.cookies import SimpleCookie
 from typing import Any, TypeVar
 
 import requests
 import requests.adapters
 import urllib3.exceptions
 
+from ..errors import ClientError, Conflict
 from ..models import InputRequestEvent, OutputEvent
 from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectionInfo
 from .steps import (
+    STREAM_IS_OPEN,
     AskInput,
     CloseStream,
     Connect,
@@ -42,6 +46,24 @@ _CONNECT_SECONDS = 10.0
 _PIECE_BYTES = 256 * 1024
 
 
+class RunLock:
+    """Lets one run at a time into a kernel, and says so where waiting for one's turn could never end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+
+    def __enter__(self) -> None:
+        if self._holder == threading.get_ident():
+            raise Conflict(STREAM_IS_OPEN)
+        self._lock.acquire()
+        self._holder = threading.get_ident()
+
+    def __exit__(self, *exc: object) -> None:
+        self._holder = None
+        self._lock.release()
+
+
 class SyncDriver:
     """Carries out steps, blocking."""
 
@@ -51,7 +73,9 @@ class SyncDriver:
         adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE)
         self._http.mount("https://" if connection.use_https else "http://", adapter)
         self._http.auth = self._authenticate
-        self._http.verify = connection.verify
+        # With every request, or the environment's bundle would go before what the user has said.
+        self._verify = connection.verify and (connection.ca_bundle or True)
+        self._closed = False
         self._http.cert = connection.client_cert
         if connection.is_loopback:
             # No proxy stands before this machine, and compressing costs more than it saves.
@@ -61,31 +85,50 @@ class SyncDriver:
     def _authenticate(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
         """Set the token, and what a server without one asks of a browser; this also keeps .netrc out."""
         prepared.headers.update(self.connection.auth_headers)
-        xsrf = self._http.cookies.get("_xsrf")
-        if xsrf and self.connection.token is None:
-            prepared.headers["X-XSRFToken"] = xsrf
+        if self.connection.token is None:
+            # There may be one for each of several paths; of those sent, a server compares the last.
+            sent = SimpleCookie(prepared.headers.get("Cookie", ""))
+            if "_xsrf" in sent:
+                prepared.headers["X-XSRFToken"] = sent["_xsrf"].value
         return prepared
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientError("the client is closed")
 
     def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         self._http.close()
 
-    def perform(self, operation: Operation[T], on_input: AnswerInput | None = None) -> T:
-        """Carry an operation out and return its result; its events are dropped."""
-        outcome: Any = None
+    def perform(
+        self,
+        operation: Operation[T],
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> T:
+        """Carry an operation out and return its result; its events go to `on_event`."""
+        self._check_open()
         with contextlib.ExitStack() as open_streams:
+            outcome: Any = None
+            broken_off: BaseException | None = None
             while True:
                 try:
-                    step = operation.send(outcome)
+                    step = operation.send(outcome) if broken_off is None else operation.throw(broken_off)
                 except StopIteration as end:
                     result: T = end.value
                     return result
-                outcome = self._do(step, open_streams, on_input)
+                outcome = broken_off = None
+                try:
+                    outcome = self._do(step, open_streams, on_event, on_input)
+                except BaseException as error:  # the operation has the last word: it may tidy up
+                    broken_off = error
 
     def stream(
         self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
     ) -> Iterator[OutputEvent]:
         """Carry an operation out and yield its events; the result is put into `result`."""
+        self._check_open()
         with contextlib.ExitStack() as open_streams:
             outcome: Any = None
             while True:
@@ -98,18 +141,19 @@ class SyncDriver:
                     yield step.event
                     outcome = None
                 else:
-                    outcome = self._do(step, open_streams, on_input)
+                    outcome = self._do(step, open_streams, None, on_input)
 
     def _do(
         self,
         step: Step,
         open_streams: contextlib.ExitStack,
+        on_event: Callable[[OutputEvent], None] | None,
         on_input: AnswerInput | None,
     ) -> Any:
         if isinstance(step, Request):
             return self._request(step)
         if isinstance(step, Emit):
-            return None
+            return None if on_event is None else on_event(step.event)
         if isinstance(step, AskInput):
             return on_input(step.event) if on_input is not None else ""
         if isinstance(step, OpenStream):
@@ -138,6 +182,7 @@ class SyncDriver:
                 headers=headers,
                 timeout=(_CONNECT_SECONDS, request.read_timeout_seconds),
                 allow_redirects=False,
+                verify=self._verify,
                 stream=stream,
             )
         except requests.RequestException as error:
@@ -164,7 +209,7 @@ class SyncDriver:
         from . import sync_websocket as ws  # websocket-client is loaded only where a WebSocket is used
 
         if isinstance(step, Connect):
-            return ws.connect(self.connection, step, self._http.cookies.get_dict())
+            return ws.connect(self.connection, step, {cookie.name: cookie.value or "" for cookie in self._http.cookies})
         if isinstance(step, SendMessage):
             return ws.send(step.socket, step.data)
         if isinstance(step, ReceiveMessage):

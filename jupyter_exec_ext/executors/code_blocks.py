@@ -6,11 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-# A fence of three or more backticks or tildes with an optional language, up to the same fence on a line of its own.
-_FENCE = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^\n`]*\r?\n(?P<code>.*?)^[ \t]*(?P=fence)[ \t]*\r?$",
-    re.DOTALL | re.MULTILINE,
-)
+# AutoGen's own pattern: an agent that was moved here must find the same blocks in the same messages.
+_BLOCK = re.compile(r"```[ \t]*(\w+)?[ \t]*\r?\n(.*?)\r?\n[ \t]*```", re.DOTALL)
 
 
 class _PrintsFields:
@@ -72,10 +69,10 @@ class IPythonCodeResult(CodeResult):
 
 
 class MarkdownCodeExtractor:
-    """Finds the fenced code blocks in a model's message."""
+    """Finds the fenced code blocks in a model's message, as AutoGen 0.2 does."""
 
     def extract_code_blocks(self, message: str | Sequence[Mapping[str, object]] | None) -> list[CodeBlock]:
-        """Return the code blocks of a message, in order.
+        """Return the code blocks of a message, in order; the language of one that names none is guessed.
 
         Parameters
         ----------
@@ -85,5 +82,15 @@ class MarkdownCodeExtractor:
         if message is None:
             return []
         if not isinstance(message, str):
-            message = "\n".join(str(part["text"]) for part in message if part.get("text"))
-        return [CodeBlock(match["code"], match["language"].lower()) for match in _FENCE.finditer(message)]
+            message = "".join(str(part["text"]) if part.get("type") == "text" else "<image>" for part in message)
+        return [CodeBlock(code, language or _guess(code)) for language, code in _BLOCK.findall(message)]
+
+
+def _guess(code: str) -> str:
+    if code.startswith(("python ", "pip", "python3 ")):
+        return "sh"
+    try:
+        compile(code, "block", "exec")
+    except (SyntaxError, ValueError):  # ValueError: a NUL, in some versions of Python
+        return ""
+    return "python"

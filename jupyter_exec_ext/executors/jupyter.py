@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
-from ..errors import ApiNotFound, KernelSpecNotFound, LanguageNotSupported, SessionEnded, SessionNotFound
+from ..errors import (
+    ApiNotFound,
+    ConnectionFailed,
+    ConnectionLost,
+    KernelSpecNotFound,
+    LanguageNotSupported,
+    SessionEnded,
+    SessionNotFound,
+)
 from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor
 from .results import ResultCollector
 
@@ -66,6 +76,8 @@ class JupyterCodeExecutor:
         self._timeout = timeout
         self._output_dir = output_dir
         self._client = ExecClient(self._connection_info)
+        self._replacing = threading.Lock()
+        self._stopped = False
         try:
             self._session = self._open_session()
         except BaseException:
@@ -82,6 +94,16 @@ class JupyterCodeExecutor:
                 return self._client.standard_session(self._kernel_name)
         except KernelSpecNotFound as error:
             raise ValueError(f"Kernel {self._kernel_name} is not installed.") from error
+
+    def _replace_session(self, ended: ExecSession | StandardExecSession) -> None:
+        """Open a fresh session in the place of one that has ended, unless another thread has done so."""
+        with self._replacing:
+            if self._session is ended and not self._stopped:
+                self._session = self._open_session()
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise SessionEnded("the executor was stopped; make a new one")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._connection_info!r}, kernel_name={self._kernel_name!r})"
@@ -120,9 +142,10 @@ class JupyterCodeExecutor:
         Raises
         ------
         ExecError
-            If the server cannot be reached. A session that the server has ended is not an error: a fresh one is
-            started and the result says that the variables are gone.
+            If the server cannot be reached, or the executor was stopped. A session that the server has ended is not
+            an error: a fresh one is started and the result says that the variables are gone.
         """
+        self._check_running()
         collector = ResultCollector(self._output_dir)
         exit_code = 0
         for block in code_blocks:
@@ -133,13 +156,15 @@ class JupyterCodeExecutor:
 
     def _run(self, block: CodeBlock, collector: ResultCollector) -> bool:
         language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
+        session = self._session
         try:
-            execution = self._session.run(block.code, timeout_seconds=float(self._timeout), language=language)
+            execution = session.run(block.code, timeout_seconds=float(self._timeout), language=language)
         except LanguageNotSupported as error:
             collector.note(f"Not run: {error.message}")
             return False
         except (SessionEnded, SessionNotFound) as error:
-            self._session = self._open_session()
+            self._check_running()
+            self._replace_session(session)
             collector.note(
                 f"Not run: {error.message}. A fresh session was started: variables, imports and definitions are gone; "
                 "run what is needed again."
@@ -149,15 +174,25 @@ class JupyterCodeExecutor:
         return execution.ok
 
     def restart(self) -> None:
-        """Start over with a fresh kernel; AutoGen calls this when an agent is reset."""
+        """Start over with a fresh kernel; a block that runs in another thread ends as cancelled."""
+        self._check_running()
+        session = self._session
         try:
-            self._session.restart()
+            session.restart()
         except (SessionEnded, SessionNotFound):
-            self._session = self._open_session()
+            self._replace_session(session)
 
     def stop(self) -> None:
-        """Shut the kernel down and close the connection; calling it again does nothing."""
+        """Shut the kernel down and close the connection; calling it again does nothing.
+
+        A server that is gone is no error: so is the kernel, or it will be when the session has been idle for long.
+        """
+        with self._replacing:
+            if self._stopped:
+                return
+            self._stopped = True
         try:
-            self._session.close()
+            with contextlib.suppress(ConnectionFailed, ConnectionLost):
+                self._session.close()
         finally:
             self._client.close()

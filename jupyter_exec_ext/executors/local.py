@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 10.0
 _KEPT_LINES = 40
+# Without the current directory among the modules: it is the user's, who may have a `secrets.py` there.
+_LAUNCH = """\
+import sys
+sys.path[:] = [path for path in sys.path if path]
+from jupyter_exec_ext.cli.managed_gateway import main
+main()
+"""
 
 
 class LocalJupyterServer:
@@ -102,7 +109,7 @@ class LocalJupyterServer:
             else {"start_new_session": True}
         )
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_exec_ext.cli.managed_gateway"],
+            [sys.executable, "-c", _LAUNCH],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -102,11 +102,13 @@ class ResultCollector:
         return self._saver.files
 
     def add(self, execution: Execution) -> None:
-        """Take in all outputs of an execution, in order, and why it was stopped, if it was."""
+        """Take in all outputs of an execution, in order, why it was stopped, if it was, and whether any were lost."""
         for output in execution.outputs:
             self._pieces.extend(self._output(output))
         if execution.state in _STOPPED and execution.reason:
             self.note(_STOPPED[execution.state] + execution.reason + _state_note(execution))
+        if execution.truncated is not None and execution.truncated.upstream:
+            self.note(_INCOMPLETE)
 
     def note(self, text: str) -> None:
         """Add a line of our own."""
@@ -129,6 +131,7 @@ class ResultCollector:
         return self._saver.text(output.get("data", {}))
 
 
+_INCOMPLETE = "Incomplete: some output was lost on its way (dropped by the server, or with a cut connection)"
 _STOPPED = {
     ExecutionState.TIMEOUT: "Timeout: ",
     ExecutionState.CANCELLED: "Cancelled: ",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import shlex
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,9 @@ import psutil
 import pytest
 
 from jupyter_exec_ext.cli.main import build_parser
+from jupyter_exec_ext.cli.serve import _token as token_to_demand
+from jupyter_exec_ext.cli.servers import named_server
+from jupyter_exec_ext.client import ExecClient, ExecSession, JupyterConnectionInfo
 from tests.hosts import Host, clean_environment, free_port, running_host
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
@@ -105,7 +113,7 @@ def test_output_comes_while_the_code_runs(tmp_path: Path, server: Host) -> None:
         assert time.monotonic() - began < 5
     assert process.returncode == 130
     assert "Interrupting" in stderr
-    assert "interrupted" in stderr
+    assert "cancelled" in stderr
 
 
 def test_a_session_keeps_its_variables_between_commands(tmp_path: Path, server: Host) -> None:
@@ -129,7 +137,9 @@ def test_a_session_keeps_its_variables_between_commands(tmp_path: Path, server: 
 def test_a_server_without_our_api_runs_code_too(tmp_path: Path) -> None:
     with running_host("server", tmp_path / "plain", "--ExecExtensionApp.enabled=False") as plain:
         done = jupyter_exec(tmp_path, "run", "-c", "print(1)", "--server", plain.info.url, **at(plain))
+        listed = jupyter_exec(tmp_path, "session", "list", "--server", plain.info.url, **at(plain))
     assert (done.returncode, done.stdout) == (0, "1\n")
+    assert (listed.returncode, "has no exec/v1 API" in listed.stderr) == (3, True)
 
 
 def test_the_token_is_read_from_a_file(tmp_path: Path, server: Host) -> None:
@@ -143,7 +153,6 @@ def test_the_token_is_read_from_a_file(tmp_path: Path, server: Host) -> None:
     [
         (["run", "-c", "1", "--server", "http://127.0.0.1:1/"], "cannot be reached"),
         (["run", "-c", "1", "--server", "ftp://x/"], "https://host:port/path/"),
-        (["run", "missing.py"], "missing.py"),
         (["session", "list"], "name it with --server URL"),
     ],
 )
@@ -155,10 +164,157 @@ def test_what_goes_wrong_is_one_sentence_with_the_remedy(tmp_path: Path, args: l
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "missing.py"], "missing.py"),
+        (["run", "latin1.py"], "cannot be read"),
+        (["run", "-c", "1", "--output-dir", "latin1.py"], "--output-dir"),
+        (["run", "-c", "1", "--timeout", "-1"], "--timeout"),
+        (["run", "-c", "1", "--timeout", "nan"], "--timeout"),
+        (["run", "-c", "1", "--server", "http://h/", "--token-file", "missing"], "--token-file"),
+    ],
+)
+def test_what_a_command_cannot_use_is_wrong_usage(tmp_path: Path, args: list[str], words: str) -> None:
+    (tmp_path / "latin1.py").write_bytes("print('ü')".encode("latin-1"))
+    done = jupyter_exec(tmp_path, *args)
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[-1]
+
+
+# --- leaving ---
+
+
+@pytest.fixture
+def shared(server: Host) -> Iterator[ExecSession]:
+    """A session in which somebody else works, too."""
+    with ExecClient(server.info) as client, client.session() as session:
+        yield session
+
+
+def test_ctrl_c_ends_our_code_and_no_other(tmp_path: Path, server: Host, shared: ExecSession) -> None:
+    others = shared.submit("import time; time.sleep(6); print('undisturbed')")
+    with subprocess.Popen(
+        command("run", "-c", "mine = 1", "--session", shared.id, "--server", server.info.url),
+        env=clean_environment(tmp_path, JUPYTER_TOKEN=str(server.info.token)),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+    ) as process:
+        while len(shared.list_executions()) < 2:
+            time.sleep(0.05)
+        time.sleep(0.3)  # until the command follows it
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert others.result().stdout == "undisturbed\n"
+    assert shared.run("print('mine' in globals())").stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_command_that_is_ended_leaves_nothing_on_the_server(tmp_path: Path, server: Host, name: str) -> None:
+    with ExecClient(server.info) as client:
+        before = {session.id for session in client.list_sessions()}
+    with subprocess.Popen(
+        command("run", "-c", "print('go', flush=True)\nimport time; time.sleep(60)", "--server", server.info.url),
+        env=clean_environment(tmp_path, JUPYTER_TOKEN=str(server.info.token)),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "go\n"
+        number = getattr(signal, name)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    with ExecClient(server.info) as client:
+        assert {session.id for session in client.list_sessions()} <= before
+
+
+@pytest.mark.parametrize(("key", "words"), [(b"\x03", ""), (b"\x04", "no more input")], ids=["ctrl-c", "ctrl-d"])
+def test_input_that_is_not_given_cancels_the_code(tmp_path: Path, server: Host, key: bytes, words: str) -> None:
+    terminal, end = pty.openpty()
+    with subprocess.Popen(
+        command("run", "-c", "print('hi', input('name? '))", "--server", server.info.url),
+        env=clean_environment(tmp_path, JUPYTER_TOKEN=str(server.info.token)),
+        cwd=tmp_path,
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:
+        os.close(end)
+        shown = b""
+        while b"name? " not in shown:
+            shown += os.read(terminal, 1000)
+        os.write(terminal, key)
+        assert process.wait(20) == 130
+        assert words.encode() in os.read(terminal, 1000)
+    os.close(terminal)
+
+
+def test_whoever_reads_no_further_is_not_told_of_it(tmp_path: Path, server: Host) -> None:
+    code = "import time\nfor i in range(500): print(i, flush=True); time.sleep(0.01)"
+    with subprocess.Popen(
+        command("run", "-c", code, "--server", server.info.url),
+        env=clean_environment(tmp_path, JUPYTER_TOKEN=str(server.info.token)),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 141
+
+
+def test_a_closed_standard_input_and_a_narrow_encoding_do_no_harm(tmp_path: Path, server: Host) -> None:
+    at_server = {"JUPYTER_TOKEN": str(server.info.token), "PYTHONIOENCODING": "ascii"}
+    line = shlex.join(command("run", "-c", "print('größe')", "--server", server.info.url)) + " <&-"
+    done = subprocess.run(
+        line,
+        shell=True,
+        env=clean_environment(tmp_path, **at_server),
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"gr??e\n", b"")
+
+
+def test_a_module_in_the_current_directory_is_not_taken_for_the_gateways(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "jupyter_core.py").write_text("raise SystemExit('shadowed')")
+    executable = Path(sys.executable).parent / "jupyter-exec"
+    done = subprocess.run(
+        [executable, "run", "-c", "print(1)"],
+        env=clean_environment(tmp_path),
+        cwd=tmp_path / "mine",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_auto_heeds_the_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = JupyterConnectionInfo("127.0.0.1", True, 1, "its own")
+    monkeypatch.setattr(JupyterConnectionInfo, "discover", lambda: [found])
+    (tmp_path / "token").write_text("chosen\n")
+    args = ["session", "list", "--token-file", str(tmp_path / "token"), "--ca-bundle", "ca.pem"]
+    info = named_server(build_parser().parse_args(args))
+    assert (info.port, info.token, info.verify) == (1, "chosen", "ca.pem")
+    assert named_server(build_parser().parse_args(["session", "list"])) == found
+
+
 def test_a_wrong_token_is_a_sentence_too(tmp_path: Path, server: Host) -> None:
     done = jupyter_exec(tmp_path, "run", "-c", "1", "--server", server.info.url, env={"JUPYTER_TOKEN": "wr0ng"})
     assert done.returncode == 3
-    assert "token" in done.stderr
+    assert "pass --token-file or set JUPYTER_TOKEN" in done.stderr
     assert "wr0ng" not in done.stderr
 
 
@@ -214,6 +370,23 @@ def test_serve_is_found_and_used_and_stops_cleanly(tmp_path: Path, served: tuple
     assert not list((tmp_path / "jupyter_runtime_dir").glob("jpserver-*"))
 
 
+@pytest.mark.parametrize("options", [["--gateway"], []])
+def test_an_empty_token_file_opens_no_server(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "token").write_text(" \n")
+    done = jupyter_exec(tmp_path, "serve", *options, "--port", "0", "--token-file", "token")
+    assert done.returncode == 3
+    assert "is empty" in done.stderr
+
+
+def test_a_token_file_is_made_whole_and_only_once(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with ThreadPoolExecutor(8) as pool:
+        tokens = {token for token, _ in pool.map(token_to_demand, [str(file)] * 8)}
+    assert tokens == {file.read_text().strip()}
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.glob("*token*")] == ["token"]
+
+
 def test_a_new_token_is_shown_once(tmp_path: Path) -> None:
     with subprocess.Popen(
         command("serve", "--gateway", "--port", "0"),
@@ -260,6 +433,13 @@ def test_the_doctor_looks_at_a_server(tmp_path: Path, server: Host) -> None:
         done = jupyter_exec(tmp_path, "doctor", "--server", plain.info.url, **at(plain))
     assert done.returncode == 1
     assert "-> the server has no exec/v1 API; install jupyter_exec_ext there" in done.stdout
+
+
+def test_the_doctor_tells_a_server_that_is_not_there(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "doctor", "--server", f"http://127.0.0.1:{free_port()}/")
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stdout
+    assert "-> start the server" in done.stdout
 
 
 def test_every_command_explains_itself(tmp_path: Path) -> None:

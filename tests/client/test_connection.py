@@ -75,6 +75,18 @@ def test_the_token_is_in_the_header_and_nowhere_else() -> None:
         assert "s3cret" not in text
 
 
+@pytest.mark.parametrize("token", ["s3cret\n", "s3cret\u20ac", "s3cr\u00e9t", "s3cret\x00"])
+def test_a_token_that_fits_no_header_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(ValueError, match="token") as caught:
+        JupyterConnectionInfo("h", False, token=token)
+    assert "s3c" not in str(caught.value)
+
+
+def test_a_url_in_the_hosts_place_is_named() -> None:
+    with pytest.raises(ValueError, match="from_url"):
+        JupyterConnectionInfo("https://h", False)
+
+
 class Connectable:
     connection_info = JupyterConnectionInfo("h", False, 1)
 

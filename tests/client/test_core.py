@@ -252,9 +252,10 @@ def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
     assert script.requests[1].headers["Last-Event-ID"] == "2"
 
 
-def test_an_event_cut_in_the_middle_is_read_again_whole() -> None:
+@pytest.mark.parametrize("cut", range(1, len(frames("long text")[0])))
+def test_an_event_cut_in_the_middle_is_read_again_whole(cut: int) -> None:
     whole = frames("long text")[0]
-    script = Script([*chunks(whole[:20]), LOST], chunks(whole, end_frame(2)))
+    script = Script([*chunks(whole[:cut]), LOST], chunks(whole, end_frame(2)))
     script.perform(API.stream("ses_1", {"code": "1"}))
     assert text_of(script.events) == "long text"
 
@@ -263,6 +264,12 @@ def test_events_seen_already_are_not_shown_twice() -> None:
     script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("a", "b", "c"), end_frame(4)))
     script.perform(API.stream("ses_1", {"code": "1"}))
     assert text_of(script.events) == "abc"
+
+
+@pytest.mark.parametrize("data", ["{", '{"type":"stream","name":"stdout","text":"x","seq":"1"}'])
+def test_an_event_that_cannot_be_read_is_named_as_such(data: str) -> None:
+    with pytest.raises(UnexpectedAnswer):
+        Script(chunks(f"event: stream\ndata: {data}\n\n")).perform(API.events("exe_1"))
 
 
 def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
@@ -307,6 +314,13 @@ def test_input_is_asked_for_and_sent() -> None:
     script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}))
     assert script.requests[1].path == "exec/v1/executions/exe_1/input"
     assert script.requests[1].json == {"value": "NAME"}
+
+
+def test_an_answer_that_comes_too_late_is_no_error() -> None:
+    request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
+    late = answer(409, {"message": "it ended", "code": "no_input_requested"})
+    script = Script(chunks(encode_event(1, "input_request", request), end_frame(2)), late)
+    assert script.perform(API.stream("ses_1", {"code": "1", "allow_input": True})).ok
 
 
 def test_retry_pauses_grow_and_are_bounded() -> None:

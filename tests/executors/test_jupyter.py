@@ -16,7 +16,7 @@ import trustme
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.client.sync import StandardExecSession
-from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, Unauthenticated
+from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
 from tests.executors.seed_examples import REMOTE
 from tests.hosts import Host, free_port, running_host
 
@@ -154,6 +154,43 @@ def test_a_session_that_the_server_has_ended_is_replaced_and_that_is_said(hosts:
         assert result.exit_code == 1
         assert "A fresh session was started" in result.output
         assert executor.execute_code_blocks(python("print('ran')")).output == "ran\n"
+
+
+def test_threads_that_find_the_session_ended_open_one_in_its_place(hosts: Any) -> None:
+    server: Host = hosts["server"]
+    with ExecClient(server.info) as client, JupyterCodeExecutor(server.info) as executor:
+        client.get_session(executor._session.id).close()
+        before = {session.id for session in client.list_sessions()}
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: executor.execute_code_blocks(python(str(n))), range(8)))
+        assert len({session.id for session in client.list_sessions()} - before) == 1
+
+
+def test_a_restart_frees_an_executor_that_would_never_be_done(executor: JupyterCodeExecutor) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(executor.execute_code_blocks, python("while True: pass"))
+        time.sleep(1.0)
+        executor.restart()
+        assert running.result(15).exit_code == 1
+    assert executor.execute_code_blocks(python("print('free')")).output == "free\n"
+
+
+def test_stopping_when_the_server_is_gone_is_no_error(tmp_path: Path) -> None:
+    with running_host("server", tmp_path) as server:
+        executor = JupyterCodeExecutor(server.info)
+        with running_host("gateway", tmp_path / "other") as gateway:
+            other = JupyterCodeExecutor(gateway.info)
+    executor.stop()
+    with pytest.raises(ZeroDivisionError), other:
+        raise ZeroDivisionError
+
+
+def test_a_stopped_executor_says_so(hosts: Any) -> None:
+    executor = JupyterCodeExecutor(hosts["server"].info)
+    executor.stop()
+    for call in (lambda: executor.execute_code_blocks(python("1")), executor.restart):
+        with pytest.raises(SessionEnded, match="stopped"):
+            call()
 
 
 # --- what AutoGen's constructor promises ---

@@ -127,6 +127,20 @@ def test_stopping_ends_the_gateway_and_its_kernels_and_may_be_repeated() -> None
     server.stop()
 
 
+def test_the_end_of_its_input_is_enough_to_stop_it_in_order() -> None:
+    server = LocalJupyterServer()
+    began = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began < 5
+    assert server._subprocess.returncode == 0
+
+
+def test_modules_of_the_current_directory_are_not_the_gateways(tmp_path: Path) -> None:
+    (tmp_path / "secrets.py").write_text("raise SystemExit('shadowed')")
+    with LocalJupyterServer() as server:
+        assert run_code(server, "print(1)") == "1\n"
+
+
 def test_starting_and_stopping_leaves_no_thread_or_descriptor() -> None:
     def use() -> tuple[int, int]:
         with LocalJupyterServer() as server:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.executors.results import BundleSaver, ResultCollector
-from jupyter_exec_ext.models import Execution, ExecutionState
+from jupyter_exec_ext.models import Execution, ExecutionState, Truncation
 
 PNG = base64.b64encode(b"\x89PNG picture").decode()
 
@@ -100,6 +100,12 @@ def test_a_stopped_run_says_why_and_whether_the_variables_survived(tmp_path: Pat
     )
     text = collect(tmp_path, stopped).text
     assert text == f"so far\nTimeout: its time limit of 5 s was reached; the session's variables {words}"
+
+
+def test_output_that_was_lost_on_its_way_is_missed(tmp_path: Path) -> None:
+    collector = collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000, upstream=True)))
+    assert collector.text.startswith("a\nIncomplete: some output was lost")
+    assert collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000))).text == "a\n"
 
 
 def test_named_files_never_replace_one_another(tmp_path: Path) -> None:

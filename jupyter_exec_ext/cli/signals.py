@@ -1,0 +1,80 @@
+"""What Ctrl-C and the signals that end a process mean to a command."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ..errors import ExecError
+from ..models import InputRequestEvent
+
+
+class Interrupts:
+    """What Ctrl-C does while code runs: the first one stops the code, the second one ends the command.
+
+    Attributes
+    ----------
+    stop : callable or None
+        Stops the code; None before it was sent.
+    """
+
+    def __init__(self) -> None:
+        self.stop: Callable[[], object] | None = None
+        self._stopping = False
+        self._asking = False
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Handle SIGINT."""
+        if self.stop is None or self._stopping or self._asking:
+            raise KeyboardInterrupt
+        self._stopping = True
+        print("Interrupting; once more to leave.", file=sys.stderr)
+        threading.Thread(target=self._stop, args=(self.stop,), daemon=True).start()
+
+    def _stop(self, stop: Callable[[], object]) -> None:
+        try:
+            stop()
+        except ExecError as error:
+            print(f"jupyter exec: the code could not be interrupted: {error.message}", file=sys.stderr)
+
+    def ask(self, event: InputRequestEvent) -> str:
+        """Ask the user for what the code's ``input()`` wants; nothing is sent to code that is to be stopped."""
+        self._asking = True
+        try:
+            return getpass.getpass(event.prompt) if event.password else input(event.prompt)
+        except EOFError:
+            print("\njupyter exec: there is no more input; the code is cancelled", file=sys.stderr)
+            raise KeyboardInterrupt from None
+        finally:
+            self._asking = False
+
+
+@contextmanager
+def ctrl_c(interrupts: Interrupts) -> Iterator[Interrupts]:
+    """Have Ctrl-C handled by `interrupts`."""
+    previous = signal.signal(signal.SIGINT, interrupts.handle)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def leaving_in_order() -> Iterator[None]:
+    """Leave on SIGTERM and SIGHUP as on an exception, so that sessions on a server are closed."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    with contextlib.ExitStack() as undo:
+        for number in signals:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                undo.callback(signal.signal, number, signal.signal(number, leave))
+        yield

@@ -1,0 +1,171 @@
+"""The WebSocket to a kernel of a server without ``exec/v1``, and whether the kernel is still there.
+
+Jupyter replays what came while a client of the same session id was away; so the connection is opened again under the
+same id. A server may keep the WebSocket of a kernel that it has removed, and a network may keep one that leads nowhere:
+where nothing comes, the kernels API is asked.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ConnectionLost, KernelStartTimeout, NotFound, SessionEnded, UnexpectedAnswer
+from ..wire.kernel import WEBSOCKET_PROTOCOL, KernelMessage, decode_websocket, encode_websocket, new_header
+from .exchange import segment
+from .kernels_api import KernelsApi
+from .steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
+
+_CONNECT_SECONDS = 60.0
+_PROBE_SECONDS = 2.0
+_STALE_SECONDS = 20.0
+_RESTART_LOOK_SECONDS = 0.05
+_CLOSED = Failure(True, "the connection was closed")
+
+
+class StandardConnection:
+    """A kernel and the WebSocket to it.
+
+    Attributes
+    ----------
+    ended : str or None
+        Why there is nothing to connect to any more.
+    restarts_under_way : int
+        While there are any, the kernel that answers may be the old one.
+    """
+
+    def __init__(self, api: KernelsApi, kernel_id: str) -> None:
+        self.api = api
+        self.kernel_id = kernel_id
+        self.ended: str | None = None
+        self.restarts_under_way = 0
+        self._session_id = uuid.uuid4().hex
+        self._socket: Socket | None = None
+        self._proven = False
+        self._last_used = 0.0
+
+    def connect(self) -> Operation[None]:
+        """Open the WebSocket, if it is not open, and prove that requests and output both get through."""
+        failure: Failure | None = None
+        for _ in range(2):  # the first time, it may have been cut while nobody used it
+            while self.restarts_under_way:
+                yield Pause(_RESTART_LOOK_SECONDS)
+            self.check_alive()
+            if self._socket is None:
+                yield from self.open()
+            if self._proven and time.monotonic() - self._last_used < _STALE_SECONDS:
+                return
+            failure = yield from self._prove()
+            if failure is None:
+                return
+            yield from self.disconnect()
+        assert failure is not None
+        raise ConnectionLost(f"the kernel's WebSocket does not stay open: {failure.message}")
+
+    def open(self) -> Operation[None]:
+        """Open the WebSocket, under the same session id as before."""
+        failure = None
+        for attempt in range(self.api.retry.max_retries + 1):
+            if attempt:
+                yield self.api.retry.pause(attempt - 1)
+            path = f"api/kernels/{segment(self.kernel_id)}/channels?session_id={self._session_id}"
+            socket: Socket | Failure = yield Connect(path, (WEBSOCKET_PROTOCOL,), _CONNECT_SECONDS)
+            if isinstance(socket, Socket):
+                self._socket, self._proven = socket, False
+                return
+            failure = socket
+            yield from self.look()
+        assert failure is not None
+        raise ConnectionLost(f"the kernel's WebSocket cannot be opened: {failure.message}")
+
+    def disconnect(self) -> Operation[None]:
+        """Close the WebSocket; whoever waits for a message on it learns of that at once."""
+        socket, self._socket, self._proven = self._socket, None, False
+        if socket is not None:
+            yield Disconnect(socket)
+
+    def distrust(self) -> None:
+        """Have the connection proven anew before its next use: there is another kernel process behind it."""
+        self._proven = False
+
+    def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> Operation[str | Failure]:
+        """Send a message and return its id."""
+        socket = self._socket  # a restart or the session's end may take it away at any time
+        if socket is None:
+            return _CLOSED
+        header = new_header(msg_type, self._session_id)
+        binary = socket.subprotocol == WEBSOCKET_PROTOCOL
+        failure: Failure | None = yield SendMessage(socket, encode_websocket(channel, header, content, binary=binary))
+        self._last_used = time.monotonic()
+        return header["msg_id"] if failure is None else failure
+
+    def receive(self, seconds: float) -> Operation[KernelMessage | Failure | None]:
+        """Receive a message; None when the time is up."""
+        socket = self._socket
+        if socket is None:
+            return _CLOSED
+        data: str | bytes | Failure | None = yield ReceiveMessage(socket, max(seconds, 0.001))
+        if data is None or isinstance(data, Failure):
+            return data
+        self._last_used = time.monotonic()
+        try:
+            return decode_websocket(data)
+        except ValueError:
+            return KernelMessage("", "malformed", None, {})
+
+    def probe(self) -> Operation[str | Failure]:
+        """Ask something that a kernel answers in its turn, after all that it was asked before."""
+        return (yield from self.send("shell", "kernel_info_request", {}))
+
+    def _prove(self) -> Operation[Failure | None]:
+        """Wait until a request is answered and its status arrives on iopub."""
+        give_up_at = time.monotonic() + _CONNECT_SECONDS
+        probes: set[str] = set()
+        replied = subscribed = False
+        known = bool(self._last_used)
+        while not (replied and subscribed):
+            if time.monotonic() > give_up_at:
+                raise KernelStartTimeout(f"the kernel did not answer within {_CONNECT_SECONDS:g} s")
+            if known:
+                yield from self.look()
+            known = True
+            sent = yield from self.probe()
+            if isinstance(sent, Failure):
+                return sent
+            probes.add(sent)
+            ask_again_at = time.monotonic() + _PROBE_SECONDS
+            while not (replied and subscribed) and time.monotonic() < ask_again_at:
+                message = yield from self.receive(ask_again_at - time.monotonic())
+                if isinstance(message, Failure):
+                    return message
+                if message is not None and message.parent_id in probes:
+                    subscribed = subscribed or message.channel == "iopub"
+                    replied = replied or message.channel == "shell"
+        self._proven = True
+        return None
+
+    # --- whether the kernel is there ---
+
+    def check_alive(self) -> None:
+        """Raise `SessionEnded` if there is no kernel any more."""
+        if self.ended is not None:
+            raise SessionEnded(f"{self.ended}; create a new session")
+
+    def look(self) -> Operation[str]:
+        """Return the kernel's state as the server knows it; raises `SessionEnded` if it is gone for good."""
+        state = yield from self.api.state(self.kernel_id)
+        if state == "dead":
+            self.ended = self.ended or "the server has no such kernel any more"
+        self.check_alive()
+        return state
+
+    def control(self, call: Operation[None]) -> Operation[None]:
+        """Carry out what needs a kernel; raises `SessionEnded` if there is none."""
+        self.check_alive()
+        try:
+            yield from call
+        except (NotFound, UnexpectedAnswer):  # a server may answer 404, or fail over a kernel that is not there
+            yield from self.look()
+            raise

@@ -1,0 +1,278 @@
+"""What reaches whom: the token, certificates, proxies, cookies; and answers that are not what they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import trustme
+
+from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
+from jupyter_exec_ext.client import connection, sync_websocket
+from jupyter_exec_ext.client.aio_driver import _ssl_context
+from jupyter_exec_ext.client.steps import Connect, Failure
+from jupyter_exec_ext.errors import ApiNotFound, ClientError, ExecError, Unauthenticated, UnexpectedAnswer
+from tests.hosts import Host, running_host
+
+
+@pytest.fixture
+def host(hosts: Any) -> Host:
+    started: Host = hosts["server"]
+    return started
+
+
+class Fake(http.server.ThreadingHTTPServer):
+    """A server that gives everybody the same answer and notes what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self, status: int = 200, body: bytes = b"{}", **headers: str) -> None:
+        self.answer = (status, body, headers)
+        self.seen: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.info = JupyterConnectionInfo("127.0.0.1", False, self.server_port, "s3cret")
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def server_close(self) -> None:
+        self.shutdown()
+        self._thread.join()
+        super().server_close()
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    server: Fake
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        status, body, headers = self.server.answer
+        self.server.seen.append(f"{self.requestline}\n{self.headers}")
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_DELETE = do_CONNECT = do_GET  # noqa: N815  # named by the library
+
+
+CHANNELS = Connect("api/kernels/k/channels", ("v1",), 5.0)
+
+
+def test_a_redirected_websocket_takes_the_token_nowhere_else() -> None:
+    with Fake() as elsewhere, Fake(302, location=f"ws://127.0.0.1:{elsewhere.server_port}/stolen") as server:
+        failed = sync_websocket.connect(server.info, CHANNELS, {})
+    assert isinstance(failed, Failure)
+    assert (len(server.seen), elsewhere.seen) == (1, [])
+
+
+def test_a_refused_websocket_does_not_show_the_answers_headers() -> None:
+    with Fake(403, b"<p>no", **{"Set-Cookie": "session=c00kie"}) as server:
+        failed = sync_websocket.connect(server.info, CHANNELS, {})
+    assert isinstance(failed, Failure)
+    assert "403" in failed.message
+    assert "c00kie" not in failed.message
+
+
+@pytest.mark.parametrize(
+    ("verify", "used"), [(False, False), ("/own.pem", "/own.pem"), (True, "/environment.pem")], ids=str
+)
+def test_what_the_user_says_of_certificates_goes_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch, verify: bool | str, used: bool | str
+) -> None:
+    asked = []
+
+    class Adapter(requests.adapters.HTTPAdapter):
+        def send(self, request: Any, *args: Any, **options: Any) -> requests.Response:
+            asked.append(options["verify"])
+            raise requests.ConnectionError
+
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/environment.pem")
+    for name in ("h.example", "127.0.0.1"):
+        with ExecClient(JupyterConnectionInfo(name, True, verify=verify), max_retries=0) as client:
+            client._driver._http.mount("https://", Adapter())
+            with pytest.raises(ExecError):
+                client.info()
+    assert asked == [used, used]
+
+
+def test_a_directory_of_certificates_will_do(tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    assert _ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path)))
+    assert _ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path / "ca.pem")))
+
+
+# --- proxies and .netrc ---
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have 127.0.0.1 treated as a machine elsewhere."""
+    monkeypatch.setattr(JupyterConnectionInfo, "is_loopback", False)
+
+
+@pytest.mark.usefixtures("far")
+async def test_a_netrc_file_does_not_replace_the_asynchronous_clients_token(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text(f"machine {host.info.host} login x password y\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with AsyncExecClient(host.info) as client:
+        assert (await client.info())["name"] == "jupyter_exec_ext"
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    with Fake(502, b"proxy") as proxy:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "h.example")
+        yield proxy
+
+
+@pytest.mark.usefixtures("proxy")
+async def test_no_proxy_stands_before_a_websocket_of_this_machine(host: Host) -> None:
+    with ExecClient(host.info) as client, client.standard_session() as session:
+        assert session.run("print(1)").ok
+    async with AsyncExecClient(host.info) as async_client, await async_client.standard_session() as async_session:
+        assert (await async_session.run("print(1)")).ok
+
+
+@pytest.mark.usefixtures("far")
+async def test_the_environments_proxy_stands_before_other_machines(proxy: Fake, host: Host) -> None:
+    with ExecClient(host.info, max_retries=0) as client, pytest.raises(ExecError):
+        client.info()
+    async with AsyncExecClient(host.info, max_retries=0) as async_client:
+        with pytest.raises(ExecError):
+            await async_client.info()
+    assert [line.split("/exec/")[0] for line in proxy.seen] == [f"GET {host.info.url.rstrip('/')}"] * 2
+    assert JupyterConnectionInfo("h.example", False).proxy is None
+
+
+# --- servers without a token ---
+
+
+@pytest.fixture(scope="module")
+def tokenless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    home = tmp_path_factory.mktemp("tokenless")
+    with running_host("server", home, "--IdentityProvider.token=", token="") as host:
+        yield host
+
+
+async def test_a_server_without_a_token_gets_its_cookie_back_whatever_is_asked_first(tokenless: Host) -> None:
+    with ExecClient(tokenless.info) as client:
+        session_id = client.session().id
+    with ExecClient(tokenless.info) as client, client.get_session(session_id) as session:
+        assert session.run("print(1)").stdout == "1\n"
+    async with AsyncExecClient(tokenless.info) as async_client:
+        async_session = await async_client.session()
+    async with AsyncExecClient(tokenless.info) as async_client:
+        again = await async_client.get_session(async_session.id)
+        assert [event.type async for event in again.stream("1")][-1] == "end"
+        await again.close()
+    with ExecClient(tokenless.info) as client, client.standard_session() as standard:
+        assert standard.run("print(1)").stdout == "1\n"
+
+
+def test_two_cookies_of_one_name_do_no_harm() -> None:
+    headers = {"Set-Cookie": "_xsrf=a; Path=/", "set-cookie": "_xsrf=b; Path=/exec"}
+    with Fake(200, b'{"name": "jupyter_exec_ext"}', **headers) as server:
+        for token in ("t", None):
+            info = JupyterConnectionInfo("127.0.0.1", False, server.server_port, token)
+            with ExecClient(info, max_retries=0) as client:
+                client.info()
+                client.info()
+    assert "X-XSRFToken: a" in server.seen[-1]
+
+
+# --- answers that are not what they should be ---
+
+MALFORMED = [
+    b"{}",
+    b"[]",
+    b"null",
+    b"<html>",
+    b'{"name": "jupyter_exec_ext"}',
+    b'{"name": "jupyter_exec_ext", "kernelspecs": [{}], "sessions": [{}], "id": 5, "executions": [{}]}',
+    b'{"kernelspecs": {"python3": null}}',
+    b'{"kernelspecs": {"python3": {"spec": []}}}',
+]
+
+
+@pytest.mark.parametrize("body", MALFORMED)
+def test_a_malformed_answer_is_named_as_such(body: bytes) -> None:
+    with Fake(200, body) as server, ExecClient(server.info, max_retries=0) as client:
+        for call in (client.kernelspecs, client.session, client.list_sessions, client.standard_session):
+            with pytest.raises(UnexpectedAnswer):
+                call()
+        for call_with_id in (client.get_session, client.get_execution):
+            with pytest.raises(UnexpectedAnswer):
+                call_with_id("x")
+
+
+def test_a_wrong_address_is_named_as_such_by_the_standard_api_too() -> None:
+    with Fake(404) as server, ExecClient(server.info) as client, pytest.raises(ApiNotFound, match="base URL"):
+        client.standard_session()
+
+
+def test_a_refusal_without_words_says_what_is_wanted() -> None:
+    with Fake(401, b"") as server, ExecClient(server.info) as client, pytest.raises(Unauthenticated, match="token"):
+        client.info()
+
+
+# --- clients that are used where they cannot be ---
+
+
+async def test_a_closed_client_says_so(host: Host) -> None:
+    client = ExecClient(host.info)
+    client.close()
+    with pytest.raises(ClientError, match="closed"):
+        client.info()
+    async_client = AsyncExecClient(host.info)
+    await async_client.close()
+    with pytest.raises(ClientError, match="closed"):
+        await async_client.info()
+
+
+def test_an_asynchronous_client_belongs_to_one_event_loop(host: Host) -> None:
+    client = AsyncExecClient(host.info)
+
+    async def use() -> None:
+        await client.info()
+
+    async def use_and_close() -> None:
+        with pytest.raises(ClientError, match="event loop"):
+            await client.info()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(use())
+    asyncio.run(use_and_close())
+    loop.run_until_complete(client.close())
+    loop.close()
+
+
+def test_waiting_for_a_result_takes_no_longer_than_asked(host: Host) -> None:
+    with ExecClient(host.info) as client, client.session() as session:
+        handle = session.submit("import time; time.sleep(20)")
+        began = time.monotonic()
+        assert not handle.result(0.2).state.finished
+        assert 0.15 < time.monotonic() - began < 0.8
+        handle.cancel()
+
+
+def test_a_server_file_that_vanishes_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "jpserver-1.json"]))
+    assert JupyterConnectionInfo.discover(tmp_path) == []
+    assert connection._modified_at(tmp_path / "none") == 0.0
