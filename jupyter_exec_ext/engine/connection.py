@@ -11,6 +11,7 @@ proves it by itself; with any other, a request whose ``status`` arrives on iopub
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from ..wire.kernel import FrameCodec, KernelMessage
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _MESSAGES_PER_TURN = 64
 _PROBE_AGAIN_SECONDS = 0.1
+_ASK_AGAIN_SECONDS = 2.0
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -140,13 +142,16 @@ class KernelConnection:
             raise KernelStartTimeout(f"the kernel did not answer within {timeout_seconds:g} s of its start") from None
 
     async def _prove(self) -> None:
-        self._probe()
-        await self._replied.wait()
-        while not self._subscribed.is_set():
-            try:
-                await asyncio.wait_for(self._subscribed.wait(), _PROBE_AGAIN_SECONDS)
-            except asyncio.TimeoutError:
-                self._probe()
+        # A request can be lost with the connection that it was sent on, so silence is answered by another one.
+        await self._ask_until(self._replied, _ASK_AGAIN_SECONDS)
+        if not self._subscribed.is_set():
+            await self._ask_until(self._subscribed, _PROBE_AGAIN_SECONDS)
+
+    async def _ask_until(self, answered: asyncio.Event, patience_seconds: float) -> None:
+        while not answered.is_set():
+            self._probe()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(answered.wait(), patience_seconds)
 
     def _probe(self) -> None:
         self._probes.add(self.send("shell", "kernel_info_request", {}))

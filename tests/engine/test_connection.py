@@ -81,6 +81,7 @@ async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: Fak
     context = new_context()
     connection = KernelConnection(context, kernel.info, lambda _: None, logging.getLogger(__name__))
     proof = asyncio.create_task(connection.prove(30))
+    await asyncio.to_thread(kernel.others["shell"].recv_multipart)  # the first question gets lost
     await kernel.answer_probe()
     done, _ = await asyncio.wait([proof], timeout=0.3)
     assert not done
