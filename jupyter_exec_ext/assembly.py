@@ -9,7 +9,8 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 
 from .engine.engine import ExecEngine
 from .engine.hosted import HostedKernels
-from .store.memory import MemoryExecutionStore, MemorySessionStore
+from .engine.processes import kill_marked
+from .store.store import ExecStore
 
 
 def build_host(
@@ -26,5 +27,18 @@ def build_host(
 
 
 def build_engine(host: HostedKernels, **options: Any) -> ExecEngine:
-    """Return an engine on `host`; `options` (`parent`, `log`, traits) go to `ExecEngine`."""
-    return ExecEngine(host, MemorySessionStore(), MemoryExecutionStore(), **options)
+    """Return an engine on `host`, after what earlier servers left behind has been brought to its end.
+
+    Parameters
+    ----------
+    **options
+        ``parent``, ``config``, ``log`` for engine and store; traits of `ExecEngine`.
+    """
+    common = {name: options[name] for name in ("parent", "config", "log") if name in options}
+    store = ExecStore(**common)
+    cut = store.left_behind()
+    if cut:
+        kill_marked({session.id for session in cut})
+        host.forget_files({session.kernel_id for session in cut if session.kernel_id})
+    store.recover()
+    return ExecEngine(host, store, **options)

@@ -16,7 +16,8 @@
     │   └── ExecutionNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
-    │   └── NoInputRequested
+    │   ├── NoInputRequested
+    │   └── IdempotencyKeyReused
     ├── Gone                        410  was there
     │   ├── SessionEnded
     │   └── LogExpired
@@ -28,8 +29,11 @@
     │   └── QueueFull
     ├── InternalError               500
     ├── KernelStartFailed           502
-    ├── ShuttingDown                503
+    ├── Unavailable                 503  try again later
+    │   ├── ShuttingDown
+    │   └── StoreUnavailable
     ├── KernelStartTimeout          504
+    ├── StorageFull                 507
     └── ClientError                      raised by the client alone, never sent
         ├── ConnectionFailed             nothing was sent: safe to try again
         ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
@@ -192,6 +196,12 @@ class NoInputRequested(Conflict):
     code = "no_input_requested"
 
 
+class IdempotencyKeyReused(Conflict):
+    """The idempotency key was sent before, with a different request."""
+
+    code = "idempotency_key_reused"
+
+
 class Gone(ExecError):
     """It was there and is no more."""
 
@@ -264,11 +274,23 @@ class KernelStartFailed(ExecError):
     status = 502
 
 
-class ShuttingDown(ExecError):
+class Unavailable(ExecError):
+    """The server cannot do it now."""
+
+    code = "unavailable"
+    status = 503
+
+
+class ShuttingDown(Unavailable):
     """The server is shutting down."""
 
     code = "shutting_down"
-    status = 503
+
+
+class StoreUnavailable(Unavailable):
+    """The database that keeps executions is locked, read-only or broken."""
+
+    code = "store_unavailable"
 
 
 class KernelStartTimeout(ExecError):
@@ -276,6 +298,13 @@ class KernelStartTimeout(ExecError):
 
     code = "kernel_start_timeout"
     status = 504
+
+
+class StorageFull(ExecError):
+    """There is no space left to record what would be done."""
+
+    code = "storage_full"
+    status = 507
 
 
 class ClientError(ExecError):

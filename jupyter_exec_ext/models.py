@@ -311,3 +311,30 @@ class KernelSpecInfo:
     name: str
     display_name: str
     language: str
+
+
+# --- what a store keeps ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """What a caller sends so that a repeated request does no more than one.
+
+    Parameters
+    ----------
+    key : str
+        The caller's own; counts within one session of one principal.
+    request_hash : str
+        Of the whole request, to tell a repetition from a mistake.
+    """
+
+    key: str
+    request_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExecution:
+    """An execution's record, and whose it is."""
+
+    owner: str
+    execution: Execution

@@ -6,10 +6,13 @@ It knows who calls (`Caller`) and hides from them what belongs to others; it kno
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from traitlets import Float, Integer, List, Unicode
@@ -23,28 +26,35 @@ from ..errors import (
     PayloadTooLarge,
     SessionNotFound,
     ShuttingDown,
+    StoreUnavailable,
     TooManySessions,
 )
 from ..models import (
     Execution,
     ExecutionRequest,
     ExecutionState,
+    IdempotencyKey,
+    JSONObject,
     KernelSpecInfo,
     Session,
     SessionRequest,
     SessionState,
+    StoredExecution,
 )
 from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
+from ..wire.notebook import notebook_from
 from .connection import new_context
 from .environment import DEFAULT_NAMES, kernel_environment
-from .executions import LiveExecution
-from .ports import EventLog, ExecutionStore, KernelHost, SessionStore
+from .executions import ExecutionHandle, LiveExecution, PastExecution
+from .ports import EventLog, KernelHost, Store
 from .sessions import LiveSession, SessionSettings, ended_error
 
 _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
+_MAX_ENDED_SESSIONS = 1000
+_MAX_NOTEBOOK_CELLS = 10_000
 
 
 class ExecEngine(LoggingConfigurable):
@@ -91,11 +101,12 @@ class ExecEngine(LoggingConfigurable):
         "Under Kernel Gateway the default is KERNEL_* and the gateway's own env_whitelist.",
     ).tag(config=True)
 
-    def __init__(self, host: KernelHost, sessions: SessionStore, executions: ExecutionStore, **kwargs: Any) -> None:
+    def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.host = host
-        self._sessions = sessions
-        self._executions = executions
+        self._store = store
+        self._sessions = store.sessions
+        self._executions = store.executions
         self._context = new_context()
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
@@ -119,7 +130,7 @@ class ExecEngine(LoggingConfigurable):
         )
         live = self._place(caller, request, spec, env)
         try:
-            await self._sessions.save(live.record)
+            await live.record_start()
             await live.start()
         except BaseException as error:
             # What was sent to it meanwhile ends too.
@@ -174,11 +185,11 @@ class ExecEngine(LoggingConfigurable):
 
     async def list_sessions(self, caller: Caller, *, ended: bool = False) -> list[Session]:
         """Return the caller's sessions, oldest first; with `ended`, those that have ended too."""
-        stored = {session.id: session for session in await self._sessions.list()}
-        current = {**stored, **{sid: live.record for sid, live in self._live.items()}}
+        past = await self._sessions.list_ended(_MAX_ENDED_SESSIONS) if ended else ()
+        known = {session.id: session for session in [*past, *(live.record for live in self._live.values())]}
         return [
             session
-            for session in current.values()
+            for session in sorted(known.values(), key=lambda session: session.created_at)
             if caller.may_see(session.owner) and (ended or session.state is not SessionState.ENDED)
         ]
 
@@ -217,21 +228,55 @@ class ExecEngine(LoggingConfigurable):
 
     # --- executions ---
 
-    async def execute(self, caller: Caller, session_id: str, request: ExecutionRequest) -> LiveExecution:
+    async def execute(
+        self, caller: Caller, session_id: str, request: ExecutionRequest, key: str | None = None
+    ) -> ExecutionHandle:
         """Accept code into a session's queue.
+
+        Parameters
+        ----------
+        key : str, optional
+            With the key of an earlier request to this session, nothing is run: that request's execution is returned.
 
         Raises
         ------
-        SessionNotFound, SessionEnded, PayloadTooLarge, LanguageNotSupported, QueueFull
+        SessionNotFound, SessionEnded, PayloadTooLarge, LanguageNotSupported, QueueFull, IdempotencyKeyReused
+        StorageFull, StoreUnavailable
+            With nothing accepted.
         """
-        live = await self._live_session(caller, session_id)
+        idempotency = None if key is None else IdempotencyKey(key, _hash_of(request))
+        session = await self.get_session(caller, session_id)
+        live = self._live.get(session_id)
+        if live is None or session.state is SessionState.ENDED:
+            if idempotency is not None:
+                earlier = await self._executions.find(session_id, session.owner, idempotency)
+                if earlier is not None:
+                    return await self._handle_of(earlier)
+            raise ended_error(session)
+        record = self._new_execution(session, request)
+        with live.room():
+            log = await self._executions.accept(record, session.owner, idempotency)
+            if isinstance(log, StoredExecution):
+                return await self._handle_of(log)
+            execution = LiveExecution(
+                record, session.owner, log, self._executions, max_output_bytes=self.max_output_bytes
+            )
+            self._running[record.id] = (live, execution)
+            execution.on_end(lambda: self._running.pop(record.id))
+            await live.submit(execution)
+        self._keep_touching()
+        # The code is on its way; nobody is told so before the record would survive a power failure.
+        await self._executions.sync()
+        return execution
+
+    def _new_execution(self, session: Session, request: ExecutionRequest) -> Execution:
         if utf8_size(request.code) > self.max_code_bytes:
             raise PayloadTooLarge(f"'code' may have at most {self.max_code_bytes} bytes")
-        source_for_kernel("", request.language, live.record.language)
+        source_for_kernel("", request.language, session.language)
         asked = request.timeout_seconds or self.default_timeout_seconds
-        record = Execution(
+        return Execution(
             id=f"exe_{secrets.token_hex(12)}",
-            session_id=session_id,
+            session_id=session.id,
             state=ExecutionState.QUEUED,
             code=request.code,
             created_at=utc_timestamp(time.time()),
@@ -240,37 +285,46 @@ class ExecEngine(LoggingConfigurable):
             timeout_seconds=min(asked, self.max_timeout_seconds),
             allow_input=request.allow_input,
         )
-        with live.room():
-            log = await self._executions.accept(record)
-            execution = LiveExecution(record, log, self._executions, max_output_bytes=self.max_output_bytes)
-            self._running[record.id] = (live, execution)
-            await live.submit(execution)
-        execution.on_end(lambda: self._running.pop(record.id))
-        self._keep_touching()
-        return execution
+
+    async def _handle_of(self, earlier: StoredExecution) -> ExecutionHandle:
+        """Return the execution that an earlier request with the same key was accepted as."""
+        execution = earlier.execution
+        if execution.id in self._running:
+            return self._running[execution.id][1]
+        log = await self._executions.log(execution.id)
+        if log is None:
+            raise StoreUnavailable("an execution with this key is just being recorded", retry_after_seconds=1.0)
+        return PastExecution(execution, log)
 
     async def list_executions(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest executions, oldest first."""
         await self.get_session(caller, session_id)
         live = self._live.get(session_id)
-        unfinished = [execution.record for execution in live.executions()] if live is not None else []
-        finished = await self._executions.list(session_id, limit)
-        known = {record.id for record in finished}
-        return [*finished, *(record for record in unfinished if record.id not in known)][-limit:]
+        known = {execution.id: execution for execution in await self._executions.list(session_id, limit)}
+        known.update((execution.record.id, execution.record) for execution in (live.executions() if live else ()))
+        return list(known.values())[-limit:]
 
-    async def _seen(self, caller: Caller, execution: Execution | None, execution_id: str) -> Execution:
-        if execution is not None:
-            session = await self._sessions.get(execution.session_id)
-            if session is not None and caller.may_see(session.owner):
-                return execution
-        raise ExecutionNotFound(f"no execution {execution_id!r}")
+    async def notebook(self, caller: Caller, session_id: str) -> JSONObject:
+        """Return the session as a notebook, with the outputs of every execution that is still kept."""
+        session = await self.get_session(caller, session_id)
+        cells = []
+        for summary in await self.list_executions(caller, session_id, _MAX_NOTEBOOK_CELLS):
+            try:
+                cells.append(await self.get_execution(caller, summary.id))
+            except ExecutionNotFound:  # forgotten meanwhile
+                continue
+        specs = {spec.name: spec.display_name for spec in await self.host.kernelspecs()}
+        return notebook_from(session, specs.get(session.kernel_name, session.kernel_name), cells)
 
     async def get_execution(self, caller: Caller, execution_id: str, wait_seconds: float = 0.0) -> Execution:
         """Return an execution as it is when it has ended or `wait_seconds` have passed, whichever is first."""
         _, live = self._running.get(execution_id, (None, None))
-        record = live.record if live is not None else await self._executions.get(execution_id)
-        seen = await self._seen(caller, record, execution_id)
-        return seen if live is None else await live.wait(wait_seconds)
+        if live is not None and caller.may_see(live.owner):
+            return await live.wait(wait_seconds)
+        stored = await self._executions.get(execution_id) if live is None else None
+        if stored is None or not caller.may_see(stored.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
+        return stored.execution
 
     async def open_log(self, caller: Caller, execution_id: str) -> EventLog:
         """Return an execution's event log, to be read with `stream.follow`.
@@ -279,7 +333,12 @@ class ExecEngine(LoggingConfigurable):
         ------
         ExecutionNotFound, LogExpired
         """
-        await self.get_execution(caller, execution_id)
+        _, live = self._running.get(execution_id, (None, None))
+        if live is not None and caller.may_see(live.owner):
+            return live.log
+        stored = await self._executions.get(execution_id)
+        if stored is None or not caller.may_see(stored.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
         log = await self._executions.log(execution_id)
         if log is None:
             raise LogExpired("the event log of this execution is no longer kept")
@@ -324,6 +383,10 @@ class ExecEngine(LoggingConfigurable):
         )
         return {name: getattr(self, name) for name in names}
 
+    def trouble(self) -> str | None:
+        """Return what is wrong with the store, if anything is; one sentence for an administrator."""
+        return self._store.trouble()
+
     def activity(self) -> dict[str, str]:
         """Return the executions that are running or queued, by id, with their sessions' ids."""
         return {eid: live.record.id for eid, (live, _) in self._running.items()}
@@ -354,3 +417,10 @@ class ExecEngine(LoggingConfigurable):
         if self._touch_timer is not None:
             self._touch_timer.cancel()
         self._context.destroy(linger=0)
+        await asyncio.to_thread(self._store.close)
+
+
+def _hash_of(request: ExecutionRequest) -> str:
+    """Return what tells a repeated request from another one that was sent with its key."""
+    canonical = json.dumps(asdict(request), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -5,15 +5,43 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ..models import EndEvent, Execution, ExecutionState, OutputEvent, StateEvent
+from ..models import Execution, ExecutionState, OutputEvent, StateEvent
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
 from .lifecycle import advance
-from .ports import EventLog, ExecutionStore
+from .ports import EventLog, ExecutionStore, WritableLog
 from .runner import Verdict
+
+
+class ExecutionHandle(Protocol):
+    """An accepted execution, whether it lives or has ended."""
+
+    @property
+    def record(self) -> Execution:
+        """The execution as it is now."""
+
+    @property
+    def log(self) -> EventLog:
+        """Its events."""
+
+    async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record once the execution has ended, or as it is when the time is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastExecution:
+    """An execution that had ended before it was asked for again."""
+
+    record: Execution
+    log: EventLog
+
+    async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record."""
+        return self.record
 
 
 class LiveExecution:
@@ -23,12 +51,17 @@ class LiveExecution:
     ----------
     record : Execution
         As accepted, in the state ``queued``.
-    log : EventLog
+    owner : str
+        The principal it belongs to.
+    log : WritableLog
         Empty and open.
     """
 
-    def __init__(self, record: Execution, log: EventLog, store: ExecutionStore, *, max_output_bytes: int) -> None:
+    def __init__(
+        self, record: Execution, owner: str, log: WritableLog, store: ExecutionStore, *, max_output_bytes: int
+    ) -> None:
         self.record = record
+        self.owner = owner
         self.log = log
         self._store = store
         self._limiter = OutputLimiter(max_output_bytes)
@@ -72,8 +105,7 @@ class LiveExecution:
             kernel_exit_code=exit_.exit_code if exit_ else None,
             kernel_signal=exit_.signal if exit_ else None,
         )
-        await self._store.finish(self.record)
-        self.log.append(EndEvent(self.record))
+        await self._store.finish(self.record, self.owner, self.log)
         self._finished.set_result(self.record)
 
     def on_end(self, callback: Callable[[], object]) -> None:

@@ -15,12 +15,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
 
 from ..errors import KernelSpecNotFound, KernelStartFailed, TooManyKernels
@@ -203,6 +205,13 @@ class HostedKernels:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
         return KernelSpecInfo(name, spec.display_name, spec.language)
+
+    def forget_files(self, kernel_ids: set[str]) -> None:
+        """Remove the connection files and sockets of kernels whose server was killed."""
+        directory = Path(getattr(self._manager, "connection_dir", "") or jupyter_runtime_dir())
+        for kernel_id in kernel_ids:
+            for path in directory.glob(f"kernel-{kernel_id}*"):
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def reserve(self, kernel_id: str) -> Iterator[None]:

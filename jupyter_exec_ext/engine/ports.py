@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..models import Execution, KernelSpecInfo, OutputEvent, Session
+from ..models import Execution, IdempotencyKey, KernelSpecInfo, OutputEvent, Session, StoredExecution
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class LogEntry(Protocol):
 
 
 class EventLog(Protocol):
-    """The numbered events of one execution: one writer, any number of readers.
+    """The numbered events of one execution, for any number of readers.
 
     A reader that is slow or gone costs the writer nothing: it reads from the log at its own pace.
     """
@@ -142,9 +142,6 @@ class EventLog(Protocol):
     def closed(self) -> bool:
         """Whether the last event is in."""
 
-    def append(self, event: OutputEvent) -> None:
-        """Number the event and store it; an `EndEvent` closes the log."""
-
     async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         """Return up to `limit` entries that follow number `after`."""
 
@@ -152,33 +149,92 @@ class EventLog(Protocol):
         """Return once there is something after number `after`, or the log is closed."""
 
 
+class WritableLog(EventLog, Protocol):
+    """A log that is still written."""
+
+    def append(self, event: OutputEvent) -> None:
+        """Number the event and store it."""
+
+
 class SessionStore(Protocol):
     """Keeps session records, those of ended sessions included."""
 
+    async def add(self, session: Session) -> None:
+        """Insert a record.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+        """
+
     async def save(self, session: Session) -> None:
-        """Insert or replace a record."""
+        """Replace a record, now or as soon as the storage lets us."""
 
     async def get(self, session_id: str) -> Session | None:
         """Return a record."""
 
-    async def list(self) -> Sequence[Session]:
-        """Return all records, oldest first."""
+    async def list_ended(self, limit: int) -> Sequence[Session]:
+        """Return the newest records of ended sessions, oldest first."""
 
 
 class ExecutionStore(Protocol):
     """Keeps execution records and their event logs."""
 
-    async def accept(self, execution: Execution) -> EventLog:
-        """Record an execution before its code is sent, and open its log."""
+    async def accept(
+        self, execution: Execution, owner: str, key: IdempotencyKey | None
+    ) -> WritableLog | StoredExecution:
+        """Record an execution before its code is sent and return its log, or the one that came with the same key.
 
-    async def finish(self, execution: Execution) -> None:
-        """Record the terminal state."""
+        The record survives the death of this process.
 
-    async def get(self, execution_id: str) -> Execution | None:
-        """Return a finished record."""
+        Raises
+        ------
+        IdempotencyKeyReused, StorageFull, StoreUnavailable
+        """
+
+    async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
+        """Return the execution that was accepted with `key`, if there is one.
+
+        Raises
+        ------
+        IdempotencyKeyReused
+        """
+
+    async def sync(self) -> None:
+        """Return once what was accepted would survive a power failure too."""
+
+    async def finish(self, execution: Execution, owner: str, log: Any) -> None:
+        """Write the end event and the terminal row; then let readers see both.
+
+        Parameters
+        ----------
+        log : WritableLog
+            As `accept` returned it.
+        """
+
+    async def get(self, execution_id: str) -> StoredExecution | None:
+        """Return a record; of a finished execution with its outputs."""
 
     async def log(self, execution_id: str) -> EventLog | None:
-        """Return the log of an execution, None once it is no longer kept."""
+        """Return the log of a finished execution, None once it is no longer kept."""
 
     async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
-        """Return the session's newest records, oldest first."""
+        """Return the session's newest records, oldest first, without their outputs."""
+
+
+class Store(Protocol):
+    """Where records are kept."""
+
+    @property
+    def sessions(self) -> SessionStore:
+        """Those of sessions."""
+
+    @property
+    def executions(self) -> ExecutionStore:
+        """Those of executions."""
+
+    def trouble(self) -> str | None:
+        """Return what is wrong with the store, if anything is."""
+
+    def close(self) -> None:
+        """Write what is left, and close every file."""

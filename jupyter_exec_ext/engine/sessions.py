@@ -322,6 +322,15 @@ class LiveSession:
 
     # --- housekeeping ---
 
+    async def record_start(self) -> None:
+        """Write the first record.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+        """
+        await self._store.add(self.record)
+
     async def _update(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
         await self._store.save(self.record)

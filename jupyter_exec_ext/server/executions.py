@@ -19,6 +19,7 @@ from .base import ExecHandler
 HEARTBEAT_SECONDS = 15.0
 _MAX_LIST = 1000
 _MAX_SEQ = 2**53
+_KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
 
 
@@ -63,6 +64,18 @@ class ExecutionBase(ExecHandler):
         data = dumps({"type": "failure", **self.error_body(known)})
         self.finish(f"event: failure\ndata: {data}\n\n" if sse else data + "\n")
 
+    def idempotency_key(self) -> str | None:
+        """Return the key under which a repetition of this request does nothing more.
+
+        Raises
+        ------
+        InvalidRequest
+        """
+        key = self.request.headers.get("Idempotency-Key")
+        if key is not None and not _KEY.fullmatch(key):
+            raise InvalidRequest("'Idempotency-Key' must be 1 to 255 visible ASCII characters")
+        return key
+
     def cursor(self, log: EventLog) -> int:
         """Return the number of the last event that the caller has."""
         header = self.request.headers.get("Last-Event-ID", "")
@@ -95,7 +108,7 @@ class SessionExecutionsHandler(ExecutionBase):
     async def post(self, session_id: str) -> None:
         """Run code: wait for the result, stream it, or answer at once."""
         request = execution_request_from_json(self.json_body())
-        execution = await self.engine.execute(self.caller, session_id, request)
+        execution = await self.engine.execute(self.caller, session_id, request, self.idempotency_key())
         self.locate(execution.record)
         media_type = self.wanted_stream()
         if media_type is not None:

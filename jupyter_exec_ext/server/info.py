@@ -11,7 +11,7 @@ from ..errors import NotFound
 from ..wire.native import to_json
 from .base import ExecHandler
 
-FEATURES = ("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait")
+FEATURES = ("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait", "idempotency-key")
 
 
 class InfoHandler(ExecHandler):
@@ -37,6 +37,7 @@ class InfoHandler(ExecHandler):
                     "scopes": sorted(self.caller.scopes),
                 },
                 "limits": self.engine.limits(),
+                "trouble": self.engine.trouble(),
                 "default_kernel_name": host.default_kernel_name,
                 "kernelspecs": [to_json(spec) for spec in await host.kernelspecs()],
             }

@@ -16,7 +16,13 @@ from .executions import (
     SessionExecutionsHandler,
 )
 from .info import InfoHandler, NotFoundHandler, OpenAPIHandler
-from .sessions import SessionHandler, SessionInterruptHandler, SessionRestartHandler, SessionsHandler
+from .sessions import (
+    SessionHandler,
+    SessionInterruptHandler,
+    SessionNotebookHandler,
+    SessionRestartHandler,
+    SessionsHandler,
+)
 
 PREFIX = "exec/v1"
 
@@ -54,6 +60,14 @@ ROUTES = (
         "/sessions/{session_id}/restart",
         SessionRestartHandler,
         {"POST": Access(scope("executions:control"), "execute")},
+    ),
+    Route(
+        "/sessions/{session_id}/notebook",
+        SessionNotebookHandler,
+        {
+            "GET": Access(scope("executions:read"), "execute"),
+            "POST": Access(scope("executions:read"), "write", "contents"),
+        },
     ),
     Route(
         "/sessions/{session_id}/executions",

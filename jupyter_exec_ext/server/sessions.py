@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from jupyter_core.utils import ensure_async
 from tornado import web
 
-from ..wire.native import session_request_from_json, to_json
+from ..errors import Conflict
+from ..wire.native import notebook_path_from_json, session_request_from_json, to_json
 from .base import ExecHandler
 
 
@@ -69,3 +71,28 @@ class SessionRestartHandler(ExecHandler):
     async def post(self, session_id: str) -> None:
         """Give the session a fresh kernel; the answer comes when it is ready."""
         self.answer(to_json(await self.engine.restart_session(self.caller, session_id)))
+
+
+class SessionNotebookHandler(ExecHandler):
+    """``/sessions/{sid}/notebook``"""
+
+    @web.authenticated
+    async def get(self, session_id: str) -> None:
+        """Send the session as a notebook."""
+        notebook = await self.engine.notebook(self.caller, session_id)
+        self.set_header("Content-Disposition", f'attachment; filename="{session_id}.ipynb"')
+        self.answer(notebook)
+
+    @web.authenticated
+    async def post(self, session_id: str) -> None:
+        """Save the session as a notebook among the server's own."""
+        path = notebook_path_from_json(self.json_body())
+        contents = self.settings.get("contents_manager")
+        if contents is None:
+            raise Conflict("this host keeps no notebooks; GET the notebook and save it where you are")
+        notebook = await self.engine.notebook(self.caller, session_id)
+        if await ensure_async(contents.file_exists(path)):
+            raise Conflict(f"there is already a file {path!r}")
+        model = {"type": "notebook", "format": "json", "content": notebook}
+        saved = await ensure_async(contents.save(model, path))
+        self.answer({"path": saved["path"]}, 201)

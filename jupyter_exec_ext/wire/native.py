@@ -299,6 +299,16 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
     return request
 
 
+def notebook_path_from_json(data: Any) -> str:
+    """Read the body of ``POST /sessions/{sid}/notebook``; raises `InvalidRequest`."""
+    body = _Body(data)
+    path = body.text("path", 1024)
+    if not path or not path.endswith(".ipynb") or "\0" in path or not _encodable(path):
+        raise InvalidRequest("'path' must be where to save the notebook on the server, ending in '.ipynb'")
+    body.done()
+    return path.strip("/")
+
+
 def input_from_json(data: Any) -> str:
     """Read the body of ``POST /executions/{eid}/input``; raises `InvalidRequest`."""
     body = _Body(data)

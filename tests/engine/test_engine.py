@@ -31,7 +31,6 @@ from jupyter_exec_ext.errors import (
     TooManySessions,
 )
 from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, SessionState
-from jupyter_exec_ext.store.memory import MemoryEventLog, MemoryExecutionStore
 
 ME = owner("me")
 AGENT, OTHER = Caller("token:a"), Caller("token:b")
@@ -118,17 +117,17 @@ async def test_a_full_queue_refuses(make_engine: Make) -> None:
     assert sum(isinstance(result, QueueFull) for result in results) == 2
 
 
-class SlowStore(MemoryExecutionStore):
-    """A store that takes its time, as one on a disk does."""
-
-    async def accept(self, execution: Execution) -> MemoryEventLog:
-        await asyncio.sleep(0.05)
-        return await super().accept(execution)
-
-
-async def test_requests_that_are_being_recorded_count_as_queued(make_engine: Make) -> None:
+async def test_requests_that_are_being_recorded_count_as_queued(
+    make_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = make_engine(max_queued_executions=2)
-    engine._executions = SlowStore()
+    accept = engine._executions.accept
+
+    async def take_time(*args: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return await accept(*args)
+
+    monkeypatch.setattr(engine._executions, "accept", take_time)
     session_id = await new_session(engine)
     running = await engine.execute(ME, session_id, ExecutionRequest("import time; time.sleep(1)"))
     await until(lambda: running.record.state is ExecutionState.RUNNING)

@@ -1,0 +1,179 @@
+"""One SQLite database: opened, migrated, written in transactions, and set aside when it is broken.
+
+It is used from one thread at a time. A commit survives the death of this process at once (the write-ahead log is in
+the kernel's hands); `sync` makes it survive the death of the machine. The two are apart so that code can be on its
+way to the kernel while the disk is still at work.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ..errors import ExecError, StorageFull, StoreUnavailable
+from .migrations import MIGRATIONS, RECORD_TABLE
+
+LOCK_WAIT_SECONDS = 5.0
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+class DatabaseCorrupt(StoreUnavailable):
+    """The database file is damaged; it is set aside when it is opened the next time."""
+
+    code = "store_corrupt"
+
+
+def translated(error: sqlite3.Error) -> ExecError:
+    """Return what a database error means for a caller."""
+    text = str(error).lower()
+    if "full" in text:
+        return StorageFull("the disk that keeps the executions is full; nothing new is accepted until there is room")
+    if "readonly" in text or "read-only" in text:
+        return StoreUnavailable("the database is read-only; what it has can be read, nothing new is accepted")
+    if "locked" in text or "busy" in text:
+        return StoreUnavailable("the database is locked by another program; try again", retry_after_seconds=1.0)
+    if is_corruption(error):
+        return DatabaseCorrupt("the database is damaged; see the server's log")
+    return StoreUnavailable(f"the database failed: {error}", retry_after_seconds=1.0)
+
+
+def is_corruption(error: sqlite3.Error) -> bool:
+    """Whether the error says that the file itself is damaged."""
+    text = str(error).lower()
+    return "malformed" in text or "not a database" in text or "malformed database schema" in text
+
+
+class Database:
+    """A connection to the database file.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file, made with mode 0600 if it is not there; None for a database in memory.
+
+    Raises
+    ------
+    sqlite3.DatabaseError
+        If the file is no database, or damaged.
+    StoreUnavailable
+        If a newer version of this package wrote it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._wal_fd: int | None = None
+        if path is not None:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=0, check_same_thread=False)
+        self._connection.row_factory = sqlite3.Row
+        try:
+            self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _set_up(self) -> None:
+        self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.execute("PRAGMA foreign_keys=ON")
+        (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"database disk image is malformed: {found}")
+        self._migrate()
+
+    def _migrate(self) -> None:
+        known = {migration.version for migration in MIGRATIONS}
+        applied = self._applied()
+        if applied - known:
+            raise StoreUnavailable("the database was written by a newer version of jupyter_exec_ext; update this one")
+        for migration in MIGRATIONS:
+            if migration.version in applied:
+                continue
+            with self.transaction(LOCK_WAIT_SECONDS):
+                if migration.version in self._applied():  # another server was faster
+                    continue
+                for statement in migration.statements:
+                    self.execute(statement)
+                moment = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                self.execute("INSERT INTO migrations VALUES (?, ?, ?)", (migration.version, migration.name, moment))
+
+    def _applied(self) -> set[int]:
+        if not self._connection.in_transaction:
+            with self.transaction(LOCK_WAIT_SECONDS):
+                self.execute(RECORD_TABLE)
+        return {row["version"] for row in self.execute("SELECT version FROM migrations").fetchall()}
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run one statement."""
+        return self._connection.execute(sql, values)
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run one statement for each row."""
+        self._connection.executemany(sql, rows)
+
+    @contextmanager
+    def transaction(self, lock_wait_seconds: float = 0.0) -> Iterator[None]:
+        """Write in one transaction: all of it or nothing.
+
+        Parameters
+        ----------
+        lock_wait_seconds : float
+            How long to wait for another program that holds the write lock.
+
+        Raises
+        ------
+        sqlite3.OperationalError
+            With nothing written.
+        """
+        self._execute_when_unlocked("BEGIN IMMEDIATE", lock_wait_seconds)
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _execute_when_unlocked(self, sql: str, lock_wait_seconds: float) -> None:
+        give_up_at = time.monotonic() + lock_wait_seconds
+        while True:
+            try:
+                self._connection.execute(sql)
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(_LOOK_AGAIN_SECONDS)  # another process's lock: nobody tells when it ends
+
+    def sync(self) -> None:
+        """Make every commit so far survive a power failure."""
+        if self.path is None:
+            return
+        if self._wal_fd is None:
+            # SQLite keeps no locks on this file, so a second descriptor takes none of them away when it is closed.
+            self._wal_fd = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC)
+        os.fsync(self._wal_fd)
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._wal_fd is not None:
+            os.close(self._wal_fd)
+            self._wal_fd = None
+        self._connection.close()
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged database and what belongs to it; return its new name."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    for suffix in ("", "-wal", "-shm"):
+        part = Path(f"{path}{suffix}")
+        if part.exists():
+            part.rename(f"{aside}{suffix}")
+    return aside

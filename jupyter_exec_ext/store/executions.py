@@ -1,0 +1,226 @@
+"""Execution records and their event logs.
+
+A row is written before the code is sent and completed once, when the execution has ended. It holds everything but the
+output; that is the log's, whose last line is the finished record as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import IdempotencyKeyReused
+from ..models import EndEvent, Execution, IdempotencyKey, StoredExecution
+from ..wire.jsontext import dump_bytes, loads_strict
+from ..wire.native import execution_from_json, summary_to_json, to_json
+from .database import Database
+from .eventlog import DurableLog, LogLine, StoredLog
+from .logfile import LogFile, LogIndex, log_path
+from .retention import Retention, expire
+from .writer import Writer
+
+_EXPIRE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """A finished execution that the storage has not taken yet."""
+
+    stored: StoredExecution
+    log: DurableLog
+
+
+class ExecutionRepository:
+    """Keeps executions and their logs.
+
+    Parameters
+    ----------
+    logs : Path
+        The directory of the log files, one directory for each session.
+    server : str
+        The id of this server.
+    """
+
+    def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention) -> None:
+        self._writer = writer
+        self._logs = logs
+        self._server = server
+        self._retention = retention
+        self._expire_at = 0.0
+        self._bytes_until_expiry = 0
+        self._unsaved: dict[str, _Unsaved] = {}
+
+    def _log_file(self, execution: Execution) -> LogFile:
+        return LogFile(log_path(self._logs, execution.session_id, execution.id))
+
+    async def accept(
+        self, execution: Execution, owner: str, key: IdempotencyKey | None
+    ) -> DurableLog | StoredExecution:
+        """Record an execution before its code is sent, or find the one that came with the same key before.
+
+        Raises
+        ------
+        IdempotencyKeyReused
+            If the key came with another request.
+        StorageFull, StoreUnavailable
+        """
+
+        def job(db: Database) -> sqlite3.Row | None:
+            earlier = None if key is None else _row_of_key(db, execution.session_id, owner, key)
+            if earlier is None:
+                self._writer.require_reserve()
+                _insert(db, execution, owner, self._server, key)
+            return earlier
+
+        earlier = await self._writer.run(job, write=True)
+        if earlier is None:
+            return DurableLog(self._log_file(execution), self._writer.thread, self._report)
+        return await asyncio.to_thread(self._stored, earlier)
+
+    async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
+        """Return the execution that was accepted with `key`, if there is one."""
+        row = await self._writer.run(lambda db: _row_of_key(db, session_id, owner, key))
+        return None if row is None else await asyncio.to_thread(self._stored, row)
+
+    async def sync(self) -> None:
+        """Return once what was accepted would survive a power failure too."""
+        await asyncio.get_running_loop().run_in_executor(self._writer.thread, self._writer.sync)
+
+    def _report(self, error: OSError | None) -> None:
+        self._writer.health.report(None if error is None else f"an event log could not be written: {error.strerror}")
+
+    async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
+        """Write the end event and the terminal row; then let readers see both."""
+        loop = asyncio.get_running_loop()
+        save_log = log.close_with(EndEvent(execution))
+
+        def row(db: Database) -> None:
+            file = log.require_saved()
+            _complete(db, execution, owner, self._server, file)
+
+        def save() -> list[LogLine]:
+            lines = save_log()
+            self._writer.perform_last(execution.id, row)
+            self._writer.sync()
+            self._expire_if_due(sum(len(line.line) for line in lines))
+            return lines
+
+        lines = await loop.run_in_executor(self._writer.thread, save)
+        if self._writer.has_unsaved(execution.id):
+            self._unsaved[execution.id] = _Unsaved(StoredExecution(owner, execution), log)
+            self._writer.retry_soon(loop)
+        log.publish_end(lines)
+
+    def _expire_if_due(self, new_bytes: int) -> None:
+        """Forget old executions, every now and then and whenever much was written. In the store's thread."""
+        self._bytes_until_expiry -= new_bytes
+        if time.monotonic() < self._expire_at and self._bytes_until_expiry > 0:
+            return
+        self._expire_at = time.monotonic() + _EXPIRE_SECONDS
+        self._bytes_until_expiry = self._retention.max_bytes // 20
+        self._writer.perform_last("expire", lambda db: expire(db, self._logs, self._retention))
+
+    def _not_yet_saved(self, execution_id: str) -> _Unsaved | None:
+        if not self._writer.has_unsaved(execution_id):
+            self._unsaved.pop(execution_id, None)
+        return self._unsaved.get(execution_id)
+
+    async def get(self, execution_id: str) -> StoredExecution | None:
+        """Return a record; of a finished execution with its outputs."""
+        unsaved = self._not_yet_saved(execution_id)
+        if unsaved is not None:
+            return unsaved.stored
+        row = await self._writer.run(lambda db: _row(db, execution_id))
+        if row is None:
+            return None
+        return await asyncio.to_thread(self._stored, row)
+
+    def _stored(self, row: sqlite3.Row) -> StoredExecution:
+        execution = execution_from_json(loads_strict(row["record"]))
+        if row["finished"]:
+            end = loads_strict(self._log_file(execution).read_at(row["end_offset"]))
+            execution = execution_from_json(end["execution"])
+        return StoredExecution(row["owner"], execution)
+
+    async def log(self, execution_id: str) -> DurableLog | StoredLog | None:
+        """Return the log of a finished execution, None once it is no longer kept."""
+        unsaved = self._not_yet_saved(execution_id)
+        if unsaved is not None:
+            return unsaved.log
+
+        def job(db: Database) -> tuple[sqlite3.Row | None, list[tuple[int, int]]]:
+            sql = "SELECT seq, offset FROM event_offsets WHERE execution_id = ? ORDER BY seq"
+            return _row(db, execution_id), [(r["seq"], r["offset"]) for r in db.execute(sql, (execution_id,))]
+
+        row, index = await self._writer.run(job)
+        if row is None or not row["finished"]:
+            return None
+        path = log_path(self._logs, row["session_id"], execution_id)
+        return StoredLog(LogFile(path, row["log_bytes"], row["last_seq"], LogIndex(index)))
+
+    async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
+        """Return the session's newest records, oldest first, without their outputs."""
+        sql = "SELECT record FROM executions WHERE session_id = ? ORDER BY accepted_at DESC, rowid DESC LIMIT ?"
+        rows = await self._writer.run(lambda db: db.execute(sql, (session_id, limit)).fetchall())
+        return await asyncio.to_thread(lambda: [execution_from_json(loads_strict(row["record"])) for row in rows[::-1]])
+
+
+def _row(db: Database, execution_id: str) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = db.execute("SELECT * FROM executions WHERE id = ?", (execution_id,)).fetchone()
+    return row
+
+
+def _row_of_key(db: Database, session_id: str, owner: str, key: IdempotencyKey) -> sqlite3.Row | None:
+    sql = "SELECT * FROM executions WHERE owner = ? AND session_id = ? AND idempotency_key = ?"
+    row: sqlite3.Row | None = db.execute(sql, (owner, session_id, key.key)).fetchone()
+    if row is not None and row["request_hash"] != key.request_hash:
+        raise IdempotencyKeyReused(f"the idempotency key was used for execution {row['id']}, with another request")
+    return row
+
+
+def _insert(db: Database, execution: Execution, owner: str, server: str, key: IdempotencyKey | None) -> None:
+    db.execute(
+        "INSERT OR IGNORE INTO executions "
+        "(id, session_id, owner, server, finished, accepted_at, idempotency_key, request_hash, record) "
+        "VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)",
+        (
+            execution.id,
+            execution.session_id,
+            owner,
+            server,
+            time.time(),
+            key and key.key,
+            key and key.request_hash,
+            dump_bytes(to_json(execution)).decode(),
+        ),
+    )
+
+
+def _complete(db: Database, execution: Execution, owner: str, server: str, file: LogFile) -> None:
+    """Write the terminal row, once; the first row may have been in a database that was set aside."""
+    _insert(db, execution, owner, server, None)
+    complete_row(db, execution, file)
+
+
+def complete_row(db: Database, execution: Execution, file: LogFile) -> None:
+    """Make the row of an accepted execution a terminal one; a terminal row is never changed."""
+    db.execute(
+        "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, last_seq = ?, end_offset = ?, record = ? "
+        "WHERE id = ? AND NOT finished",
+        (
+            time.time(),
+            file.size_bytes,
+            file.last_seq,
+            file.last_offset,
+            dump_bytes(summary_to_json(execution)).decode(),
+            execution.id,
+        ),
+    )
+    db.executemany(
+        "INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)",
+        [(execution.id, seq, offset) for seq, offset in file.index.entries],
+    )

@@ -1,0 +1,64 @@
+"""Which servers that share a store are alive.
+
+Several servers of one user may run at once. Each holds a lock on a file of its own for as long as it lives; the
+operating system gives the lock up when the process ends, however it ends. So a record whose server's lock is free was
+left behind by a server that is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+
+class ServerInstance:
+    """A server, marked as alive until `close` or the end of the process."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory = directory
+        self.id = secrets.token_hex(8)
+        # Locked before it has the name under which others look for it, or one of them might find it free.
+        new = directory / f"{self.id}.new"
+        self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        new.rename(self._lock_of(self.id))
+
+    def _lock_of(self, server: str) -> Path:
+        return self._directory / f"{server}.lock"
+
+    def reserve_path(self) -> Path:
+        """Return where this server may keep a file that goes when the server does."""
+        return self._directory / f"{self.id}.reserve"
+
+    def gone(self) -> set[str]:
+        """Return the servers that have ended without saying so."""
+        return {path.stem for path in self._directory.glob("*.lock") if self.is_gone(path.stem)}
+
+    def is_gone(self, server: str) -> bool:
+        """Whether another server has ended."""
+        if server == self.id:
+            return False
+        try:
+            fd = os.open(self._lock_of(server), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    def forget(self, server: str) -> None:
+        """Remove the files of a server that has ended and whose records have been dealt with."""
+        for suffix in ("lock", "reserve"):
+            (self._directory / f"{server}.{suffix}").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Say that this server has ended."""
+        self.forget(self.id)
+        os.close(self._fd)

@@ -1,0 +1,139 @@
+"""A log of numbered lines in a file: one writer, any number of readers.
+
+A line is an output event as the API sends it. The file only grows by whole lines; what a full disk or a killed
+process leaves of a torn one is cut off. An index in memory, an entry for every 64 KiB, finds a line by its number.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+INDEX_STEP_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class LogIndex:
+    """Where lines begin: ``(number, offset)``, sparse and ascending."""
+
+    entries: list[tuple[int, int]] = field(default_factory=list)
+
+    def note(self, seq: int, offset: int) -> None:
+        """Take in that line `seq` begins at `offset`, if the last entry is far enough behind."""
+        if not self.entries or offset - self.entries[-1][1] >= INDEX_STEP_BYTES:
+            self.entries.append((seq, offset))
+
+    def at_or_before(self, seq: int) -> tuple[int, int]:
+        """Return the last entry that is not behind line `seq`."""
+        position = bisect_right(self.entries, (seq, 1 << 62)) - 1
+        return self.entries[position] if position >= 0 else (1, 0)
+
+
+class LogFile:
+    """The file of one log.
+
+    Parameters
+    ----------
+    path : Path
+        Made with mode 0600 at the first write; its directory too, with 0700.
+    """
+
+    def __init__(self, path: Path, size_bytes: int = 0, last_seq: int = 0, index: LogIndex | None = None) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self.last_seq = last_seq
+        self.last_offset = 0  # of the last line; known to whoever wrote it
+        self.index = index or LogIndex()
+
+    def append(self, lines: Sequence[bytes], *, durable: bool = False) -> None:
+        """Write lines, each without its line break; all or none.
+
+        Parameters
+        ----------
+        durable : bool
+            Return only when they would survive a power failure.
+
+        Raises
+        ------
+        OSError
+            With the file as it was before.
+        """
+        fd = self._open()
+        try:
+            try:
+                _write_all(fd, b"".join(line + b"\n" for line in lines), self.size_bytes)
+                if durable:
+                    os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, self.size_bytes)
+                raise
+        finally:
+            os.close(fd)
+        for line in lines:
+            self.last_seq += 1
+            self.last_offset = self.size_bytes
+            self.index.note(self.last_seq, self.size_bytes)
+            self.size_bytes += len(line) + 1
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            return os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(self.path, flags, 0o600)
+
+    def read(self, after: int, max_lines: int, max_bytes: int) -> list[bytes]:
+        """Return up to `max_lines` lines that follow number `after`; after `max_bytes` no more."""
+        seq, offset = self.index.at_or_before(after + 1)
+        lines: list[bytes] = []
+        taken = 0
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            while offset < self.size_bytes and len(lines) < max_lines and taken < max_bytes:
+                line = file.readline()
+                offset += len(line)
+                if seq > after:
+                    lines.append(line.rstrip(b"\n"))
+                    taken += len(line)
+                seq += 1
+        return lines
+
+    def read_at(self, offset: int) -> bytes:
+        """Return the line that begins at `offset`."""
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return file.readline().rstrip(b"\n")
+
+
+def _write_all(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def recovered(path: Path, is_whole: Callable[[bytes], bool]) -> LogFile:
+    """Return the log that a killed writer left, cut back to the last line before the first that is not whole."""
+    log = LogFile(path)
+    try:
+        with path.open("rb+") as file:
+            for line in file:
+                if not line.endswith(b"\n") or not is_whole(line):
+                    break
+                log.last_seq += 1
+                log.last_offset = log.size_bytes
+                log.index.note(log.last_seq, log.size_bytes)
+                log.size_bytes += len(line)
+            file.truncate(log.size_bytes)
+    except FileNotFoundError:
+        pass
+    return log
+
+
+def log_path(logs: Path, session_id: str, execution_id: str) -> Path:
+    """Return where an execution's log is."""
+    return logs / session_id / f"{execution_id}.ndjson"

@@ -1,0 +1,98 @@
+"""The database's schema, as the steps that lead to it. A step that was released is never changed.
+
+Nothing here needs a newer SQLite than 3.25, which the oldest supported systems bring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step; its statements and its record are applied in one transaction."""
+
+    version: int
+    name: str
+    statements: tuple[str, ...]
+
+
+RECORD_TABLE = """
+CREATE TABLE IF NOT EXISTS migrations (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at TEXT NOT NULL
+)
+"""
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "sessions, executions and their logs",
+        (
+            """
+            CREATE TABLE sessions (
+                id TEXT PRIMARY KEY,
+                server TEXT NOT NULL,
+                ended INTEGER NOT NULL,
+                created_at TEXT NOT NULL,
+                ended_at REAL,
+                record TEXT NOT NULL
+            )
+            """,
+            "CREATE INDEX sessions_by_server ON sessions (server) WHERE NOT ended",
+            """
+            CREATE TABLE executions (
+                id TEXT PRIMARY KEY,
+                session_id TEXT NOT NULL,
+                owner TEXT NOT NULL,
+                server TEXT NOT NULL,
+                finished INTEGER NOT NULL,
+                accepted_at REAL NOT NULL,
+                finished_at REAL,
+                idempotency_key TEXT,
+                request_hash TEXT,
+                log_bytes INTEGER NOT NULL DEFAULT 0,
+                last_seq INTEGER NOT NULL DEFAULT 0,
+                end_offset INTEGER NOT NULL DEFAULT 0,
+                record TEXT NOT NULL
+            )
+            """,
+            "CREATE INDEX executions_by_session ON executions (session_id, accepted_at)",
+            "CREATE INDEX executions_by_server ON executions (server) WHERE NOT finished",
+            "CREATE INDEX executions_by_end ON executions (finished_at) WHERE finished",
+            """
+            CREATE UNIQUE INDEX executions_by_key ON executions (owner, session_id, idempotency_key)
+            WHERE idempotency_key IS NOT NULL
+            """,
+            """
+            CREATE TABLE event_offsets (
+                execution_id TEXT NOT NULL REFERENCES executions (id) ON DELETE CASCADE,
+                seq INTEGER NOT NULL,
+                offset INTEGER NOT NULL,
+                PRIMARY KEY (execution_id, seq)
+            ) WITHOUT ROWID
+            """,
+        ),
+    ),
+    Migration(
+        2,
+        "tokens",
+        (
+            """
+            CREATE TABLE tokens (
+                id TEXT PRIMARY KEY,
+                parent_id TEXT REFERENCES tokens (id) ON DELETE CASCADE,
+                owner TEXT NOT NULL,
+                secret_hash BLOB NOT NULL,
+                created_at REAL NOT NULL,
+                expires_at REAL NOT NULL,
+                revoked_at REAL,
+                last_used_at REAL,
+                record TEXT NOT NULL
+            )
+            """,
+            "CREATE INDEX tokens_by_parent ON tokens (parent_id)",
+        ),
+    ),
+)

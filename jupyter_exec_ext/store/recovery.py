@@ -1,0 +1,96 @@
+"""After a server was killed: every execution it had accepted gets its end, and its sessions theirs."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import UnexpectedAnswer
+from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
+from ..wire.jsontext import loads_strict, to_bytes
+from ..wire.native import event_from_json, event_to_text, execution_from_json, session_from_json, utc_timestamp
+from ..wire.outputs import OutputFold, finished_record
+from .database import Database
+from .executions import complete_row
+from .instances import ServerInstance
+from .logfile import log_path, recovered
+from .sessions import put_session
+
+REASON = "the server was restarted while it ran"
+REASON_QUEUED = "the server was restarted before it ran"
+
+
+def left_behind(db: Database, instance: ServerInstance) -> list[tuple[str, Session]]:
+    """Return the sessions of servers that are gone, each with its server's id."""
+    rows = db.execute("SELECT server, record FROM sessions WHERE NOT ended").fetchall()
+    gone = {server for server in {row["server"] for row in rows} if instance.is_gone(server)}
+    return [(row["server"], session_from_json(loads_strict(row["record"]))) for row in rows if row["server"] in gone]
+
+
+def recover(db: Database, logs: Path, instance: ServerInstance) -> int:
+    """End what servers that are gone had left open, in a transaction; return how many executions that were."""
+    ended = 0
+    gone = instance.gone()
+    for row in db.execute("SELECT * FROM executions WHERE NOT finished").fetchall():
+        if instance.is_gone(row["server"]):
+            gone.add(row["server"])
+            end_execution(db, logs, row)
+            ended += 1
+    for server, session in left_behind(db, instance):
+        gone.add(server)
+        moment = utc_timestamp(time.time())
+        reason = "the server was restarted"
+        put_session(db, replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason), instance.id)
+    for server in gone:
+        instance.forget(server)
+    return ended
+
+
+def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
+    """Complete the log and the row of an execution that was cut.
+
+    Where the log has its end already, only the row was missing: the execution ended as the log says.
+    """
+    events: list[OutputEvent] = []
+    file = recovered(log_path(logs, row["session_id"], row["id"]), lambda line: _takes(line, events))
+    accepted = execution_from_json(loads_strict(row["record"]))
+    if events and isinstance(events[-1], EndEvent):
+        complete_row(db, events[-1].execution, file)
+        return
+    execution = _cut(accepted, events)
+    lines: list[tuple[int, OutputEvent]] = [] if events else [(1, StateEvent(ExecutionState.QUEUED))]
+    lines.append((file.last_seq + len(lines) + 1, EndEvent(execution)))
+    moment = utc_timestamp(time.time())
+    file.append([to_bytes(event_to_text(event, seq, moment)) for seq, event in lines], durable=True)
+    complete_row(db, execution, file)
+
+
+def _takes(line: bytes, events: list[OutputEvent]) -> bool:
+    """Take in a line of a log if it is the one that must come next."""
+    try:
+        event = event_from_json(loads_strict(line))
+    except (ValueError, UnexpectedAnswer):
+        return False
+    if event is None or event.seq != len(events) + 1:
+        return False
+    events.append(event)
+    return True
+
+
+def _cut(accepted: Execution, events: list[OutputEvent]) -> Execution:
+    fold = OutputFold()
+    started_at = None
+    for event in events:
+        fold.add(event)
+        if isinstance(event, StateEvent) and event.state is ExecutionState.RUNNING:
+            started_at = event.at
+    return finished_record(
+        replace(accepted, started_at=started_at),
+        fold,
+        ExecutionState.SERVER_RESTARTED,
+        finished_at=utc_timestamp(time.time()),
+        reason=REASON if started_at else REASON_QUEUED,
+        session_state_preserved=False,
+    )

@@ -1,0 +1,58 @@
+"""What is forgotten: executions that are too old, and the oldest when all logs together are too big."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .database import Database
+from .logfile import log_path
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long, and how much, is kept.
+
+    Parameters
+    ----------
+    max_age_seconds : float
+        Since the end of an execution or session.
+    max_bytes : int
+        Of all event logs.
+    """
+
+    max_age_seconds: float
+    max_bytes: int
+
+
+def expire(db: Database, logs: Path, retention: Retention) -> list[str]:
+    """Forget what is to be forgotten, in a transaction; return the ids of sessions of which nothing is left.
+
+    Files go before their rows: a row without its file is forgotten the next time, a file without a row never.
+    """
+    horizon = time.time() - retention.max_age_seconds
+    rows = db.execute(
+        "SELECT id, session_id, finished_at, SUM(log_bytes) OVER (ORDER BY finished_at DESC, id) AS newer_bytes "
+        "FROM executions WHERE finished"
+    ).fetchall()
+    expired = [row for row in rows if row["finished_at"] < horizon or row["newer_bytes"] > retention.max_bytes]
+    for row in expired:
+        log_path(logs, row["session_id"], row["id"]).unlink(missing_ok=True)
+    db.executemany("DELETE FROM executions WHERE id = ?", [(row["id"],) for row in expired])
+    bare = db.execute(
+        "SELECT id FROM sessions WHERE ended_at < ? AND NOT EXISTS "
+        "(SELECT 1 FROM executions WHERE session_id = sessions.id)",
+        (horizon,),
+    ).fetchall()
+    db.executemany("DELETE FROM sessions WHERE id = ?", [(row["id"],) for row in bare])
+    for row in bare:
+        _remove_directory(logs / row["id"])
+    return [row["id"] for row in bare]
+
+
+def _remove_directory(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError:
+        return  # never made, or something of a later version is in it

@@ -1,0 +1,99 @@
+"""The store as a whole: where it is, how it is opened after whatever happened, and how it is closed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.paths import jupyter_data_dir
+from traitlets import Float, Integer, Unicode
+from traitlets.config import LoggingConfigurable
+
+from ..errors import ExecError
+from ..models import Session
+from .executions import ExecutionRepository
+from .instances import ServerInstance
+from .recovery import left_behind, recover
+from .reserve import Reserve
+from .retention import Retention
+from .sessions import SessionRepository
+from .writer import StoreHealth, Writer
+
+_DATABASE = "executions.db"
+
+
+class ExecStore(LoggingConfigurable):
+    """Keeps sessions, executions and their event logs on disk; configured as ``c.ExecStore``."""
+
+    path = Unicode(
+        help="The directory of the database and the event logs; by default 'jupyter_exec_ext' in Jupyter's data "
+        "directory. Several servers of one user may share it. It must be on a local disk."
+    ).tag(config=True)
+    max_age_seconds = Float(
+        7 * 86_400.0, help="How long a finished execution is kept, in seconds, with its event log and outputs."
+    ).tag(config=True)
+    max_bytes = Integer(
+        2 * 1024**3, help="How much all event logs may have, in bytes; beyond it the oldest executions are forgotten."
+    ).tag(config=True)
+    reserve_bytes = Integer(
+        4 * 1024**2,
+        help="Disk space held back, in bytes, so that what runs when the disk is full can still be recorded.",
+    ).tag(config=True)
+
+    sessions: SessionRepository
+    executions: ExecutionRepository
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._closed = False
+        self.health = StoreHealth(self.log)
+        directory = Path(self.path) if self.path else Path(jupyter_data_dir()) / "jupyter_exec_ext"
+        try:
+            self._open(directory)
+        except (OSError, ExecError) as error:
+            private = Path(tempfile.mkdtemp(prefix="jupyter_exec_ext-"))
+            reason = error.message if isinstance(error, ExecError) else str(error)
+            self.health.raise_alarm(
+                f"{directory} cannot be used ({reason}); executions are kept in {private}, which is not found again "
+                "after a restart"
+            )
+            self._open(private)
+
+    def _open(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory = directory
+        self.logs = directory / "logs"
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+        self._instance = ServerInstance(directory / "servers")
+        try:
+            reserve = Reserve(self._instance.reserve_path(), self.reserve_bytes)
+            self._writer = Writer(directory / _DATABASE, reserve, self.health)
+        except BaseException:
+            self._instance.close()
+            raise
+        retention = Retention(self.max_age_seconds, self.max_bytes)
+        self.sessions = SessionRepository(self._writer, self._instance.id)
+        self.executions = ExecutionRepository(self._writer, self.logs, self._instance.id, retention)
+
+    def left_behind(self) -> list[Session]:
+        """Return the sessions of servers that are gone, whose kernels may still run."""
+        found = self._writer.perform(lambda db: left_behind(db, self._instance), write=False)
+        return [session for _, session in found]
+
+    def recover(self) -> None:
+        """End what servers that are gone had left open."""
+        count = self._writer.perform(lambda db: recover(db, self.logs, self._instance), write=True)
+        if count:
+            self.log.warning("store: %d executions were cut by the end of an earlier server", count)
+
+    def trouble(self) -> str | None:
+        """Return what is wrong with the store, if anything is."""
+        return self.health.trouble or self.health.alarm
+
+    def close(self) -> None:
+        """Write what is left, and close every file."""
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+            self._instance.close()

@@ -1,0 +1,190 @@
+"""The store's one thread, and the database that only it touches.
+
+What goes wrong with the storage is met here, once: a lock is waited for, for a bounded time; a damaged database is set
+aside and a new one begun; a full disk gets the reserve. `StoreHealth` says what is the matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import ExecError, StorageFull, StoreUnavailable
+from .database import LOCK_WAIT_SECONDS, Database, is_corruption, set_aside, translated
+from .reserve import Reserve
+
+_RETRY_SECONDS = 1.0
+T = TypeVar("T")
+Log = logging.Logger | logging.LoggerAdapter[Any]
+
+
+class StoreHealth:
+    """What is wrong with the store now, and what has been; said in the log when it changes."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.trouble: str | None = None
+        self.alarm: str | None = None
+
+    def report(self, trouble: str | None) -> None:
+        """Take in the outcome of a write: what was wrong with it, or None."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            if trouble is not None:
+                self._log.error("store: %s", trouble)
+            else:
+                self._log.warning("store: works again")
+
+    def raise_alarm(self, alarm: str) -> None:
+        """Take in what an administrator must know and no later success undoes."""
+        self.alarm = alarm
+        self._log.critical("store: %s", alarm)
+
+
+class Writer:
+    """Runs jobs on the database, one after the other.
+
+    Parameters
+    ----------
+    path : Path or None
+        The database file; None for a database in memory.
+    """
+
+    def __init__(self, path: Path | None, reserve: Reserve | None, health: StoreHealth) -> None:
+        self.thread = ThreadPoolExecutor(1, "exec-store")
+        self.health = health
+        self._reserve = reserve
+        self._unsaved: dict[str, Callable[[Database], object]] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._database = self._opened(path)
+
+    def _opened(self, path: Path | None) -> Database:
+        try:
+            return Database(path)
+        except sqlite3.DatabaseError as error:
+            if path is None or not is_corruption(error):
+                raise translated(error) from error
+        return self._renewed(path)
+
+    def _renewed(self, path: Path) -> Database:
+        aside = set_aside(path)
+        self.health.raise_alarm(
+            f"the database was damaged and has been set aside as {aside}; no record or token in it is used any more"
+        )
+        return Database(path)
+
+    async def run(self, job: Callable[[Database], T], *, write: bool = False) -> T:
+        """Run `job` in the store's thread; with `write`, in a transaction.
+
+        Raises
+        ------
+        StoreUnavailable, StorageFull
+            With nothing written.
+        """
+        if self._closed:
+            raise StoreUnavailable("the server is shutting down")
+        give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
+        return await asyncio.get_running_loop().run_in_executor(self.thread, self.perform, job, write, give_up_at)
+
+    def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
+        """Run `job` now. For the store's thread, and for start-up before there is any other."""
+        try:
+            return self._attempt(job, write, give_up_at)
+        except sqlite3.DatabaseError as error:
+            if not is_corruption(error) or self._database.path is None:
+                raise translated(error) from error
+        path = self._database.path
+        self._database.close()
+        self._database = self._renewed(path)
+        return self._attempt(job, write, give_up_at)
+
+    def _attempt(self, job: Callable[[Database], T], write: bool, give_up_at: float) -> T:
+        if not write:
+            return job(self._database)
+        with self._database.transaction(give_up_at - time.monotonic()):
+            return job(self._database)
+
+    # --- what must be written ---
+
+    def perform_last(self, key: str, job: Callable[[Database], object]) -> None:
+        """Run a writing `job` for something that was accepted and has changed or ended; for the store's thread.
+
+        With a full disk it gets the reserve. If even that does not help, it is tried again until it works, or until
+        a later job with the same `key` takes its place.
+        """
+        give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
+        try:
+            try:
+                self.perform(job, True, give_up_at)
+            except StorageFull:
+                if self._reserve is None or not self._reserve.held:
+                    raise
+                self._reserve.release()
+                self.perform(job, True, give_up_at)
+        except ExecError as error:
+            self._unsaved[key] = job
+            self.health.report(error.message)
+            return
+        self._unsaved.pop(key, None)
+        if not self._unsaved:
+            self.health.report(None)
+
+    def has_unsaved(self, key: str) -> bool:
+        """Whether the job with this `key` has not worked yet."""
+        return key in self._unsaved
+
+    async def run_last(self, key: str, job: Callable[[Database], object]) -> None:
+        """Run `perform_last` in the store's thread."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.thread, self.perform_last, key, job)
+        self.retry_soon(loop)
+
+    def retry_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Try again what could not be written, if there is anything."""
+        if self._unsaved and self._retry is None:
+            self._retry = loop.call_later(_RETRY_SECONDS, self._retry_now, loop)
+
+    def _retry_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._retry = None
+        loop.run_in_executor(self.thread, self._retry_all).add_done_callback(lambda _: self.retry_soon(loop))
+
+    def _retry_all(self) -> None:
+        for key, job in list(self._unsaved.items()):
+            self.perform_last(key, job)
+
+    def require_reserve(self) -> None:
+        """Make sure that what is accepted now can also be finished.
+
+        Raises
+        ------
+        StorageFull
+        """
+        if self._reserve is not None and not self._reserve.held and not self._reserve.restore():
+            raise StorageFull("the disk that keeps the executions is full; nothing new is accepted until there is room")
+
+    def sync(self) -> None:
+        """Make what was committed survive a power failure."""
+        try:
+            self._database.sync()
+        except OSError as error:
+            self.health.report(f"the database could not be synced: {error}")
+
+    def close(self) -> None:
+        """Finish the jobs that wait, and close the database."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        self.thread.submit(self._retry_all)
+        self.thread.shutdown(wait=True)
+        self._database.close()
+        if self._reserve is not None:
+            self._reserve.release()

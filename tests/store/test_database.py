@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import logging
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
+from jupyter_exec_ext.store import database
+from jupyter_exec_ext.store.database import Database
+from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
+from jupyter_exec_ext.store.reserve import Reserve
+from jupyter_exec_ext.store.writer import StoreHealth, Writer
+
+LOG = logging.getLogger(__name__)
+
+
+def count(db: Database) -> int:
+    return int(db.execute("SELECT count(*) FROM sessions").fetchone()[0])
+
+
+def insert(db: Database, name: str = "s") -> None:
+    db.execute("INSERT INTO sessions VALUES (?, 'me', 0, 'now', NULL, '{}')", (name,))
+
+
+def test_the_database_is_ours_alone_and_knows_its_migrations(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    Database(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(path) as reader:
+        applied = reader.execute("SELECT version, name FROM migrations ORDER BY version").fetchall()
+        assert applied == [(migration.version, migration.name) for migration in MIGRATIONS]
+        assert reader.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    reader.close()
+
+
+def test_a_migration_that_fails_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Database(tmp_path / "db").close()
+    bad = Migration(99, "bad", ("CREATE TABLE half (x)", "THIS IS NO SQL"))
+    monkeypatch.setattr(database, "MIGRATIONS", (*MIGRATIONS, bad))
+    with pytest.raises(sqlite3.OperationalError):
+        Database(tmp_path / "db")
+    monkeypatch.undo()
+    db = Database(tmp_path / "db")
+    assert db.execute("SELECT name FROM sqlite_master WHERE name = 'half'").fetchall() == []
+    db.close()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    db = Database(tmp_path / "db")
+    with db.transaction():
+        db.execute("INSERT INTO migrations VALUES (1000, 'from the future', 'then')")
+    db.close()
+    with pytest.raises(StoreUnavailable, match="newer version"):
+        Database(tmp_path / "db")
+
+
+def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    db = Database(tmp_path / "db")
+
+    def fail() -> None:
+        with db.transaction():
+            insert(db)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert count(db) == 0
+    db.close()
+
+
+# --- F16: locked, damaged, read-only ---
+
+HOLD_LOCK = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_lock_is_waited_for_and_then_the_request_is_refused(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    holder = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", HOLD_LOCK, str(tmp_path / "db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdin is not None and holder.stdout is not None
+    holder.stdout.readline()
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="locked") as refused:
+        await writer.run(insert, write=True)
+    assert 4.5 < time.monotonic() - began < 6.5
+    assert refused.value.retry_after_seconds == 1.0
+    assert await writer.run(count) == 0  # reading goes on
+    holder.communicate()
+    await writer.run(insert, write=True)
+    assert await writer.run(count) == 1
+    writer.close()
+
+
+def set_aside_in(directory: Path) -> Path:
+    (found,) = [p for p in directory.iterdir() if ".damaged-" in p.name and not p.name.endswith(("-wal", "-shm"))]
+    return found
+
+
+@pytest.mark.parametrize("when", ["before it is opened", "while it is in use"])
+async def test_a_damaged_database_is_set_aside_and_said(
+    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "db"
+    health = StoreHealth(LOG)
+    writer = Writer(path, None, health)
+    for number in range(500):
+        await writer.run(lambda db, number=number: insert(db, f"s{number}" * 50), write=True)  # type: ignore[misc]
+    if when.startswith("before"):
+        writer.close()
+        path.write_bytes(b"this is no database" * 1000)
+        writer = Writer(path, None, health)
+    else:
+        await writer.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        with path.open("rb+") as file:
+            for page in range(1, path.stat().st_size // 4096):
+                file.seek(page * 4096)
+                file.write(b"\xff" * 4096)
+        await writer.run(lambda db: db.execute("PRAGMA cache_size=0") and db.execute("PRAGMA shrink_memory"))
+    await writer.run(insert, write=True)
+    assert await writer.run(count) == 1
+    aside = set_aside_in(tmp_path)
+    assert health.alarm is not None and str(aside) in health.alarm
+    assert "set aside" in caplog.text
+    writer.close()
+
+
+async def test_a_database_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    await writer.run(insert, write=True)
+    await writer.run(lambda db: db.execute("PRAGMA query_only=ON").fetchall())
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await writer.run(lambda db: insert(db, "t"), write=True)
+    assert await writer.run(count) == 1
+    writer.close()
+
+
+# --- F15: full ---
+
+
+async def fill(writer: Writer) -> None:
+    """Let the database grow no further, as a full disk does."""
+    await writer.run(lambda db: db.execute(f"PRAGMA max_page_count={1}").fetchall())
+
+
+async def test_what_was_accepted_is_written_on_the_reserve(tmp_path: Path) -> None:
+    """The reserve is given up once; with it gone nothing new is accepted until it can be held again."""
+    reserve = Reserve(tmp_path / "reserve", 1024 * 1024)
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1024 * 1024
+    writer = Writer(tmp_path / "db", reserve, StoreHealth(LOG))
+    writer.require_reserve()
+    attempts: list[bool] = []
+
+    def job(db: Database) -> None:
+        attempts.append(reserve.held)
+        if reserve.held:
+            raise StorageFull("no space")
+        insert(db)
+
+    await writer.run_last("key", job)
+    assert attempts == [True, False]
+    assert not writer.has_unsaved("key")
+    assert await writer.run(count) == 1
+    writer.require_reserve()  # there is room again
+    assert reserve.held
+    writer.close()
+    assert not (tmp_path / "reserve").exists()
+
+
+async def test_what_cannot_be_written_is_tried_again_until_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._RETRY_SECONDS", 0.01)
+    health = StoreHealth(LOG)
+    writer = Writer(tmp_path / "db", None, health)
+    await fill(writer)
+
+    def job(db: Database) -> None:
+        for number in range(100):
+            insert(db, f"s{number}" * 1000)
+
+    await writer.run_last("key", job)
+    assert writer.has_unsaved("key")
+    assert health.trouble is not None and "full" in health.trouble
+    await writer.run(lambda db: db.execute("PRAGMA max_page_count=1000000").fetchall())
+    while writer.has_unsaved("key"):
+        await writer.run(count)
+    assert await writer.run(count) == 100
+    assert health.trouble is None
+    writer.close()
+
+
+def test_closing_writes_what_is_left(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    refuse = [True]
+
+    def job(db: Database) -> None:
+        if refuse:
+            refuse.pop()
+            raise StorageFull("no space")
+        insert(db)
+
+    writer.perform_last("key", job)
+    writer.close()
+    db = Database(tmp_path / "db")
+    assert count(db) == 1
+    db.close()

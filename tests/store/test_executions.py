@@ -1,0 +1,305 @@
+"""Accepting, logging, finishing, finding again: the repositories on a real directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.engine.stream import follow
+from jupyter_exec_ext.errors import IdempotencyKeyReused
+from jupyter_exec_ext.models import (
+    Execution,
+    ExecutionState,
+    IdempotencyKey,
+    Session,
+    SessionState,
+    StateEvent,
+    StoredExecution,
+    StreamEvent,
+)
+from jupyter_exec_ext.store.eventlog import DurableLog
+from jupyter_exec_ext.store.store import ExecStore
+from jupyter_exec_ext.wire.jsontext import loads_strict
+
+NOW = "2026-01-01T00:00:00.000Z"
+QUEUED = Execution("exe_1", "ses_1", ExecutionState.QUEUED, "print(1)", NOW, outputs=[], files=[])
+RUNNING = StateEvent(ExecutionState.RUNNING)
+
+
+def finished(execution: Execution = QUEUED, stdout: str = "") -> Execution:
+    return replace(execution, state=ExecutionState.OK, stdout=stdout, finished_at=NOW, session_state_preserved=True)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ExecStore]:
+    opened = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096)
+    yield opened
+    opened.close()
+
+
+async def accept(store: ExecStore, execution: Execution = QUEUED, key: IdempotencyKey | None = None) -> DurableLog:
+    log = await store.executions.accept(execution, "me", key)
+    assert isinstance(log, DurableLog)
+    return log
+
+
+async def texts(log: Any, after: int = 0) -> list[Any]:
+    return [loads_strict(entry.text()) async for batch in follow(log, after) for entry in batch]
+
+
+async def test_a_finished_execution_is_found_with_everything(store: ExecStore) -> None:
+    log = await accept(store)
+    log.append(RUNNING)
+    log.append(StreamEvent("stdout", "1\n\ud800"))
+    done = finished(stdout="1\n\ud800")
+    await store.executions.finish(done, "me", log)
+    assert await store.executions.get("exe_1") == StoredExecution("me", done)
+    stored = await store.executions.log("exe_1")
+    assert stored is not None
+    events = await texts(stored)
+    assert [(event["seq"], event["type"]) for event in events] == [(1, "state"), (2, "stream"), (3, "end")]
+    assert events == await texts(log)
+    assert [line.type for line in await stored.read(0, 9)] == ["state", "stream", "end"]
+    assert [e.id for e in await store.executions.list("ses_1", 10)] == ["exe_1"]
+
+
+async def test_a_reader_follows_from_anywhere_at_its_own_pace(store: ExecStore) -> None:
+    """More than what is kept in memory, read while it is written, from three places."""
+    log = await accept(store)
+    readers = [asyncio.create_task(texts(log, after)) for after in (0, 7)]
+    for number in range(300):
+        log.append(StreamEvent("stdout", f"{number}".ljust(10_000, "x")))
+        if number % 50 == 0:
+            await log.changed(number)
+    slow = asyncio.create_task(texts(log))
+    await store.executions.finish(finished(), "me", log)
+    whole = await slow
+    assert [event["seq"] for event in whole] == list(range(1, 302))
+    assert [await reader for reader in readers] == [whole, whole[7:]]
+
+
+async def test_nobody_sees_what_is_not_in_the_file(store: ExecStore) -> None:
+    log = await accept(store)
+    log.append(RUNNING)
+    assert (log.last_seq, list(await log.read(0, 9))) == (0, [])
+    await log.changed(0)
+    (path,) = store.logs.rglob("*.ndjson")
+    assert len(path.read_bytes().splitlines()) == log.last_seq == 1
+    await store.executions.finish(finished(), "me", log)
+
+
+async def test_one_reader_that_gives_up_does_not_take_the_others_along(store: ExecStore) -> None:
+    log = await accept(store)
+    waiting = [asyncio.create_task(log.changed(0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    log.append(RUNNING)
+    await asyncio.wait_for(waiting[1], 5)
+    await store.executions.finish(finished(), "me", log)
+
+
+# --- idempotency ---
+
+KEY = IdempotencyKey("key", "hash")
+
+
+async def test_a_key_finds_the_execution_it_was_first_sent_with(store: ExecStore) -> None:
+    log = await accept(store, key=KEY)
+    again = replace(QUEUED, id="exe_2")
+    earlier = await store.executions.accept(again, "me", KEY)
+    assert isinstance(earlier, StoredExecution)
+    assert (earlier.execution.id, earlier.execution.state) == ("exe_1", ExecutionState.QUEUED)
+    await store.executions.finish(finished(stdout="out"), "me", log)
+    earlier = await store.executions.accept(again, "me", KEY)
+    assert isinstance(earlier, StoredExecution)
+    assert earlier.execution == finished(stdout="out")
+    assert await store.executions.find("ses_1", "me", KEY) == earlier
+    with pytest.raises(IdempotencyKeyReused, match="exe_1"):
+        await store.executions.accept(again, "me", IdempotencyKey("key", "other"))
+
+
+async def test_a_key_counts_for_one_principal_in_one_session(store: ExecStore) -> None:
+    await accept(store, key=KEY)
+    await accept(store, replace(QUEUED, id="exe_2", session_id="ses_2"), KEY)
+    other = await store.executions.accept(replace(QUEUED, id="exe_3"), "other", KEY)
+    assert isinstance(other, DurableLog)
+
+
+async def test_of_many_requests_with_one_key_one_is_accepted(store: ExecStore) -> None:
+    outcomes = await asyncio.gather(
+        *(store.executions.accept(replace(QUEUED, id=f"exe_{n}"), "me", KEY) for n in range(20))
+    )
+    assert sum(isinstance(outcome, DurableLog) for outcome in outcomes) == 1
+
+
+# --- sessions and servers ---
+
+SESSION = Session("ses_1", "me", "python3", "python", SessionState.IDLE, NOW, NOW, kernel_id="kernel-1")
+
+
+async def test_sessions_of_a_server_that_lives_are_its_own(store: ExecStore) -> None:
+    await store.sessions.add(SESSION)
+    other = ExecStore(path=str(store.directory))
+    assert other.left_behind() == []
+    other.recover()
+    assert await other.sessions.get("ses_1") is None
+    assert await store.sessions.get("ses_1") == SESSION
+    await store.sessions.save(replace(SESSION, state=SessionState.ENDED, ended_at=NOW))
+    assert [s.id for s in await other.sessions.list_ended(10)] == ["ses_1"]
+    other.close()
+
+
+DIE = """
+import asyncio, os, signal, sys
+from dataclasses import replace
+from jupyter_exec_ext.models import *
+from jupyter_exec_ext.store.store import ExecStore
+from tests.store.test_executions import QUEUED, RUNNING, SESSION, KEY, finished
+
+async def main():
+    store = ExecStore(path=sys.argv[1], reserve_bytes=4096)
+    await store.sessions.add(SESSION)
+    async def accept(name, key=None):
+        return await store.executions.accept(replace(QUEUED, id=name, code=name), "me", key)
+    done = await accept("done")
+    await store.executions.finish(finished(replace(QUEUED, id="done", code="done")), "me", done)
+    running = await accept("running", KEY)
+    running.append(RUNNING)
+    running.append(StreamEvent("stdout", "seen"))
+    await running.changed(1)
+    await accept("queued")
+    ended = await accept("ended")
+    ended.append(RUNNING)
+    save = ended.close_with(EndEvent(finished(replace(QUEUED, id="ended", code="ended"), "out")))
+    await asyncio.get_running_loop().run_in_executor(None, save)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_after_a_kill_everything_accepted_has_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    killed = subprocess.run([sys.executable, "-c", DIE, str(path)], check=False)  # noqa: ASYNC221
+    assert killed.returncode == -9
+    log_path = next(path.rglob("running.ndjson"))
+    with log_path.open("ab") as log:
+        log.write(b'{"seq":3,"type":"stream","te')  # what a torn write leaves
+    store = ExecStore(path=str(path))
+    assert [session.kernel_id for session in store.left_behind()] == ["kernel-1"]
+    store.recover()
+    found = {name: await store.executions.get(name) for name in ("done", "running", "queued", "ended")}
+    states = {name: stored.execution.state.value for name, stored in found.items() if stored}
+    assert states == {
+        "done": "ok",
+        "running": "server_restarted",
+        "queued": "server_restarted",
+        "ended": "ok",  # its end was in the log; only the row was missing
+    }
+    running = found["running"]
+    assert running is not None
+    assert (running.execution.stdout, running.execution.session_state_preserved) == ("seen", False)
+    assert running.execution.started_at is not None
+    stored_log = await store.executions.log("running")
+    events = await texts(stored_log)
+    assert [event["seq"] for event in events] == [1, 2, 3]
+    assert events[-1]["execution"]["state"] == "server_restarted"
+    assert await store.executions.find("ses_1", "me", KEY) == running
+    ended = await store.sessions.get("ses_1")
+    assert ended is not None
+    assert (ended.state, ended.ended_reason) == (SessionState.ENDED, "the server was restarted")
+    store.recover()  # a second time changes nothing
+    assert await store.executions.get("running") == running
+    assert [p.name for p in (path / "servers").iterdir() if store._instance.id not in p.name] == []
+    store.close()
+    assert list((path / "servers").iterdir()) == []
+
+
+# --- retention ---
+
+
+async def finish_one(store: ExecStore, name: str, size: int = 0) -> None:
+    execution = replace(QUEUED, id=name)
+    log = await accept(store, execution)
+    log.append(StreamEvent("stdout", "x" * size))
+    await store.executions.finish(finished(execution), "me", log)
+
+
+async def test_the_oldest_are_forgotten_when_there_is_too_much(tmp_path: Path) -> None:
+    store = ExecStore(path=str(tmp_path / "store"), max_bytes=100_000)
+    for number in range(40):
+        await finish_one(store, f"exe_{number:02}", 10_000)
+    kept = [execution.id for execution in await store.executions.list("ses_1", 100)]
+    assert kept == [f"exe_{number:02}" for number in range(40 - len(kept), 40)]
+    assert 5 <= len(kept) <= 15
+    assert {path.stem for path in store.logs.rglob("*.ndjson")} == set(kept)
+    assert await store.executions.get("exe_00") is None
+    assert await store.executions.log("exe_00") is None
+    store.close()
+
+
+async def test_the_old_are_forgotten_with_their_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ExecStore(path=str(tmp_path / "store"), max_age_seconds=1000.0)
+    await store.sessions.add(SESSION)
+    await finish_one(store, "exe_1")
+    await store.sessions.save(replace(SESSION, state=SessionState.ENDED, ended_at=NOW))
+    store.close()
+    later = time.time() + 2000
+    monkeypatch.setattr("time.time", lambda: later)
+    store = ExecStore(path=str(tmp_path / "store"), max_age_seconds=1000.0)
+    await finish_one(store, "exe_2")
+    assert await store.executions.get("exe_1") is None
+    assert await store.executions.get("exe_2") is not None
+    assert await store.sessions.get("ses_1") is not None  # of exe_2 it is still needed
+    store.close()
+
+
+# --- the disk ---
+
+
+async def test_a_directory_that_cannot_be_used_is_replaced_and_said(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file is in the way")
+    store = ExecStore(path=str(tmp_path / "store"))
+    assert store.trouble() is not None
+    assert "not found again" in str(store.trouble())
+    await finish_one(store, "exe_1")
+    assert await store.executions.get("exe_1") is not None
+    store.close()
+
+
+async def test_a_log_that_cannot_be_written_goes_on_in_memory_and_is_saved_later(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._RETRY_SECONDS", 0.01)
+    log = await accept(store)
+    log.append(RUNNING)
+    await log.changed(0)
+    (path,) = store.logs.rglob("*.ndjson")
+    kept = path.read_bytes()
+    path.unlink()
+    path.mkdir()  # no write to it can work
+    log.append(StreamEvent("stdout", "meanwhile"))
+    await log.changed(1)
+    assert "could not be written" in str(store.trouble())
+    await store.executions.finish(finished(stdout="meanwhile"), "me", log)
+    assert len(await texts(log)) == 3
+    stored = await store.executions.get("exe_1")
+    assert stored is not None
+    assert stored.execution.stdout == "meanwhile"
+    path.rmdir()
+    path.write_bytes(kept)
+    while store._writer.has_unsaved("exe_1"):
+        await store.sessions.get("none")
+    stored_log = await store.executions.log("exe_1")
+    assert await texts(stored_log) == await texts(log)
+    assert store.trouble() is None
+    assert os.stat(path).st_mode & 0o777 == 0o644
