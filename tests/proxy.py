@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import threading
 from dataclasses import replace
@@ -57,12 +58,22 @@ class CuttingProxy(Proxy):
         How much of the answers on one connection gets through.
     cut_requests_to : str
         Only connections whose first request names a path with this are cut.
+    max_cuts : int
+        From then on all get through.
     """
 
-    def __init__(self, target: JupyterConnectionInfo, *, cut_after_bytes: int, cut_requests_to: str = "") -> None:
+    def __init__(
+        self,
+        target: JupyterConnectionInfo,
+        *,
+        cut_after_bytes: int,
+        cut_requests_to: str = "",
+        max_cuts: int = 1_000_000,
+    ) -> None:
         super().__init__(target)
         self._cut_after_bytes = cut_after_bytes
         self._cut_requests_to = cut_requests_to
+        self._max_cuts = max_cuts
         self.cuts = 0
 
     def _serve(self, client: socket.socket) -> None:
@@ -72,7 +83,7 @@ class CuttingProxy(Proxy):
             server.sendall(first)
             cut = self._cut_requests_to.encode() in first.partition(b"\r\n")[0]
             self._start(self._pump, client, server)
-            left = self._cut_after_bytes if cut else None
+            left = self._cut_after_bytes if cut and self.cuts < self._max_cuts else None
             with contextlib.suppress(OSError):
                 while data := server.recv(2**14):
                     if left is not None and len(data) >= left:
@@ -130,3 +141,41 @@ class SilencingProxy(Proxy):
             for side in (source, target):
                 with contextlib.suppress(OSError):
                     side.shutdown(socket.SHUT_RDWR)
+
+
+class DroppingProxy(Proxy):
+    """Forwards every request, and of the answers loses some: it closes the connection in their place.
+
+    Parameters
+    ----------
+    rng : random.Random
+        Decides.
+    dropped : float
+        How many of the pieces that a server sends are lost, from 0 to 1.
+    """
+
+    def __init__(self, target: JupyterConnectionInfo, rng: random.Random, dropped: float) -> None:
+        super().__init__(target)
+        self._rng = rng
+        self._dropped = dropped
+        self.drops = 0
+
+    def _serve(self, client: socket.socket) -> None:
+        assert self._target.port is not None
+        with client, socket.create_connection((self._target.host, self._target.port)) as server:
+            self._start(self._forward, client, server)
+            with contextlib.suppress(OSError):
+                while data := server.recv(2**16):
+                    if self._rng.random() < self._dropped:
+                        self.drops += 1
+                        client.sendall(data[: self._rng.randrange(len(data))])
+                        break
+                    client.sendall(data)
+            for side in (client, server):
+                with contextlib.suppress(OSError):
+                    side.shutdown(socket.SHUT_RDWR)
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(2**14):
+                target.sendall(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,19 +14,20 @@ from ..models import Execution, InputRequestEvent, KernelSpecInfo, Session
 from ..wire.native import execution_from_json, kernelspec_from_json, session_from_json
 from .event_stream import API, EventStreamReader
 from .exchange import (
-    BUSY_STATUSES,
     COOKIE_REQUEST,
     DEFAULT_RETRY,
     NO_RETRY,
     RetryPolicy,
     error_from,
     exchange,
+    is_busy,
     lacks_cookie,
     parsed,
     segment,
     transport_error,
 )
 from .steps import (
+    IDEMPOTENCY_KEY,
     AskInput,
     CloseStream,
     Emit,
@@ -42,10 +44,9 @@ from .steps import (
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
 # sees a silent connection for longer.
 WAIT_SECONDS = 25
-# The first answer comes sooner, since it names the execution: only then can the execution be cancelled.
-_FIRST_WAIT_SECONDS = 1
 _SPARE_SECONDS = 35.0
 _TIDY_SECONDS = 5.0
+_NOTEBOOK_SECONDS = 300.0
 _LOOK_SECONDS = 0.1
 
 
@@ -118,37 +119,64 @@ class ExecApi:
         path = f"sessions/{segment(session_id)}/restart"
         return session_from_json((yield from self._call("POST", path, read_timeout_seconds=180.0)))
 
+    def notebook(self, session_id: str) -> Operation[dict[str, Any]]:
+        """Return a session as a notebook."""
+        path = f"sessions/{segment(session_id)}/notebook"
+        notebook = yield from self._call("GET", path, read_timeout_seconds=_NOTEBOOK_SECONDS)
+        if not isinstance(notebook, dict):
+            raise UnexpectedAnswer("the server sent something else than a notebook")
+        return notebook
+
+    def save_notebook(self, session_id: str, path: str) -> Operation[str]:
+        """Save a session as a notebook on the server; return its path there."""
+        url = f"sessions/{segment(session_id)}/notebook"
+        saved = yield from self._call("POST", url, {"path": path}, read_timeout_seconds=_NOTEBOOK_SECONDS)
+        return str(saved["path"])
+
     def list_executions(self, session_id: str, limit: int) -> Operation[list[Execution]]:
         """List a session's newest executions, without their outputs."""
         body = yield from self._call("GET", f"sessions/{segment(session_id)}/executions?limit={limit}")
         return [execution_from_json(item) for item in _items(body, "executions")]
 
-    def submit(self, session_id: str, request: Mapping[str, Any], *, wait_seconds: int = 0) -> Operation[Execution]:
+    def submit(
+        self, session_id: str, request: Mapping[str, Any], key: str, *, wait_seconds: int = 0
+    ) -> Operation[Execution]:
         """Queue code; returns when it has ended or `wait_seconds` have passed, whichever is first."""
         body = yield from self._call(
             "POST",
             f"sessions/{segment(session_id)}/executions",
             request,
-            headers={"Prefer": f"respond-async, wait={wait_seconds}"},
+            headers={"Prefer": f"respond-async, wait={wait_seconds}", IDEMPOTENCY_KEY: key},
             read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
         )
         return execution_from_json(body)
 
-    def run(self, session_id: str, request: Mapping[str, Any]) -> Operation[Execution]:
+    def run(self, session_id: str, request: Mapping[str, Any], key: str) -> Operation[Execution]:
         """Run code and return the finished execution, however long it takes; cancel it if nobody waits any more."""
-        execution = yield from self.submit(session_id, request, wait_seconds=_FIRST_WAIT_SECONDS)
+        execution = None
         try:
+            execution = yield from self.submit(session_id, request, key, wait_seconds=WAIT_SECONDS)
             while not execution.state.finished:
                 execution = yield from self.get_execution(execution.id, wait_seconds=WAIT_SECONDS)
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
-            yield from self._abandon(execution.id)
+            execution_id = execution.id if execution else (yield from self._id_of(session_id, request, key))
+            yield from self._abandon(execution_id)
             raise
         return execution
 
+    def _id_of(self, session_id: str, request: Mapping[str, Any], key: str) -> Operation[str]:
+        """Return the id of an execution that was sent but not answered yet: the same key finds it."""
+        headers = {"Prefer": "respond-async", IDEMPOTENCY_KEY: key}
+        path = f"{API}sessions/{segment(session_id)}/executions"
+        reply: Reply | Failure = yield Request("POST", path, request, headers, _TIDY_SECONDS)
+        return reply.headers.get("location", "").rpartition("/")[2] if isinstance(reply, Reply) else ""
+
     def _abandon(self, execution_id: str) -> Operation[None]:
         """Cancel an execution that nobody waits for any more: once, and without waiting for long."""
+        if not execution_id:
+            return
         path = f"{API}executions/{segment(execution_id)}/cancel"
         yield Request("POST", path, read_timeout_seconds=_TIDY_SECONDS)
 
@@ -191,10 +219,11 @@ class ExecApi:
     # --- event streams ---
 
     def stream(
-        self, session_id: str, request: Mapping[str, Any], *, cancel_when_left: bool = False
+        self, session_id: str, request: Mapping[str, Any], key: str, *, cancel_when_left: bool = False
     ) -> Operation[Execution]:
         """Run code and emit its events as they come; returns the finished execution."""
-        start = Request("POST", f"{API}sessions/{segment(session_id)}/executions", request)
+        path = f"{API}sessions/{segment(session_id)}/executions"
+        start = Request("POST", path, request, headers={IDEMPOTENCY_KEY: key})
         reader = EventStreamReader(start, after=0)
         try:
             return (yield from self._follow(reader, answer=bool(request.get("allow_input"))))
@@ -235,7 +264,7 @@ class ExecApi:
                 raise transport_error(request, stream)
             return stream
         if isinstance(stream, Reply):
-            if request.repeatable and stream.status in BUSY_STATUSES:
+            if is_busy(request, stream):
                 return Failure(True, f"the server answered {stream.status}")
             raise error_from(stream)
         reader.opened(stream.headers)
@@ -288,6 +317,11 @@ def execution_request(
     body: dict[str, Any] = {"code": code, "allow_input": allow_input}
     optional = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
     return body | {name: value for name, value in optional.items() if value is not None}
+
+
+def new_key() -> str:
+    """Return an idempotency key for one request and its repetitions."""
+    return uuid.uuid4().hex
 
 
 def seconds_left(timeout_seconds: float | None) -> Callable[[], float | None]:

@@ -11,7 +11,7 @@ from ..errors import ConnectionFailed, ConnectionLost, ExecError, Forbidden, Not
 from ..wire.jsontext import loads_strict
 from .steps import Failure, Operation, Pause, Reply, Request
 
-BUSY_STATUSES = frozenset({429, 502, 503, 504})
+_BUSY_STATUSES = frozenset({502, 503, 504})
 # A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
 # driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
 COOKIE_REQUEST = Request("GET", "exec/v1")
@@ -67,6 +67,14 @@ def lacks_cookie(request: Request, reply: Reply) -> bool:
     return reply.status == 403 and request.method != "GET" and b"xsrf" in reply.body
 
 
+def is_busy(request: Request, reply: Reply) -> bool:
+    """Whether the server, or a proxy before it, asks for patience with a request that may be sent again.
+
+    A limit that was reached while code was to be run (429) is the caller's to know.
+    """
+    return request.repeatable and (reply.status in _BUSY_STATUSES or (reply.status == 429 and request.method != "POST"))
+
+
 def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
     for attempt in range(retry.max_retries + 1):
         outcome: Reply | Failure = yield request
@@ -76,7 +84,7 @@ def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
                 yield retry.pause(attempt)
                 continue
             raise transport_error(request, outcome)
-        if last or not (request.repeatable and outcome.status in BUSY_STATUSES):
+        if last or not is_busy(request, outcome):
             return outcome
         yield retry.pause(attempt, outcome.headers.get("retry-after"))
     raise AssertionError("the loop returns or raises")
@@ -84,7 +92,7 @@ def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
 
 def transport_error(request: Request, failure: Failure) -> ExecError:
     """Return the error for a request that got no answer."""
-    if failure.sent and not request.repeatable:
+    if failure.sent and request.method == "POST":
         return ConnectionLost(
             f"{request.method} {request.path} was sent, but its answer was lost ({failure.message}); "
             "whether it was carried out is unknown"

@@ -21,6 +21,9 @@ from ..models import InputRequestEvent, OutputEvent
 T = TypeVar("T")
 
 
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Send a request and read the whole answer: `Reply` or `Failure`.
@@ -42,7 +45,7 @@ class Request:
     @property
     def repeatable(self) -> bool:
         """Whether sending it twice does no more than sending it once."""
-        return self.method in ("GET", "PUT", "DELETE")
+        return self.method in ("GET", "PUT", "DELETE") or IDEMPOTENCY_KEY in self.headers
 
 
 @dataclass(frozen=True, slots=True)

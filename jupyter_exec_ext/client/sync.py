@@ -9,14 +9,17 @@ For example::
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExecError
 from ..models import Execution, KernelSpecInfo, OutputEvent, Session
+from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from .core import ExecApi, execution_request, seconds_left, session_request
+from .core import ExecApi, execution_request, new_key, seconds_left, session_request
 from .exchange import RetryPolicy
 from .standard import StandardSession, open_standard_session
 from .steps import Result
@@ -175,11 +178,12 @@ class ExecSession:
         metadata: Mapping[str, Any] | None = None,
         on_event: Callable[[OutputEvent], None] | None = None,
         on_input: AnswerInput | None = None,
+        idempotency_key: str | None = None,
     ) -> Execution:
         """Run code and return the finished execution, whether it went well or not.
 
-        Whoever leaves it early, by Ctrl-C or by cancelling the task, cancels the execution as well; only in its first
-        second, before the server has named it, it may go on.
+        Lost connections and answers are made up for: the code runs once. Whoever leaves early, by Ctrl-C or by
+        cancelling the task, cancels the execution as well.
 
         Parameters
         ----------
@@ -189,13 +193,15 @@ class ExecSession:
             The code's language; None for the kernel's own.
         on_event : callable, optional
             Gets every output event as it comes.
+        idempotency_key : str, optional
+            Whoever runs the same code with the same key again, from wherever, gets the same execution.
         on_input : callable, optional
             Answers ``input()``; without it, ``input()`` raises in the code.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
-            return self._driver.perform(self._api.run(self.id, request))
-        operation = self._api.stream(self.id, request, cancel_when_left=True)
+            return self._driver.perform(self._api.run(self.id, request, idempotency_key or new_key()))
+        operation = self._api.stream(self.id, request, idempotency_key or new_key(), cancel_when_left=True)
         return self._driver.perform(operation, on_event, on_input)
 
     def stream(
@@ -212,7 +218,7 @@ class ExecSession:
         A cut connection is resumed without a gap. Leaving the loop early leaves the code running.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
-        yield from self._driver.stream(self._api.stream(self.id, request), Result(), on_input)
+        yield from self._driver.stream(self._api.stream(self.id, request, new_key()), Result(), on_input)
 
     def submit(
         self,
@@ -222,15 +228,41 @@ class ExecSession:
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         allow_input: bool = False,
+        idempotency_key: str | None = None,
     ) -> ExecutionHandle:
-        """Queue code and return at once, with a handle on the execution."""
+        """Queue code and return at once, with a handle on the execution.
+
+        Parameters
+        ----------
+        idempotency_key : str, optional
+            Whoever submits the same code with the same key again, from wherever, gets the same execution.
+        """
         request = execution_request(code, timeout_seconds, language, metadata, allow_input)
-        record = self._driver.perform(self._api.submit(self.id, request))
+        record = self._driver.perform(self._api.submit(self.id, request, idempotency_key or new_key()))
         return ExecutionHandle(self._driver, self._api, record)
 
     def list_executions(self, limit: int = 100) -> list[Execution]:
         """Return the newest executions, oldest first, without their outputs."""
         return self._driver.perform(self._api.list_executions(self.id, limit))
+
+    def notebook(self) -> dict[str, Any]:
+        """Return the session as a notebook (nbformat 4.5), with a code cell for each execution."""
+        return self._driver.perform(self._api.notebook(self.id))
+
+    def save_notebook(self, path: str | os.PathLike[str]) -> None:
+        """Write the session as a notebook to a local file."""
+        content = dump_bytes(self.notebook())
+        Path(path).write_bytes(content)  # noqa: ASYNC240
+
+    def save_notebook_on_server(self, path: str) -> str:
+        """Save the session as a notebook on the server, below its root directory; return its path there.
+
+        Raises
+        ------
+        Conflict
+            If there is such a file already, or the host keeps no notebooks (a Kernel Gateway).
+        """
+        return self._driver.perform(self._api.save_notebook(self.id, path))
 
     def refresh(self) -> Session:
         """Return the session's record as it is now."""

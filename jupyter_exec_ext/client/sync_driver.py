@@ -175,7 +175,7 @@ class SyncDriver:
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            return self._http.request(
+            response = self._http.request(
                 request.method,
                 self.connection.url + request.path,
                 data=body,
@@ -187,6 +187,10 @@ class SyncDriver:
             )
         except requests.RequestException as error:
             return _failure(error)
+        if _cut_in_the_headers(response):
+            response.close()
+            return Failure(True, "the connection was cut in the middle of the answer's headers")
+        return response
 
     def _request(self, request: Request) -> Reply | Failure:
         response = self._send(request, stream=False)
@@ -234,6 +238,13 @@ class _Pieces:
 
     def close(self) -> None:
         self._response.close()
+
+
+def _cut_in_the_headers(response: requests.Response) -> bool:
+    """Whether what came is no whole answer; http.client takes headers that just stop for complete ones."""
+    if response.status_code == 204 or 300 <= response.status_code < 400:
+        return False
+    return not {"content-length", "transfer-encoding"} & {name.lower() for name in response.headers}
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

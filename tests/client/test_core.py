@@ -106,13 +106,24 @@ def test_reading_is_repeated_until_it_works(failure: Failure) -> None:
     assert 0 < script.pauses[0] < script.pauses[1] + 0.1
 
 
-def test_running_code_is_repeated_only_if_nothing_was_sent() -> None:
-    script = Script(NOT_SENT, answer(200, to_json(execution())))
-    assert script.perform(API.submit("ses_1", execution_request("1", None, None, None, False))) == execution()
-    script = Script(LOST)
+@pytest.mark.parametrize("failure", [NOT_SENT, LOST])
+def test_running_code_is_repeated_with_its_key(failure: Failure) -> None:
+    script = Script(failure, failure, answer(200, to_json(execution())))
+    request = execution_request("1", None, None, None, False)
+    assert script.perform(API.submit("ses_1", request, "key")) == execution()
+    assert [sent.headers["Idempotency-Key"] for sent in script.requests] == ["key"] * 3
+
+
+def test_what_has_no_key_is_repeated_only_if_nothing_was_sent() -> None:
+    script = Script(NOT_SENT, LOST)
     with pytest.raises(ConnectionLost, match="unknown"):
-        script.perform(API.submit("ses_1", {"code": "1"}))
-    assert len(script.requests) == 1
+        script.perform(API.create_session({}))
+    assert len(script.requests) == 2
+
+
+def test_code_whose_fate_stays_unknown_is_said_to_be_so() -> None:
+    with pytest.raises(ConnectionLost, match="unknown"):
+        Script(*[LOST] * 9).perform(API.submit("ses_1", {"code": "1"}, "key"))
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -122,10 +133,17 @@ def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
     assert script.pauses == [7.0]
 
 
-def test_a_busy_server_is_not_asked_twice_to_run_code() -> None:
+def test_a_limit_that_code_ran_into_is_told_at_once() -> None:
+    script = Script(answer(429, {"message": "full", "code": "queue_full"}))
+    with pytest.raises(QueueFull):
+        script.perform(API.submit("ses_1", {"code": "1"}, "key"))
+    assert len(script.requests) == 1
+
+
+def test_a_session_is_not_asked_for_twice() -> None:
     script = Script(answer(503, {"message": "busy", "code": "shutting_down"}))
     with pytest.raises(ExecError, match="busy"):
-        script.perform(API.submit("ses_1", {"code": "1"}))
+        script.perform(API.create_session({}))
     assert len(script.requests) == 1
 
 
@@ -199,7 +217,7 @@ def test_ids_are_one_segment_of_the_path() -> None:
 def test_a_long_run_is_waited_for_in_short_requests() -> None:
     running = to_json(execution(ExecutionState.RUNNING))
     script = Script(answer(202, running), answer(200, running), answer(200, to_json(execution())))
-    assert script.perform(API.run("ses_1", {"code": "1"})).ok
+    assert script.perform(API.run("ses_1", {"code": "1"}, "key")).ok
     assert [request.method for request in script.requests] == ["POST", "GET", "GET"]
     assert "respond-async" in script.requests[0].headers["Prefer"]
     assert script.requests[1].headers["Prefer"].startswith("wait=")
@@ -235,7 +253,7 @@ def text_of(events: list[OutputEvent]) -> str:
 
 def test_a_stream_is_read_to_its_end() -> None:
     script = Script(chunks(*frames("a", "b"), KEEP_ALIVE, end_frame(3)))
-    assert script.perform(API.stream("ses_1", {"code": "1"})) == execution()
+    assert script.perform(API.stream("ses_1", {"code": "1"}, "key")) == execution()
     assert text_of(script.events) == "ab"
     assert script.closed == 1
 
@@ -245,7 +263,7 @@ def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
     first = [*chunks(*frames("a", "b")), cut]
     outcomes: list[Any] = [first, chunks(*frames("c", first_seq=3), end_frame(4))]
     script = Script(*outcomes)
-    assert script.perform(API.stream("ses_1", {"code": "1"})).ok
+    assert script.perform(API.stream("ses_1", {"code": "1"}, "key")).ok
     assert text_of(script.events) == "abc"
     assert [request.method for request in script.requests] == ["POST", "GET"]
     assert script.requests[1].path == "exec/v1/executions/exe_1/events"
@@ -256,13 +274,13 @@ def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
 def test_an_event_cut_in_the_middle_is_read_again_whole(cut: int) -> None:
     whole = frames("long text")[0]
     script = Script([*chunks(whole[:cut]), LOST], chunks(whole, end_frame(2)))
-    script.perform(API.stream("ses_1", {"code": "1"}))
+    script.perform(API.stream("ses_1", {"code": "1"}, "key"))
     assert text_of(script.events) == "long text"
 
 
 def test_events_seen_already_are_not_shown_twice() -> None:
     script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("a", "b", "c"), end_frame(4)))
-    script.perform(API.stream("ses_1", {"code": "1"}))
+    script.perform(API.stream("ses_1", {"code": "1"}, "key"))
     assert text_of(script.events) == "abc"
 
 
@@ -275,26 +293,25 @@ def test_an_event_that_cannot_be_read_is_named_as_such(data: str) -> None:
 def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
     connections = [[*chunks(*frames("x", first_seq=n)), LOST] for n in range(1, 21)]
     script = Script(*connections, chunks(end_frame(21)))
-    script.perform(API.stream("ses_1", {"code": "1"}))
+    script.perform(API.stream("ses_1", {"code": "1"}, "key"))
     assert text_of(script.events) == "x" * 20
 
 
 def test_resuming_without_progress_ends() -> None:
     script = Script(chunks(*frames("a")), *[LOST] * 9)
     with pytest.raises(ConnectionLost, match="resumed"):
-        script.perform(API.stream("ses_1", {"code": "1"}))
+        script.perform(API.stream("ses_1", {"code": "1"}, "key"))
 
 
-def test_a_stream_that_never_began_is_not_begun_again() -> None:
-    script = Script(LOST)
-    with pytest.raises(ConnectionLost, match="unknown"):
-        script.perform(API.stream("ses_1", {"code": "1"}))
-    assert len(script.requests) == 1
+def test_a_stream_that_never_began_is_begun_again_with_its_key() -> None:
+    script = Script(LOST, chunks(*frames("text"), end_frame(2)))
+    assert script.perform(API.stream("ses_1", {"code": "1"}, "key")).ok
+    assert [(sent.method, sent.headers["Idempotency-Key"]) for sent in script.requests] == [("POST", "key")] * 2
 
 
 def test_a_refused_stream_raises_the_servers_error() -> None:
     with pytest.raises(SessionEnded):
-        Script(answer(410, {"message": "over", "code": "session_ended"})).perform(API.stream("s", {"code": "1"}))
+        Script(answer(410, {"message": "over", "code": "session_ended"})).perform(API.stream("s", {"code": "1"}, "key"))
 
 
 def test_a_stream_that_fails_on_the_server_raises_its_error() -> None:
@@ -311,7 +328,7 @@ def test_an_empty_end_means_that_nothing_is_left() -> None:
 def test_input_is_asked_for_and_sent() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     script = Script(chunks(encode_event(1, "input_request", request), end_frame(2)), answer(204))
-    script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}))
+    script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}, "key"))
     assert script.requests[1].path == "exec/v1/executions/exe_1/input"
     assert script.requests[1].json == {"value": "NAME"}
 
@@ -320,7 +337,7 @@ def test_an_answer_that_comes_too_late_is_no_error() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     late = answer(409, {"message": "it ended", "code": "no_input_requested"})
     script = Script(chunks(encode_event(1, "input_request", request), end_frame(2)), late)
-    assert script.perform(API.stream("ses_1", {"code": "1", "allow_input": True})).ok
+    assert script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}, "key")).ok
 
 
 def test_retry_pauses_grow_and_are_bounded() -> None:

@@ -167,3 +167,16 @@ def test_a_netrc_file_does_not_replace_the_token(host: Host, tmp_path: Path, mon
     monkeypatch.setenv("NETRC", str(netrc))
     with ExecClient(host.info) as client:
         assert client.info()["name"] == "jupyter_exec_ext"
+
+
+@pytest.mark.parametrize("cut_after_bytes", [20, 60, 120, 200, 250])
+def test_an_answer_cut_in_its_headers_is_no_answer(host: Host, cut_after_bytes: int) -> None:
+    """http.client would take headers that just stop for complete ones, and the answer for an empty one."""
+    with (
+        CuttingProxy(host.info, cut_after_bytes=cut_after_bytes, max_cuts=2) as proxy,
+        ExecClient(host.info) as direct,
+        direct.session() as session,
+        ExecClient(proxy.info) as client,
+    ):
+        assert client.get_session(session.id).run("print('whole')").stdout == "whole\n"
+    assert proxy.cuts == 2

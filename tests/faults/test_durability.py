@@ -1,0 +1,164 @@
+"""What a network, a kill and a restart do to executions that were accepted. Figures as in `test_faults`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jupyter_exec_ext import ExecClient
+from jupyter_exec_ext.client.sync import ExecSession
+from jupyter_exec_ext.errors import ExecError
+from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
+from jupyter_exec_ext.wire.outputs import OutputFold
+from tests.hosts import Host, free_port, running_host
+from tests.proxy import CuttingProxy, DroppingProxy
+
+from .test_faults import SCALE
+
+PATIENT = 50
+
+
+@pytest.fixture
+def host(hosts: Any) -> Host:
+    started: Host = hosts["server"]
+    return started
+
+
+# --- F7 ---
+
+
+@pytest.mark.timeout(120 * SCALE)
+def test_streams_that_are_cut_again_and_again_are_read_without_a_gap(host: Host) -> None:
+    """50 cuts over 10 runs: what the client saw is byte for byte what the record holds, each number once."""
+    runs, cuts_each = 10 * SCALE, 5
+    code = "import sys\nfor i in range(3000):\n    print(i, 'x' * 50, file=sys.stdout if i % 3 else sys.stderr)"
+    rng = random.Random(3)
+    cuts = 0
+    for _ in range(runs):
+        with (
+            CuttingProxy(host.info, cut_after_bytes=rng.randrange(500, 40_000), max_cuts=cuts_each) as proxy,
+            ExecClient(host.info) as direct,
+            direct.session() as session,
+            ExecClient(proxy.info, max_retries=PATIENT) as client,
+        ):
+            events = list(ExecSession(client._driver, client._api, session.record).stream(code))
+        cuts += proxy.cuts
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        fold = OutputFold()
+        for event in events:
+            fold.add(event)
+        end = events[-1]
+        assert isinstance(end, EndEvent)
+        record = end.execution
+        assert (fold.outputs(), fold.text("stdout")) == (list(record.outputs), record.stdout)
+        assert record.stdout == "".join(f"{i} {'x' * 50}\n" for i in range(3000) if i % 3)
+    print(f"F7: {cuts} cuts in {runs} runs, 0 gaps")
+    assert cuts == runs * cuts_each
+
+
+# --- F8 ---
+
+
+@pytest.mark.timeout(120 * SCALE)
+def test_code_runs_once_however_many_answers_are_lost(host: Host) -> None:
+    """100 runs while 30 % of the answers are lost: the kernel counted each of them once."""
+    runs = 100 * SCALE
+    counter = host.home / "runs"
+    counter.write_text("")
+    code = "with open({path!r}, 'a') as f: f.write('{n}\\n')\nprint({n})"
+    with (
+        ExecClient(host.info) as direct,
+        direct.session() as session,
+        DroppingProxy(host.info, random.Random(5), 0.3) as proxy,
+        ExecClient(proxy.info, max_retries=PATIENT) as client,
+    ):
+        through = client.get_session(session.id)
+        outputs = [through.run(code.format(path=str(counter), n=n)).stdout for n in range(runs)]
+    assert outputs == [f"{n}\n" for n in range(runs)]
+    assert counter.read_text().split() == [str(n) for n in range(runs)]
+    print(f"F8: {proxy.drops} answers lost in {runs} runs, each ran once")
+    assert proxy.drops > runs / 5
+
+
+# --- F9 ---
+
+
+def kernels_of(home: Path) -> list[int]:
+    """Return the processes that run below `home` as kernels."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(home) in " ".join(process.cmdline()) and "ipykernel" in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
+@pytest.mark.timeout(200 * SCALE)
+def test_a_killed_server_leaves_nothing_without_an_end(tmp_path: Path) -> None:
+    """10 kills at random points while four clients submit: what was acknowledged has an end and can be read."""
+    rng = random.Random(11)
+    kills, port, token = 10 * SCALE, free_port(), "a" * 32
+    acknowledged: dict[str, str] = {}
+    checked = cut = 0
+    slowest_recovery = 0.0
+    for number in range(kills + 1):
+        began = time.monotonic()
+        with running_host("server", tmp_path, token=token, port=port) as host, ExecClient(host.info) as client:
+            for execution_id, stdout in list(acknowledged.items()):
+                record = client.get_execution(execution_id).refresh()
+                if number:
+                    slowest_recovery = max(slowest_recovery, time.monotonic() - began)
+                assert record.state in (ExecutionState.OK, ExecutionState.SERVER_RESTARTED)
+                if record.state is ExecutionState.OK:
+                    assert record.stdout == stdout
+                else:
+                    cut += 1
+                    assert stdout.startswith(record.stdout)
+                    assert record.session_state_preserved is False
+                events = list(client.get_execution(execution_id).events())
+                assert [event.seq for event in events] == list(range(1, len(events) + 1))
+                streamed = "".join(event.text for event in events if isinstance(event, StreamEvent))
+                assert streamed == record.stdout
+                checked += 1
+            acknowledged.clear()
+            assert [session.state for session in client.list_sessions()] == []
+            assert kernels_of(tmp_path) == []
+            left = [p for p in (tmp_path / "jupyter_runtime_dir").iterdir() if p.name.startswith("kernel-")]
+            assert left == []
+            if number == kills:
+                break
+            _submit_until_killed(host, client, acknowledged, rng.uniform(0.2, 1.5))
+    print(f"F9: {kills} kills, {checked} acknowledged runs with an end, {cut} of them cut")
+    assert checked > kills
+    assert cut > 0
+
+
+def _submit_until_killed(host: Host, client: ExecClient, acknowledged: dict[str, str], seconds: float) -> None:
+    sessions = [client.session() for _ in range(2)]
+
+    def submit(session: Any, first: int) -> None:
+        with contextlib.suppress(ExecError, OSError):
+            for n in range(first, first + 1000):
+                code = f"import time\nprint('a{n}', flush=True)\ntime.sleep(0.03)\nprint('b{n}')"
+                handle = session.submit(code)
+                acknowledged[handle.id] = f"a{n}\nb{n}\n"
+                if n % 3 == 0:
+                    handle.result()
+
+    threads = [threading.Thread(target=submit, args=(s, i * 10_000)) for i, s in enumerate(sessions * 2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    os.kill(host.process.pid, signal.SIGKILL)
+    host.process.wait()
+    for thread in threads:
+        thread.join()
