@@ -20,17 +20,11 @@ import zmq
 
 from ..errors import KernelStartTimeout
 from ..wire.kernel import FrameCodec, KernelMessage
+from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _MESSAGES_PER_TURN = 64
 _PROBE_AGAIN_SECONDS = 0.1
-
-
-def new_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """Return a ZeroMQ context with room for many sessions (the default ends at 255)."""
-    context = zmq.Context()
-    context.set(zmq.MAX_SOCKETS, 65_536)
-    return context
 
 
 class KernelConnection:
@@ -38,7 +32,7 @@ class KernelConnection:
 
     Parameters
     ----------
-    context : zmq.Context
+    resources : EngineResources
         Where the sockets are made.
     info : mapping
         Addresses and key, as in a connection file.
@@ -48,7 +42,7 @@ class KernelConnection:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        resources: EngineResources,
         info: Mapping[str, Any],
         on_message: Callable[[KernelMessage], None],
         log: logging.Logger | logging.LoggerAdapter[Any],
@@ -65,7 +59,11 @@ class KernelConnection:
         self._probes: set[str] = set()
         self._replied = asyncio.Event()
         self._subscribed = asyncio.Event()
-        self._sockets = {channel: self._connect(context, info, channel) for channel in _CHANNELS}
+        self._question = ""
+        self._answered = asyncio.Event()
+        self.asked_at: float | None = None
+        self.answers_on_control = False
+        self._sockets = {channel: self._connect(resources.context, info, channel) for channel in _CHANNELS}
         for channel, socket in self._sockets.items():
             self._loop.add_reader(socket.FD, self._drain, channel)
 
@@ -111,6 +109,33 @@ class KernelConnection:
                 return
         self._loop.call_soon(self._drain, channel)  # others first
 
+    # --- the kernel's pulse, on the control channel ---
+
+    def look(self) -> None:
+        """Take in answers that have arrived and were not read yet."""
+        self._drain("control")
+
+    def ask(self) -> None:
+        """Ask the kernel for a sign of life; `asked_at` is None again when it has answered."""
+        self._answered.clear()
+        self.asked_at = self._loop.time()
+        self._question = self.send("control", "kernel_info_request", {})
+
+    async def answers(self, timeout_seconds: float) -> bool:
+        """Return whether the kernel answers within `timeout_seconds`; an open question is not asked again."""
+        if self.asked_at is None:
+            self.ask()
+        try:
+            await asyncio.wait_for(self._answered.wait(), timeout_seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def _note_answer(self) -> None:
+        self.asked_at = None
+        self.answers_on_control = True
+        self._answered.set()
+
     def _take(self, channel: str, frames: list[bytes]) -> None:
         try:
             message = self._codec.decode(channel, frames)
@@ -119,6 +144,9 @@ class KernelConnection:
             return
         if message.msg_type == "iopub_welcome":
             self._subscribed.set()
+        elif message.parent_id == self._question:
+            if channel == "control":
+                self._note_answer()
         elif message.parent_id in self._probes:
             (self._subscribed if channel == "iopub" else self._replied).set()
         else:
@@ -138,6 +166,7 @@ class KernelConnection:
 
     async def _prove(self) -> None:
         self._probe()
+        self.ask()  # not waited for: it shows whether the kernel answers there at all
         await self._replied.wait()
         while not self._subscribed.is_set():
             try:

@@ -38,10 +38,11 @@ from ..models import (
 from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
-from .connection import new_context
 from .environment import DEFAULT_NAMES, kernel_environment
 from .executions import LiveExecution
 from .ports import EventLog, ExecutionStore, KernelHost, SessionStore
+from .processes import MARK
+from .resources import EngineResources
 from .sessions import LiveSession, SessionSettings, ended_error
 
 _TOUCH_SECONDS = 1.0
@@ -97,7 +98,7 @@ class ExecEngine(LoggingConfigurable):
         self.host = host
         self._sessions = sessions
         self._executions = executions
-        self._context = new_context()
+        self._resources = EngineResources(self.max_output_bytes)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self._stopping = False
@@ -153,9 +154,9 @@ class ExecEngine(LoggingConfigurable):
         )
         live = self._live[record.id] = LiveSession(
             record,
-            env,
+            {**env, MARK: record.id},
             host=self.host,
-            context=self._context,
+            resources=self._resources,
             store=self._sessions,
             settings=SessionSettings(
                 self.interrupt_grace_seconds,
@@ -353,7 +354,7 @@ class ExecEngine(LoggingConfigurable):
                 self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
         if self._touch_timer is not None:
             self._touch_timer.cancel()
-        self._context.destroy(linger=0)
+        self._resources.close()
 
 
 def _ended(session: Session, reason: str) -> Session:

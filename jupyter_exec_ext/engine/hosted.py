@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,12 @@ class HostedKernel:
     def present(self) -> bool:
         """Whether the host still has the kernel, alive or dead."""
         return self._kernel_id in self._manager and self._manager.get_kernel(self._kernel_id) is self._km
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine; a provisioner may number processes of another."""
+        process = getattr(self._km.provisioner, "process", None)
+        return process.pid if isinstance(process, subprocess.Popen) else None
 
     @property
     def being_shut_down(self) -> bool:

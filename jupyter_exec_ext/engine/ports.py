@@ -46,6 +46,10 @@ class Kernel(Protocol):
         """Whether the host still has the kernel, alive or dead."""
 
     @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine."""
+
+    @property
     def being_shut_down(self) -> bool:
         """Whether the host is ending its process on purpose."""
 

@@ -17,15 +17,19 @@ from ..models import (
     ErrorEvent,
     InputRequestEvent,
     OutputEvent,
+    ResponsiveEvent,
     ResultEvent,
     StreamEvent,
     TruncatedEvent,
     Truncation,
+    UnresponsiveEvent,
 )
 from .jsontext import dumps, utf8_size
 from .outputs import truncation_marker
 
 _MAX_TAIL_BYTES = 256 * 1024
+# Of use only while the code runs: they pass at once, whatever is held back.
+_URGENT = (InputRequestEvent, UnresponsiveEvent, ResponsiveEvent)
 
 
 def value_size(value: Any) -> int:
@@ -91,7 +95,8 @@ class OutputLimiter:
     Notes
     -----
     The counts in `Truncation` are exact: what passed plus what was dropped is what came. Errors are clipped, never
-    dropped; an input request always passes at once, or nobody could answer it.
+    dropped; an input request always passes at once, or nobody could answer it, and so does news of
+    the kernel's health.
     """
 
     def __init__(self, max_output_bytes: int) -> None:
@@ -104,7 +109,7 @@ class OutputLimiter:
 
     def feed(self, event: OutputEvent) -> Iterable[OutputEvent]:
         """Take in the next event; return what goes into the log now."""
-        if isinstance(event, InputRequestEvent):
+        if isinstance(event, _URGENT):
             return (event,)
         fitting = self._fit(event)
         if fitting is None:

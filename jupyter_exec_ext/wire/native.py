@@ -30,6 +30,7 @@ from ..models import (
     JSONObject,
     KernelSpecInfo,
     OutputEvent,
+    ResponsiveEvent,
     ResultEvent,
     Session,
     SessionRequest,
@@ -38,6 +39,7 @@ from ..models import (
     StreamEvent,
     TruncatedEvent,
     Truncation,
+    UnresponsiveEvent,
 )
 from .jsontext import dumps
 
@@ -57,6 +59,8 @@ EVENT_TYPES: dict[str, type[OutputEvent]] = {
         ClearEvent,
         ErrorEvent,
         InputRequestEvent,
+        UnresponsiveEvent,
+        ResponsiveEvent,
         TruncatedEvent,
         EndEvent,
     )
