@@ -109,6 +109,23 @@ class HostedKernel:
             if hasattr(thing, name):
                 setattr(thing, name, now)
 
+    def take_over_watch(self) -> None:
+        """Make the host read the kernel's output no more: from now on it is told what it needs to know.
+
+        Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
+        the event loop, which a message of 100 MB holds up for as long as that takes.
+        """
+        stop = getattr(self._manager, "stop_watching_activity", None)
+        if stop is not None and self.present:
+            stop(self._kernel_id)
+            self._mark("idle")
+
+    def note_state(self, state: str) -> None:
+        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
+        if state in ("busy", "idle"):
+            self._mark(state)
+            self.touch()
+
     async def settled(self) -> None:
         """Wait until a shutdown or restart that somebody else began is over."""
         give_up_at = asyncio.get_running_loop().time() + _SETTLE_LIMIT_SECONDS

@@ -77,6 +77,12 @@ class Kernel(Protocol):
     def touch(self) -> None:
         """Tell the host that the kernel is in use, so that it is not culled."""
 
+    def take_over_watch(self) -> None:
+        """Make the host read the kernel's output no more: from now on it is told what it needs to know."""
+
+    def note_state(self, state: str) -> None:
+        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
+
     async def settled(self) -> None:
         """Wait until a shutdown or restart that somebody else began is over."""
 
@@ -127,6 +133,10 @@ class LogEntry(Protocol):
     @property
     def type(self) -> str:
         """The event's type."""
+
+    @property
+    def large(self) -> bool:
+        """Whether `text` takes so long that it is to be called in a worker thread."""
 
     def text(self) -> str:
         """Return the event as one line of JSON."""

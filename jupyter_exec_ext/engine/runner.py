@@ -242,6 +242,9 @@ class KernelRun:
         self._settle_timer = self._loop.call_later(bound, self._on_silence)
 
     def _on_silence(self) -> None:
+        if self._connection.reading:  # not silent: it has said so much that it takes time to read
+            self._watch_silence()
+            return
         self._settled = True
         self._wake()
 
@@ -297,7 +300,8 @@ class KernelRun:
         """Let what a dead kernel had already published be read."""
         give_up_at = self._loop.time() + _LAST_WORDS_SECONDS
         quiet_since = self._loop.time()
-        while self._loop.time() < give_up_at:
+        while self._loop.time() < give_up_at or self._connection.reading:
             await asyncio.sleep(_QUIET_AFTER_DEATH_SECONDS)
-            if self._loop.time() - max(self._last_message_at, quiet_since) >= _QUIET_AFTER_DEATH_SECONDS:
+            quiet = self._loop.time() - max(self._last_message_at, quiet_since) >= _QUIET_AFTER_DEATH_SECONDS
+            if quiet and not self._connection.reading:
                 return

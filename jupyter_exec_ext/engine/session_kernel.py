@@ -155,7 +155,12 @@ class SessionKernel:
                 died.set_result(exit_)
             self._on_exit(kernel, exit_)
 
-        connection = KernelConnection(self._resources, kernel.connection_info(), self._listener.on_message, self._log)
+        def on_message(message: KernelMessage) -> None:
+            if message.msg_type == "status" and message.parent_type == "execute_request":
+                kernel.note_state(str(message.content.get("execution_state")))
+            self._listener.on_message(message)
+
+        connection = KernelConnection(self._resources, kernel.connection_info(), on_message, self._log)
         self.connection, self._unwatch_exit = connection, kernel.watch_exit(on_exit)
         proof = self._loop.create_task(self._prove(connection, kernel.pid))
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
@@ -172,6 +177,7 @@ class SessionKernel:
             await asyncio.wait([proof])
             raise
         died.cancel()
+        kernel.take_over_watch()
         self.starts += 1
         await self._listener.on_connected(kernel.kernel_id, self.starts)
 

@@ -8,20 +8,22 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ..models import EndEvent, Execution, OutputEvent, Session, SessionState
+from ..wire.large_json import dump_in_pieces, event_is_large
 from ..wire.limits import event_size
-from ..wire.native import event_to_text, utc_timestamp
+from ..wire.native import event_to_json, event_to_text, utc_timestamp
 
 
 class MemoryLogEntry:
     """A numbered event; its JSON is made when it is first asked for."""
 
-    __slots__ = ("_at", "_event", "_text", "seq")
+    __slots__ = ("_at", "_event", "_text", "large", "seq")
 
     def __init__(self, seq: int, at: float, event: OutputEvent) -> None:
         self.seq = seq
         self._at = at
         self._event = event
         self._text = ""
+        self.large = event_is_large(event)
 
     @property
     def type(self) -> str:
@@ -29,7 +31,9 @@ class MemoryLogEntry:
         return self._event.type
 
     def text(self) -> str:
-        """Return the event as one line of JSON."""
+        """Return the event as one line of JSON; what is large is made anew each time, and in pieces."""
+        if self.large:
+            return "".join(dump_in_pieces(event_to_json(self._event, self.seq, utc_timestamp(self._at))))
         if not self._text:
             self._text = event_to_text(self._event, self.seq, utc_timestamp(self._at))
         return self._text

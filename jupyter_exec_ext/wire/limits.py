@@ -26,6 +26,7 @@ from ..models import (
 )
 from .jsontext import dumps, utf8_size
 from .outputs import truncation_marker
+from .pieces import LeftOut
 
 _MAX_TAIL_BYTES = 256 * 1024
 # Of use only while the code runs: they pass at once, whatever is held back.
@@ -34,6 +35,8 @@ _URGENT = (InputRequestEvent, UnresponsiveEvent, ResponsiveEvent)
 
 def value_size(value: Any) -> int:
     """Return the size in bytes of one MIME bundle value: of its text in UTF-8, or of its JSON."""
+    if isinstance(value, LeftOut):
+        return value.size_bytes
     return utf8_size(value if isinstance(value, str) else dumps(value))
 
 
@@ -184,7 +187,7 @@ class OutputLimiter:
         """Drop those representations of a bundle that are too big, keep the others."""
         room = max(0 if self._tailing else self._head_left, self._tail_bytes)
         sizes = {mime: value_size(value) for mime, value in event.data.items()}
-        too_big = {mime for mime, size in sizes.items() if size > room}
+        too_big = {m for m, size in sizes.items() if size > room or isinstance(event.data[m], LeftOut)}
         if not too_big:
             return event
         self._count(display_bytes=sum(sizes[mime] for mime in too_big))

@@ -98,10 +98,15 @@ def summary_to_json(execution: Execution) -> JSONObject:
     }
 
 
+def event_to_json(event: OutputEvent, seq: int, at: str) -> JSONObject:
+    """Return an output event as a JSON object."""
+    payload = {f.name: _plain(getattr(event, f.name)) for f in fields(event) if f.name not in ("seq", "at")}
+    return {"seq": seq, "type": event.type, "at": at, **payload}
+
+
 def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
     """Return an output event as one line of JSON."""
-    payload = {f.name: _plain(getattr(event, f.name)) for f in fields(event) if f.name not in ("seq", "at")}
-    return dumps({"seq": seq, "type": event.type, "at": at, **payload})
+    return dumps(event_to_json(event, seq, at))
 
 
 # --- in: answers, read by the client -------------------------------------------------------------------------------
