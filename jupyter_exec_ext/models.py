@@ -264,6 +264,27 @@ class InputRequestEvent(OutputEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class UnresponsiveEvent(OutputEvent):
+    """The kernel runs code and does not answer any more: it is hung rather than busy.
+
+    Parameters
+    ----------
+    reason : str
+        ``"stopped"`` where the process itself is stopped, ``"not answering"`` otherwise.
+    """
+
+    type: ClassVar[str] = "unresponsive"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsiveEvent(OutputEvent):
+    """A kernel that was unresponsive answers again."""
+
+    type: ClassVar[str] = "responsive"
+
+
+@dataclass(frozen=True, slots=True)
 class TruncatedEvent(OutputEvent):
     """Output was left out between the event before this one and the event after it."""
 

@@ -87,6 +87,7 @@ def running_host(
     base_url: str | None = None,
     env: Mapping[str, str] | None = None,
     connect: Mapping[str, Any] | None = None,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
 ) -> Iterator[Host]:
     """Start one of `HOSTS` and stop it, with all that it started, at the end."""
     command, usual_base_url = HOSTS[name]
@@ -97,7 +98,7 @@ def running_host(
     root.mkdir(parents=True, exist_ok=True)
     app = "KernelGatewayApp" if command is _GATEWAY else "ServerApp"
     arguments = [f"--{app}.port={port}", f"--{app}.ip=127.0.0.1", f"--{app}.base_url={base_url}"]
-    arguments += [f"--ExecEngine.max_output_bytes={MAX_OUTPUT_BYTES}", f"--ExecEngine.max_code_bytes={MAX_CODE_BYTES}"]
+    arguments += [f"--ExecEngine.max_output_bytes={max_output_bytes}", f"--ExecEngine.max_code_bytes={MAX_CODE_BYTES}"]
     if command is _GATEWAY:
         arguments += [f"--{app}.port_retries=0", "--JupyterWebsocketPersonality.list_kernels=True"]
     else:

@@ -22,9 +22,11 @@ from ..models import (
     Execution,
     ExecutionState,
     OutputEvent,
+    ResponsiveEvent,
     ResultEvent,
     StreamEvent,
     TruncatedEvent,
+    UnresponsiveEvent,
 )
 from ..wire.outputs import truncation_marker
 from .servers import UsageError, client_for
@@ -133,6 +135,10 @@ class _Terminal:
                 print(event.traceback or f"{event.name}: {event.value}", file=sys.stderr)
         elif isinstance(event, TruncatedEvent):
             print(truncation_marker(event.truncated.dropped_bytes, "output").strip(), file=sys.stderr)
+        elif isinstance(event, UnresponsiveEvent):
+            print(f"jupyter exec: the kernel is unresponsive: {event.reason}", file=sys.stderr)
+        elif isinstance(event, ResponsiveEvent):
+            print("jupyter exec: the kernel answers again", file=sys.stderr)
         elif isinstance(event, EndEvent):
             self.finished = event.execution
             if event.execution.reason:

@@ -9,15 +9,12 @@ For example::
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExecError
 from ..models import Execution, KernelSpecInfo, OutputEvent, Session
-from ..wire.jsontext import dump_bytes
 from .aio_driver import AioDriver, AnswerInput, RunLock
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, new_key, seconds_left, session_request
@@ -252,8 +249,7 @@ class AsyncExecSession:
 
     async def save_notebook(self, path: str | os.PathLike[str]) -> None:
         """Write the session as a notebook to a local file."""
-        content = dump_bytes(await self.notebook())
-        Path(path).write_bytes(content)  # noqa: ASYNC240
+        write_json(Path(path), await self.notebook())
 
     async def save_notebook_on_server(self, path: str) -> str:
         """Save the session as a notebook on the server, below its root directory; return its path there.

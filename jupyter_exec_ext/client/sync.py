@@ -9,15 +9,12 @@ For example::
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExecError
 from ..models import Execution, KernelSpecInfo, OutputEvent, Session
-from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, new_key, seconds_left, session_request
 from .exchange import RetryPolicy
@@ -244,25 +241,6 @@ class ExecSession:
     def list_executions(self, limit: int = 100) -> list[Execution]:
         """Return the newest executions, oldest first, without their outputs."""
         return self._driver.perform(self._api.list_executions(self.id, limit))
-
-    def notebook(self) -> dict[str, Any]:
-        """Return the session as a notebook (nbformat 4.5), with a code cell for each execution."""
-        return self._driver.perform(self._api.notebook(self.id))
-
-    def save_notebook(self, path: str | os.PathLike[str]) -> None:
-        """Write the session as a notebook to a local file."""
-        content = dump_bytes(self.notebook())
-        Path(path).write_bytes(content)  # noqa: ASYNC240
-
-    def save_notebook_on_server(self, path: str) -> str:
-        """Save the session as a notebook on the server, below its root directory; return its path there.
-
-        Raises
-        ------
-        Conflict
-            If there is such a file already, or the host keeps no notebooks (a Kernel Gateway).
-        """
-        return self._driver.perform(self._api.save_notebook(self.id, path))
 
     def refresh(self) -> Session:
         """Return the session's record as it is now."""

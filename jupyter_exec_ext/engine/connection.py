@@ -14,25 +14,23 @@ import asyncio
 import contextlib
 import logging
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import zmq
 
 from ..errors import KernelStartTimeout
-from ..wire.kernel import FrameCodec, KernelMessage
+from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
+from ..wire.large import LARGE_BYTES, read_large
+from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _MESSAGES_PER_TURN = 64
+_PIECES_PER_TURN = 4
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
-
-
-def new_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """Return a ZeroMQ context with room for many sessions (the default ends at 255)."""
-    context = zmq.Context()
-    context.set(zmq.MAX_SOCKETS, 65_536)
-    return context
 
 
 class KernelConnection:
@@ -40,7 +38,7 @@ class KernelConnection:
 
     Parameters
     ----------
-    context : zmq.Context
+    resources : EngineResources
         Where the sockets are made.
     info : mapping
         Addresses and key, as in a connection file.
@@ -50,12 +48,14 @@ class KernelConnection:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        resources: EngineResources,
         info: Mapping[str, Any],
         on_message: Callable[[KernelMessage], None],
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._resources = resources
+        self._reading: set[str] = set()
         self._on_message = on_message
         self._log = log
         key = info.get("key", b"")
@@ -67,7 +67,11 @@ class KernelConnection:
         self._probes: set[str] = set()
         self._replied = asyncio.Event()
         self._subscribed = asyncio.Event()
-        self._sockets = {channel: self._connect(context, info, channel) for channel in _CHANNELS}
+        self._question = ""
+        self._answered = asyncio.Event()
+        self.asked_at: float | None = None
+        self.answers_on_control = False
+        self._sockets = {channel: self._connect(resources.context, info, channel) for channel in _CHANNELS}
         for channel, socket in self._sockets.items():
             self._loop.add_reader(socket.FD, self._drain, channel)
 
@@ -101,29 +105,104 @@ class KernelConnection:
 
     def _drain(self, channel: str) -> None:
         socket = self._sockets[channel]
-        if socket.closed:
+        if socket.closed or channel in self._reading:
             return
         for _ in range(_MESSAGES_PER_TURN):
             try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
+                head, content = _receive(socket)
             except zmq.Again:
                 return
+            if len(content) > LARGE_BYTES:
+                self._read_apart(channel, head, content)
+                return
             try:
-                self._take(channel, frames)
+                self._take(channel, [*head, bytes(content)])
             except Exception:  # whatever one message does, those behind it must be read: nothing wakes us again
                 self._log.exception("a message on %s could not be taken in", channel)
             if socket.closed:
                 return
         self._loop.call_soon(self._drain, channel)  # others first
 
+    # --- large messages, in a worker thread; what comes behind them on the channel waits ---
+
+    @property
+    def reading(self) -> bool:
+        """Whether a message has come that is still being read."""
+        return bool(self._reading)
+
+    def _read_apart(self, channel: str, head: list[bytes], content: bytes | memoryview) -> None:
+        self._reading.add(channel)
+        work = self._loop.run_in_executor(
+            self._resources.workers,
+            read_large,
+            self._codec,
+            channel,
+            head,
+            memoryview(content),
+            self._resources.max_value_bytes,
+        )
+        work.add_done_callback(partial(self._read, channel))
+
+    def _read(self, channel: str, work: asyncio.Future[list[KernelMessage]]) -> None:
+        messages: deque[KernelMessage] = deque()
+        try:
+            messages.extend(work.result())
+        except (ValueError, RecursionError, asyncio.CancelledError) as error:
+            self._log.warning("ignored a large message on %s: %s", channel, error)
+        self._hand_over(channel, messages)
+
+    def _hand_over(self, channel: str, messages: deque[KernelMessage]) -> None:
+        if self._sockets[channel].closed:
+            return
+        for _ in range(min(len(messages), _PIECES_PER_TURN)):
+            self._dispatch(channel, messages.popleft())
+        if messages:
+            self._loop.call_soon(self._hand_over, channel, messages)  # others first
+        else:
+            self._reading.discard(channel)
+            self._drain(channel)
+
+    # --- the kernel's pulse, on the control channel ---
+
+    def look(self) -> None:
+        """Take in answers that have arrived and were not read yet."""
+        self._drain("control")
+
+    def ask(self) -> None:
+        """Ask the kernel for a sign of life; `asked_at` is None again when it has answered."""
+        self._answered.clear()
+        self.asked_at = self._loop.time()
+        self._question = self.send("control", "kernel_info_request", {})
+
+    async def answers(self, timeout_seconds: float) -> bool:
+        """Return whether the kernel answers within `timeout_seconds`; an open question is not asked again."""
+        if self.asked_at is None:
+            self.ask()
+        try:
+            await asyncio.wait_for(self._answered.wait(), timeout_seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def _note_answer(self) -> None:
+        self.asked_at = None
+        self.answers_on_control = True
+        self._answered.set()
+
     def _take(self, channel: str, frames: list[bytes]) -> None:
         try:
             message = self._codec.decode(channel, frames)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._log.warning("ignored a message on %s: %s", channel, error)
             return
+        self._dispatch(channel, message)
+
+    def _dispatch(self, channel: str, message: KernelMessage) -> None:
         if message.msg_type == "iopub_welcome":
             self._subscribed.set()
+        elif message.parent_id == self._question:
+            if channel == "control":
+                self._note_answer()
         elif message.parent_id in self._probes:
             (self._subscribed if channel == "iopub" else self._replied).set()
         else:
@@ -142,6 +221,7 @@ class KernelConnection:
             raise KernelStartTimeout(f"the kernel did not answer within {timeout_seconds:g} s of its start") from None
 
     async def _prove(self) -> None:
+        self.ask()  # not waited for: it shows whether the kernel answers there at all
         # A request can be lost with the connection that it was sent on, so silence is answered by another one.
         await self._ask_until(self._replied, _ASK_AGAIN_SECONDS)
         if not self._subscribed.is_set():
@@ -162,6 +242,31 @@ class KernelConnection:
             if not socket.closed:
                 self._loop.remove_reader(socket.FD)
                 socket.close()
+
+
+def _receive(socket: zmq.Socket[bytes]) -> tuple[list[bytes], bytes | memoryview]:
+    """Return a message's frames before its content, and the content, which is not copied if it is large.
+
+    Raises
+    ------
+    zmq.Again
+        If there is none.
+    """
+    head = [socket.recv(zmq.NOBLOCK)]
+    content_at = -1
+    content: bytes | memoryview = b""
+    while socket.get(zmq.RCVMORE):
+        if content_at < 0 and head[-1] == DELIMITER:
+            content_at = len(head) + 4
+        if len(head) != content_at:
+            head.append(socket.recv(zmq.NOBLOCK))
+            continue
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        content = frame.buffer if len(frame) > LARGE_BYTES else frame.bytes
+        while socket.get(zmq.RCVMORE):
+            socket.recv(zmq.NOBLOCK, copy=False)  # binary buffers, of which output has none
+        break
+    return head, content
 
 
 def _as_bytes(value: str | bytes) -> bytes:

@@ -45,10 +45,11 @@ from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from ..wire.notebook import notebook_from
-from .connection import new_context
 from .environment import DEFAULT_NAMES, kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .ports import EventLog, KernelHost, Store
+from .processes import MARK
+from .resources import EngineResources
 from .sessions import LiveSession, SessionSettings, ended_error
 
 _TOUCH_SECONDS = 1.0
@@ -107,7 +108,7 @@ class ExecEngine(LoggingConfigurable):
         self._store = store
         self._sessions = store.sessions
         self._executions = store.executions
-        self._context = new_context()
+        self._resources = EngineResources(self.max_output_bytes)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self._stopping = False
@@ -164,9 +165,9 @@ class ExecEngine(LoggingConfigurable):
         )
         live = self._live[record.id] = LiveSession(
             record,
-            env,
+            {**env, MARK: record.id},
             host=self.host,
-            context=self._context,
+            resources=self._resources,
             store=self._sessions,
             settings=SessionSettings(
                 self.interrupt_grace_seconds,
@@ -416,7 +417,7 @@ class ExecEngine(LoggingConfigurable):
                 self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
         if self._touch_timer is not None:
             self._touch_timer.cancel()
-        self._context.destroy(linger=0)
+        self._resources.close()
         await asyncio.to_thread(self._store.close)
 
 

@@ -57,6 +57,12 @@ class HostedKernel:
         return self._kernel_id in self._manager and self._manager.get_kernel(self._kernel_id) is self._km
 
     @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine; a provisioner may number processes of another."""
+        process = getattr(self._km.provisioner, "process", None)
+        return process.pid if isinstance(process, subprocess.Popen) else None
+
+    @property
     def being_shut_down(self) -> bool:
         """Whether the host is ending its process on purpose."""
         return bool(self._km.shutting_down)
@@ -133,6 +139,23 @@ class HostedKernel:
         for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
             if hasattr(thing, name):
                 setattr(thing, name, now)
+
+    def take_over_watch(self) -> None:
+        """Make the host read the kernel's output no more: from now on it is told what it needs to know.
+
+        Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
+        the event loop, which a message of 100 MB holds up for as long as that takes.
+        """
+        stop = getattr(self._manager, "stop_watching_activity", None)
+        if stop is not None and self.present:
+            stop(self._kernel_id)
+            self._mark("idle")
+
+    def note_state(self, state: str) -> None:
+        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
+        if state in ("busy", "idle"):
+            self._mark(state)
+            self.touch()
 
     async def settled(self) -> None:
         """Wait until a shutdown or restart that somebody else began is over."""

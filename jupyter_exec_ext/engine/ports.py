@@ -46,6 +46,10 @@ class Kernel(Protocol):
         """Whether the host still has the kernel, alive or dead."""
 
     @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine."""
+
+    @property
     def being_shut_down(self) -> bool:
         """Whether the host is ending its process on purpose."""
 
@@ -72,6 +76,12 @@ class Kernel(Protocol):
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use, so that it is not culled."""
+
+    def take_over_watch(self) -> None:
+        """Make the host read the kernel's output no more: from now on it is told what it needs to know."""
+
+    def note_state(self, state: str) -> None:
+        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
 
     async def settled(self) -> None:
         """Wait until a shutdown or restart that somebody else began is over."""
@@ -123,6 +133,10 @@ class LogEntry(Protocol):
     @property
     def type(self) -> str:
         """The event's type."""
+
+    @property
+    def large(self) -> bool:
+        """Whether `text` takes so long that it is to be called in a worker thread."""
 
     def text(self) -> str:
         """Return the event as one line of JSON."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -25,6 +25,7 @@ from ..wire.kernel import KernelMessage, execute_request
 from ..wire.translate import RunTranslator
 from .connection import KernelConnection
 from .ports import Kernel, KernelExit
+from .post_mortem import Death, plain_death
 
 _QUIET_AFTER_DEATH_SECONDS = 0.03
 _LAST_WORDS_SECONDS = 0.5
@@ -81,6 +82,8 @@ class KernelRun:
         How long interrupted code may take to end before it is killed.
     settle_seconds : float
         How long the kernel may stay silent between reply and idle.
+    explain : coroutine function, optional
+        Finds out why the kernel died; without it, the exit has to speak for itself.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class KernelRun:
         *,
         interrupt_grace_seconds: float,
         settle_seconds: float,
+        explain: Callable[[KernelExit], Awaitable[Death]] | None = None,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -99,6 +103,7 @@ class KernelRun:
         self._emit = emit
         self._grace = interrupt_grace_seconds
         self._settle = settle_seconds
+        self._explain = explain
         self._log = log
         self._translator = RunTranslator("")
         self._waiter: asyncio.Future[None] | None = None
@@ -242,6 +247,9 @@ class KernelRun:
         self._settle_timer = self._loop.call_later(bound, self._on_silence)
 
     def _on_silence(self) -> None:
+        if self._connection.reading:  # not silent: it has said so much that it takes time to read
+            self._watch_silence()
+            return
         self._settled = True
         self._wake()
 
@@ -264,11 +272,9 @@ class KernelRun:
     async def _died(self) -> Verdict:
         await self._last_words()
         assert self._exit is not None
-        reason = f"the kernel {self._exit}"
-        self._emit(ErrorEvent("KernelDied", reason))
-        return Verdict(
-            ExecutionState.KERNEL_DIED, False, reason, self._exit, execution_count=self._translator.execution_count
-        )
+        death = plain_death(self._exit) if self._explain is None else await self._explain(self._exit)
+        self._emit(ErrorEvent("KernelDied", death.reason, death.traceback))
+        return Verdict(death.state, False, death.reason, self._exit, execution_count=self._translator.execution_count)
 
     async def _stopped(self) -> Verdict:
         """Interrupt, wait, kill."""
@@ -299,7 +305,8 @@ class KernelRun:
         """Let what a dead kernel had already published be read."""
         give_up_at = self._loop.time() + _LAST_WORDS_SECONDS
         quiet_since = self._loop.time()
-        while self._loop.time() < give_up_at:
+        while self._loop.time() < give_up_at or self._connection.reading:
             await asyncio.sleep(_QUIET_AFTER_DEATH_SECONDS)
-            if self._loop.time() - max(self._last_message_at, quiet_since) >= _QUIET_AFTER_DEATH_SECONDS:
+            quiet = self._loop.time() - max(self._last_message_at, quiet_since) >= _QUIET_AFTER_DEATH_SECONDS
+            if quiet and not self._connection.reading:
                 return

@@ -13,12 +13,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import zmq
-
 from ..errors import KernelStartFailed, SessionEnded
-from ..wire.kernel import KernelMessage
+from ..models import OutputEvent
+from ..wire.kernel import KernelMessage, execute_request
 from .connection import KernelConnection
+from .health import HealthWatch
 from .ports import Kernel, KernelExit, KernelHost
+from .post_mortem import Death, PostMortem, plain_death
+from .processes import is_stopped, kill_left_behind, kill_marked
+from .resources import EngineResources
+
+# The kernels whose control channel is known to answer while code runs.
+_ANSWERING_LANGUAGE = "python"
+# A kernel that has no answer for this long will not exit politely either.
+_POLITE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,11 @@ class SessionKernel:
     name : str
         The kernelspec.
     env : mapping
-        The complete environment of the kernel's processes.
+        The complete environment of the kernel's processes, the session's mark included.
+    session_id : str
+        What the mark says; processes that carry it end with the session.
+    language : str
+        The kernel's language: what it can be asked and told depends on it.
     """
 
     def __init__(
@@ -57,8 +69,10 @@ class SessionKernel:
         name: str,
         env: Mapping[str, str],
         *,
+        session_id: str,
+        language: str,
         host: KernelHost,
-        context: zmq.Context[zmq.Socket[bytes]],
+        resources: EngineResources,
         start_timeout_seconds: float,
         listener: KernelListener,
         log: logging.Logger | logging.LoggerAdapter[Any],
@@ -70,7 +84,11 @@ class SessionKernel:
         self._name = name
         self._env = env
         self._host = host
-        self._context = context
+        self._session_id = session_id
+        self._is_python = language.lower() == _ANSWERING_LANGUAGE
+        self._answers_while_busy = self._is_python
+        self._resources = resources
+        self._post_mortem: PostMortem | None = None
         self._start_timeout = start_timeout_seconds
         self._listener = listener
         self._log = log
@@ -78,6 +96,7 @@ class SessionKernel:
         self._unwatch_exit = _nothing
         self._given_up: asyncio.Future[None] = self._loop.create_future()
         self._host_watch: asyncio.Task[None] | None = None
+        self._cleaning: asyncio.Task[None] | None = None
 
     async def ensure(self) -> None:
         """Make sure of a proven connection to a living kernel, starting a fresh one if need be.
@@ -103,6 +122,7 @@ class SessionKernel:
             await self._connect_new(await self._host.start(self._name, self._env))
             return
         if not await kernel.alive():
+            await self._end_marked()
             await kernel.restart(now=True)
         await self._connect(kernel)
 
@@ -110,8 +130,9 @@ class SessionKernel:
         """Give the session a fresh kernel process. The caller holds `lock`."""
         kernel = self.kernel
         if self.connection is not None and kernel is not None and kernel.present:
+            polite = await self._will_exit_politely()
             self.disconnect()
-            await kernel.restart(now=False)
+            await kernel.restart(now=not polite)
             await self._connect(kernel)
         else:
             await self._ensure()
@@ -123,6 +144,7 @@ class SessionKernel:
             await self._connect(kernel)
         except BaseException:
             await kernel.shutdown(now=True)
+            await self._end_marked()
             raise
 
     async def _connect(self, kernel: Kernel) -> None:
@@ -133,9 +155,14 @@ class SessionKernel:
                 died.set_result(exit_)
             self._on_exit(kernel, exit_)
 
-        connection = KernelConnection(self._context, kernel.connection_info(), self._listener.on_message, self._log)
+        def on_message(message: KernelMessage) -> None:
+            if message.msg_type == "status" and message.parent_type == "execute_request":
+                kernel.note_state(str(message.content.get("execution_state")))
+            self._listener.on_message(message)
+
+        connection = KernelConnection(self._resources, kernel.connection_info(), on_message, self._log)
         self.connection, self._unwatch_exit = connection, kernel.watch_exit(on_exit)
-        proof = self._loop.create_task(connection.prove(self._start_timeout))
+        proof = self._loop.create_task(self._prove(connection, kernel.pid))
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
         try:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
@@ -150,10 +177,71 @@ class SessionKernel:
             if not proof.cancelled():
                 proof.exception()  # it failed for the same reason, or too late to matter
             self.disconnect()
+            await asyncio.wait([proof])
             raise
         died.cancel()
+        kernel.take_over_watch()
         self.starts += 1
         await self._listener.on_connected(kernel.kernel_id, self.starts)
+
+    async def _prove(self, connection: KernelConnection, pid: int | None) -> None:
+        """Prove the connection and, meanwhile, note what a death would be explained by."""
+        evidence = self._loop.create_task(asyncio.to_thread(self._begin_post_mortem, pid))
+        try:
+            await connection.prove(self._start_timeout)
+        finally:
+            self._post_mortem = await asyncio.shield(evidence)
+        setup = self._post_mortem.setup_code
+        if setup is not None:
+            # Not waited for: the kernel runs it before whatever comes next.
+            request = {**execute_request(setup, allow_input=False), "silent": True, "store_history": False}
+            connection.send("shell", "execute_request", request)
+
+    def _begin_post_mortem(self, pid: int | None) -> PostMortem:
+        if self._post_mortem is not None:
+            self._post_mortem.close()
+        if self.starts and pid is not None:
+            kill_left_behind(self._session_id, pid)
+        return PostMortem(pid, self._resources.private_directory() if self._is_python and pid is not None else None)
+
+    async def explain(self, exit_: KernelExit) -> Death:
+        """Find out why the kernel died."""
+        evidence, kernel = self._post_mortem, self.kernel
+        if evidence is None or kernel is None:
+            return plain_death(exit_)
+        return await asyncio.to_thread(evidence.explain, exit_, killed_by_us=kernel.being_shut_down)
+
+    # --- health ---
+
+    def watch_health(self, emit: Callable[[OutputEvent], None]) -> HealthWatch:
+        """Watch the connected kernel while it runs something; close the watch at the end."""
+        kernel, connection = self.kernel, self.connection
+        assert kernel is not None and connection is not None
+
+        def learn() -> None:
+            self._answers_while_busy = True
+
+        return HealthWatch(
+            connection,
+            lambda: is_stopped(kernel.pid),
+            emit,
+            answers_while_busy=self._answers_while_busy,
+            on_answer=learn,
+        )
+
+    async def _will_exit_politely(self) -> bool:
+        """Return False for a kernel that would let us wait in vain."""
+        kernel, connection = self.kernel, self.connection
+        if kernel is None or await asyncio.to_thread(is_stopped, kernel.pid):
+            return False
+        if connection is None or not connection.answers_on_control:
+            return True  # nothing is known
+        return await connection.answers(_POLITE_SECONDS)
+
+    async def _end_marked(self) -> None:
+        """End what the session's kernels have left behind. Only while none of them lives."""
+        for pid in await asyncio.to_thread(kill_marked, {self._session_id}):
+            self._log.info("session %s: ended process %d, which its kernel had left behind", self._session_id, pid)
 
     def disconnect(self) -> None:
         """Close the connection; the kernel goes on."""
@@ -167,6 +255,14 @@ class SessionKernel:
         self._listener.on_exit(exit_)
         if kernel.being_shut_down and not self.lock.locked():
             self._host_watch = self._loop.create_task(self._see_what_the_host_does(kernel))
+        elif not kernel.being_shut_down:
+            self._cleaning = self._loop.create_task(self._clean_up_after(kernel))
+
+    async def _clean_up_after(self, kernel: Kernel) -> None:
+        """A kernel died by itself: end what it left behind, unless a run or a revival sees to that."""
+        async with self.lock:
+            if self.connection is None and kernel.present and not kernel.being_shut_down and not await kernel.alive():
+                await self._end_marked()
 
     async def _see_what_the_host_does(self, kernel: Kernel) -> None:
         """Somebody else ends our kernel: with a restart the session goes on, with a shutdown it ends."""
@@ -190,9 +286,13 @@ class SessionKernel:
         if self._host_watch is not None:
             self._host_watch.cancel()
         async with self.lock:
+            polite = not now and await self._will_exit_politely()
             self.disconnect()
             if self.kernel is not None:
-                await self.kernel.shutdown(now=now)
+                await self.kernel.shutdown(now=not polite)
+                await self._end_marked()
+            if self._post_mortem is not None:
+                await asyncio.to_thread(self._post_mortem.close)
 
 
 def _given_up_error() -> SessionEnded:

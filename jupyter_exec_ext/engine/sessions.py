@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import zmq
-
 from ..errors import ExecError, QueueFull, SessionEnded
 from ..models import ErrorEvent, ExecutionState, Session, SessionState
 from ..wire.kernel import KernelMessage
@@ -25,6 +23,7 @@ from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
 from .ports import KernelExit, KernelHost, SessionStore
+from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
 from .session_kernel import KernelListener, SessionKernel
 
@@ -56,7 +55,7 @@ class LiveSession:
         env: Mapping[str, str],
         *,
         host: KernelHost,
-        context: zmq.Context[zmq.Socket[bytes]],
+        resources: EngineResources,
         store: SessionStore,
         settings: SessionSettings,
         log: logging.Logger | logging.LoggerAdapter[Any],
@@ -69,8 +68,10 @@ class LiveSession:
         self._kernel = SessionKernel(
             record.kernel_name,
             env,
+            session_id=record.id,
+            language=record.language,
             host=host,
-            context=context,
+            resources=resources,
             start_timeout_seconds=settings.kernel_start_timeout_seconds,
             listener=KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed),
             log=log,
@@ -204,9 +205,11 @@ class LiveSession:
             execution.emit,
             interrupt_grace_seconds=self._settings.interrupt_grace_seconds,
             settle_seconds=self._settings.settle_seconds,
+            explain=self._kernel.explain,
             log=self._log,
         )
         record = execution.record
+        health = self._kernel.watch_health(execution.emit)
         try:
             verdict = await self._run.run(
                 source_for_kernel(record.code, record.language, self.record.language),
@@ -215,6 +218,7 @@ class LiveSession:
             )
         finally:
             self._run = None
+            health.close()
         if not verdict.preserved:
             self._kernel.disconnect()
             if self._closing is None:

@@ -6,6 +6,7 @@ than its headers. Whatever goes wrong becomes an answer in one place, `write_err
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from typing import Any
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado.httputil import HTTPServerRequest
+from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, stream_request_body
 
 from ..auth.caller import Caller
@@ -34,6 +36,7 @@ from ..errors import (
     UnsupportedMediaType,
 )
 from ..wire.jsontext import dump_bytes, loads_strict
+from ..wire.large_json import collect, dump_in_pieces, is_large
 from .gate import Gate, authorize
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -194,6 +197,22 @@ class ExecHandler(APIHandler):
         """Send `body` as JSON."""
         self.set_status(status)
         self.finish(dump_bytes(body))
+
+    async def answer_apart(self, body: Any, status: int = 200) -> None:
+        """Send `body` as JSON; if it is large, without anybody else having to wait for it."""
+        if not is_large(body):
+            self.answer(body, status)
+            return
+        self.set_status(status)
+        pieces = await asyncio.to_thread(lambda: collect(dump_in_pieces(body)))
+        self.set_header("Content-Length", str(sum(map(len, pieces))))
+        try:
+            for piece in pieces:
+                self.write(piece)
+                await self.flush()
+            self.finish()
+        except StreamClosedError:
+            self.log.debug("the reader of a large answer is gone (request %s)", self.request_id)
 
     def exec_url(self, path: str) -> str:
         """Return the URL path of something under ``exec/v1``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from tornado import web
@@ -18,6 +19,7 @@ from .base import ExecHandler
 
 HEARTBEAT_SECONDS = 15.0
 _MAX_LIST = 1000
+_PIECE_CHARACTERS = 512 * 1024
 _MAX_SEQ = 2**53
 _KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
@@ -49,8 +51,15 @@ class ExecutionBase(ExecHandler):
             self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr]
             await self.flush()
             async for batch in follow(log, after, heartbeat_seconds=HEARTBEAT_SECONDS):
-                self.write(to_bytes("".join(_frame(entry, sse) for entry in batch) or (KEEP_ALIVE if sse else "\n")))
-                await self.flush()
+                if not any(entry.large for entry in batch):
+                    text = "".join(_frame(entry, sse) for entry in batch)
+                    self.write(to_bytes(text or (KEEP_ALIVE if sse else "\n")))
+                    await self.flush()
+                    continue
+                for entry in batch:
+                    for piece in await asyncio.to_thread(_frame_in_pieces, entry, sse):
+                        self.write(piece)
+                        await self.flush()
             self.finish()
         except StreamClosedError:
             self.log.debug("the reader of an event stream is gone (request %s)", self.request_id)
@@ -94,6 +103,11 @@ def _frame(entry: LogEntry, sse: bool) -> str:
     return encode_event(entry.seq, entry.type, text) if sse else text + "\n"
 
 
+def _frame_in_pieces(entry: LogEntry, sse: bool) -> list[bytes]:
+    frame = _frame(entry, sse)
+    return [to_bytes(frame[at : at + _PIECE_CHARACTERS]) for at in range(0, len(frame), _PIECE_CHARACTERS)]
+
+
 class SessionExecutionsHandler(ExecutionBase):
     """``/sessions/{sid}/executions``"""
 
@@ -118,7 +132,7 @@ class SessionExecutionsHandler(ExecutionBase):
         if respond_async:
             self.set_header("Preference-Applied", "respond-async")
         record = await execution.wait(self.wait_seconds() if respond_async else None)
-        self.answer(to_json(record), 200 if record.state.finished else 202)
+        await self.answer_apart(to_json(record), 200 if record.state.finished else 202)
 
 
 class ExecutionHandler(ExecutionBase):
@@ -127,7 +141,8 @@ class ExecutionHandler(ExecutionBase):
     @web.authenticated
     async def get(self, execution_id: str) -> None:
         """Read an execution, as often as wanted; with ``Prefer: wait=N``, once it has ended or N seconds later."""
-        self.answer(to_json(await self.engine.get_execution(self.caller, execution_id, self.wait_seconds())))
+        record = await self.engine.get_execution(self.caller, execution_id, self.wait_seconds())
+        await self.answer_apart(to_json(record))
 
 
 class ExecutionEventsHandler(ExecutionBase):
@@ -147,7 +162,7 @@ class ExecutionCancelHandler(ExecutionBase):
     async def post(self, execution_id: str) -> None:
         """Cancel an execution, queued or running."""
         record = await self.engine.cancel(self.caller, execution_id)
-        self.answer(to_json(record), 200 if record.state.finished else 202)
+        await self.answer_apart(to_json(record), 200 if record.state.finished else 202)
 
 
 class ExecutionInputHandler(ExecutionBase):

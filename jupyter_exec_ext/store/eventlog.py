@@ -20,12 +20,20 @@ from dataclasses import dataclass
 from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
 from ..wire.jsontext import to_bytes
-from ..wire.native import event_to_text, utc_timestamp
+from ..wire.large_json import dump_in_pieces, event_is_large
+from ..wire.native import event_to_json, event_to_text, utc_timestamp
 from .logfile import LogFile
 
 _WRITE_BEHIND_SECONDS = 0.02
 _FRESH_BYTES = 1024 * 1024
 _READ_BYTES = 1024 * 1024
+_LARGE_BYTES = 256 * 1024
+
+
+def _line_of(event: OutputEvent, seq: int, at: str) -> bytes:
+    if event_is_large(event):
+        return b"".join(map(to_bytes, dump_in_pieces(event_to_json(event, seq, at))))
+    return to_bytes(event_to_text(event, seq, at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,11 @@ class LogLine:
         """The event's type."""
         # As `event_to_text` begins every line: {"seq":7,"type":"stream",
         return self.line.split(b'"', 6)[5].decode()
+
+    @property
+    def large(self) -> bool:
+        """Whether `text` takes so long that it is to be called in a worker thread."""
+        return len(self.line) > _LARGE_BYTES
 
     def text(self) -> str:
         """Return the event as one line of JSON."""
@@ -133,7 +146,7 @@ class DurableLog:
 
     def _save(self, batch: list[tuple[int, float, OutputEvent]], durable: bool) -> list[LogLine]:
         """Write a batch, and what could not be written before it. Called in the writer's thread."""
-        lines = [LogLine(seq, to_bytes(event_to_text(event, seq, utc_timestamp(at)))) for seq, at, event in batch]
+        lines = [LogLine(seq, _line_of(event, seq, utc_timestamp(at))) for seq, at, event in batch]
         unsaved = [*self._unsaved, *lines]
         try:
             self._file.append([line.line for line in unsaved], durable=durable)

@@ -24,18 +24,22 @@ from .jsontext import dump_bytes, dumps, loads_lenient
 
 PROTOCOL_VERSION = "5.3"
 WEBSOCKET_PROTOCOL = "v1.kernel.websocket.jupyter.org"
-_DELIMITER = b"<IDS|MSG>"
+DELIMITER = b"<IDS|MSG>"
+_MAX_HEADER_BYTES = 1024 * 1024
 
 
 class KernelMessage:
     """One received message; its content is parsed when it is first looked at."""
 
-    __slots__ = ("_content", "channel", "msg_type", "parent_id")
+    __slots__ = ("_content", "channel", "msg_type", "parent_id", "parent_type")
 
-    def __init__(self, channel: str, msg_type: str, parent_id: str | None, content: Any) -> None:
+    def __init__(
+        self, channel: str, msg_type: str, parent_id: str | None, content: Any, parent_type: str | None = None
+    ) -> None:
         self.channel = channel
         self.msg_type = msg_type
         self.parent_id = parent_id
+        self.parent_type = parent_type
         self._content = content
 
     @property
@@ -95,7 +99,7 @@ class FrameCodec:
         digest = signature_scheme.removeprefix("hmac-")
         self._signer = hmac.new(key, digestmod=digest) if key else None
 
-    def _sign(self, parts: Sequence[bytes]) -> bytes:
+    def _sign(self, parts: Sequence[bytes | memoryview]) -> bytes:
         if self._signer is None:
             return b""
         signer = self._signer.copy()
@@ -107,7 +111,7 @@ class FrameCodec:
         """Return the id and the frames of a new message."""
         header = new_header(msg_type, self.session_id)
         parts = [dump_bytes(header), b"{}", b"{}", dump_bytes(content)]
-        return header["msg_id"], [_DELIMITER, self._sign(parts), *parts]
+        return header["msg_id"], [DELIMITER, self._sign(parts), *parts]
 
     def decode(self, channel: str, frames: Sequence[bytes]) -> KernelMessage:
         """Return the message in `frames`.
@@ -117,7 +121,7 @@ class FrameCodec:
         ValueError
             If the frames are malformed or the signature is wrong.
         """
-        start = list(frames).index(_DELIMITER) + 1
+        start = frames.index(DELIMITER) + 1
         parts = frames[start + 1 : start + 5]
         if len(parts) < 4:
             raise ValueError("a kernel message has too few frames")
@@ -125,13 +129,37 @@ class FrameCodec:
             raise ValueError("a kernel message has a wrong signature")
         return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3])
 
+    def open(self, channel: str, head: Sequence[bytes], content: Sequence[memoryview]) -> KernelMessage:
+        """Return a message without its content, which was only checked.
+
+        Parameters
+        ----------
+        head : sequence of bytes
+            The frames before the content.
+        content : sequence of memoryview
+            The content in pieces; between them other threads get their turn.
+
+        Raises
+        ------
+        ValueError
+            If the frames are malformed or the signature is wrong.
+        """
+        start = head.index(DELIMITER) + 1
+        parts = head[start + 1 : start + 4]
+        if len(parts) < 3 or max(map(len, parts)) > _MAX_HEADER_BYTES:
+            raise ValueError("a large kernel message has too few frames or an oversized header")
+        if self._signer is not None and not hmac.compare_digest(self._sign([*parts, *content]), head[start]):
+            raise ValueError("a kernel message has a wrong signature")
+        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), {})
+
 
 def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMessage:
     try:
-        msg_type, parent_id = header["msg_type"], (parent or {}).get("msg_id")
+        parent = parent or {}
+        msg_type, parent_id, parent_type = header["msg_type"], parent.get("msg_id"), parent.get("msg_type")
     except (TypeError, KeyError, AttributeError):
         raise ValueError("a kernel message has a malformed header") from None
-    return KernelMessage(channel, str(msg_type), parent_id, content)
+    return KernelMessage(channel, str(msg_type), parent_id, content, parent_type)
 
 
 def encode_websocket(

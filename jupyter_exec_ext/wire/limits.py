@@ -19,22 +19,29 @@ from ..models import (
     InputRequestEvent,
     JSONObject,
     OutputEvent,
+    ResponsiveEvent,
     ResultEvent,
     StreamEvent,
     TruncatedEvent,
     Truncation,
+    UnresponsiveEvent,
 )
 from .jsontext import dumps, utf8_size
 from .outputs import truncation_marker
+from .pieces import LeftOut
 
 EVENT_OVERHEAD_BYTES = 100
 _MAX_TAIL_BYTES = 256 * 1024
 _MAX_PROMPT_BYTES = 4096
 _MAX_MIME_LENGTH = 255
+# Of use only while the code runs: they pass at once, whatever is held back.
+_NEWS_OF_THE_KERNEL = (UnresponsiveEvent, ResponsiveEvent)
 
 
 def value_size(value: Any) -> int:
     """Return the size in bytes of one MIME bundle value: of its text in UTF-8, or of its JSON."""
+    if isinstance(value, LeftOut):
+        return value.size_bytes
     return utf8_size(value if isinstance(value, str) else dumps(value))
 
 
@@ -108,7 +115,8 @@ class OutputLimiter:
     Notes
     -----
     The counts in `Truncation` are exact: what passed plus what was dropped is what came. The last error is clipped,
-    never dropped; an input request always passes at once, or nobody could answer it.
+    never dropped; an input request always passes at once, or nobody could answer it, and so does news of the kernel's
+    health.
     """
 
     def __init__(self, max_output_bytes: int) -> None:
@@ -125,6 +133,8 @@ class OutputLimiter:
 
     def feed(self, event: OutputEvent) -> Iterable[OutputEvent]:
         """Take in the next event; return what goes into the log now."""
+        if isinstance(event, _NEWS_OF_THE_KERNEL):
+            return (event,)
         last, self._last = self._last, event
         if isinstance(event, ClearEvent) and event == last:  # clearing again clears nothing more
             return ()
@@ -243,7 +253,11 @@ class OutputLimiter:
             event = replace(event, metadata={})
         room -= metadata_size(event.metadata)
         sizes = {mime: value_size(value) for mime, value in event.data.items()}
-        too_big = {mime for mime, size in sizes.items() if size > room or len(mime) > _MAX_MIME_LENGTH}
+        too_big = {
+            mime
+            for mime, size in sizes.items()
+            if size > room or len(mime) > _MAX_MIME_LENGTH or isinstance(event.data[mime], LeftOut)
+        }
         if not too_big:
             return event
         self._count(display_bytes=sum(sizes[mime] for mime in too_big))

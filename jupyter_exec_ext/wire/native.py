@@ -29,6 +29,7 @@ from ..models import (
     JSONObject,
     KernelSpecInfo,
     OutputEvent,
+    ResponsiveEvent,
     ResultEvent,
     Session,
     SessionRequest,
@@ -37,6 +38,7 @@ from ..models import (
     StreamEvent,
     TruncatedEvent,
     Truncation,
+    UnresponsiveEvent,
 )
 from .jsontext import dumps, utf8_size
 
@@ -62,6 +64,8 @@ EVENT_TYPES: dict[str, type[OutputEvent]] = {
         ClearEvent,
         ErrorEvent,
         InputRequestEvent,
+        UnresponsiveEvent,
+        ResponsiveEvent,
         TruncatedEvent,
         EndEvent,
     )
@@ -100,10 +104,15 @@ def summary_to_json(execution: Execution) -> JSONObject:
     return summary | {"code": execution.code[:SUMMARY_CODE_CHARS]}
 
 
+def event_to_json(event: OutputEvent, seq: int, at: str) -> JSONObject:
+    """Return an output event as a JSON object."""
+    payload = {f.name: _plain(getattr(event, f.name)) for f in fields(event) if f.name not in ("seq", "at")}
+    return {"seq": seq, "type": event.type, "at": at, **payload}
+
+
 def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
     """Return an output event as one line of JSON."""
-    payload = {f.name: _plain(getattr(event, f.name)) for f in fields(event) if f.name not in ("seq", "at")}
-    return dumps({"seq": seq, "type": event.type, "at": at, **payload})
+    return dumps(event_to_json(event, seq, at))
 
 
 # --- in: answers, read by the client -------------------------------------------------------------------------------

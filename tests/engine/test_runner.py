@@ -16,6 +16,8 @@ from jupyter_exec_ext.wire.kernel import KernelMessage
 class QuietConnection:
     """A connection to a kernel that is told things and says nothing."""
 
+    reading = False
+
     def __init__(self) -> None:
         self.sent = asyncio.Event()
 

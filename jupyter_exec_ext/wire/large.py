@@ -1,0 +1,117 @@
+"""Large messages from a kernel, read in a worker thread so that nobody else has to wait for them.
+
+What comes out is fit for the event loop: text in pieces of at most a megabyte, one message each, and instead of values
+that no execution could keep, their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .kernel import FrameCodec, KernelMessage
+from .pieces import PIECE_BYTES, LeftOut, Take, keep_up_to, loads_in_pieces
+from .translate import strip_ansi
+
+# From here on the way through a thread is worth its while.
+LARGE_BYTES = 256 * 1024
+_BUNDLES = ("display_data", "update_display_data", "execute_result")
+_OTHERS = ("error", "execute_reply", "input_request", "status", "execute_input", "clear_output")
+
+
+def read_large(
+    codec: FrameCodec, channel: str, head: Sequence[bytes], content: memoryview, max_value_bytes: int
+) -> list[KernelMessage]:
+    """Return what is to be told of one large message.
+
+    Parameters
+    ----------
+    head : sequence of bytes
+        The frames before the content.
+    max_value_bytes : int
+        A string that is larger is left out.
+
+    Raises
+    ------
+    ValueError
+        If the message is malformed or its signature is wrong.
+    """
+    message = codec.open(channel, head, list(_slices(content)))
+    if message.msg_type == "stream":
+        body = loads_in_pieces(_copy(content), tuple)
+        return _split(message, body if isinstance(body, dict) else {})
+    if message.msg_type in _BUNDLES:
+        body = loads_in_pieces(_copy(content), keep_up_to(max_value_bytes))
+        return [_with(message, _without_holes(body))]
+    if message.msg_type in _OTHERS:
+        return [_with(message, _without_escapes(loads_in_pieces(_copy(content), _plain(max_value_bytes))))]
+    return [_with(message, {})]  # of no interest to us, so not even parsed
+
+
+def _slices(content: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES]
+
+
+def _copy(content: memoryview) -> bytearray:
+    """Return the content as something that can be searched, copied piece by piece."""
+    copy = bytearray()
+    for piece in _slices(content):
+        copy += piece
+    return copy
+
+
+def _with(message: KernelMessage, content: Any) -> KernelMessage:
+    return KernelMessage(message.channel, message.msg_type, message.parent_id, content)
+
+
+def _split(message: KernelMessage, body: dict[str, Any]) -> list[KernelMessage]:
+    text = body.get("text")
+    pieces = text if isinstance(text, tuple) else (text,)
+    return [_with(message, {**body, "text": piece}) for piece in pieces]
+
+
+def _plain(max_bytes: int) -> Take:
+    """Return a `take` that joins text without escape sequences, which are costly to find where there are many."""
+    keep = keep_up_to(max_bytes)
+
+    def take(pieces: Iterator[str]) -> Any:
+        return str(keep(strip_ansi(piece) for piece in pieces))
+
+    return take
+
+
+def _without_escapes(body: Any) -> Any:
+    """Return an error's content with plain text; a traceback has escape sequences in its short lines, too."""
+    if isinstance(body, dict) and isinstance(body.get("traceback"), list):
+        lines = [strip_ansi(line) if isinstance(line, str) else line for line in body["traceback"]]
+        return {**body, "traceback": lines}
+    return body
+
+
+def _without_holes(body: Any) -> Any:
+    """Return a display's content where something left out stands for a whole value, never inside of one."""
+    if not isinstance(body, dict):
+        return {}
+    data, metadata = body.get("data"), body.get("metadata")
+    whole = {mime: _whole(value) for mime, value in data.items()} if isinstance(data, dict) else {}
+    return {**body, "data": whole, "metadata": {} if _left_out(metadata) else metadata}
+
+
+def _whole(value: Any) -> Any:
+    missing = 0 if isinstance(value, str) else _left_out(value)
+    return LeftOut(missing) if missing else value
+
+
+def _left_out(value: Any) -> int:
+    """Return the bytes left out anywhere inside `value`."""
+    total, todo = 0, [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, LeftOut):
+            total += item.size_bytes
+        elif isinstance(item, dict):
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)
+    return total

@@ -1,0 +1,102 @@
+"""Write large JSON in pieces, so that no call holds the interpreter lock for long. The other half of `wire.pieces`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
+from .jsontext import dumps, to_bytes
+
+# From here on a record or event is worth a worker thread.
+LARGE_CHARACTERS = 256 * 1024
+_PIECE_CHARACTERS = 512 * 1024
+_BATCH = 256
+
+
+def is_large(value: Any) -> bool:
+    """Return whether the JSON of `value` may take so long to write that others should not have to wait for it."""
+    left = LARGE_CHARACTERS
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        left -= 8
+        if isinstance(item, str):
+            left -= len(item)
+        elif isinstance(item, Execution):
+            todo += [item.stdout, item.stderr, item.code, list(item.outputs), item.metadata]
+        elif isinstance(item, dict):
+            left -= 8 * len(item)
+            todo += item.values() if left > 0 else ()
+        elif isinstance(item, (list, tuple)):
+            left -= 8 * len(item)
+            todo += item if left > 0 else ()
+        if left < 0:
+            return True
+    return False
+
+
+def event_is_large(event: OutputEvent) -> bool:
+    """Return the same of an output event."""
+    if isinstance(event, StreamEvent):
+        return len(event.text) > LARGE_CHARACTERS
+    if isinstance(event, (DisplayEvent, ResultEvent)):
+        return is_large(event.data)
+    return isinstance(event, EndEvent) and is_large(event.execution)
+
+
+def dump_in_pieces(value: Any) -> Iterator[str]:
+    """Yield the text that `dumps` returns, in pieces."""
+    if isinstance(value, str):
+        yield from _string(value)
+    elif isinstance(value, dict):
+        yield "{"
+        for number, (key, item) in enumerate(value.items()):
+            yield f"{',' if number else ''}{dumps(str(key))}:"
+            yield from dump_in_pieces(item)
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "["
+        yield from _items(value)
+        yield "]"
+    else:
+        yield dumps(value)
+
+
+def _string(text: str) -> Iterator[str]:
+    if len(text) <= _PIECE_CHARACTERS:
+        yield dumps(text)
+        return
+    yield '"'
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        yield dumps(text[start : start + _PIECE_CHARACTERS])[1:-1]
+    yield '"'
+
+
+def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str]:
+    """Yield the members of an array: numbers many at a time, whatever may be large one by one."""
+    for start in range(0, len(values), _BATCH):
+        batch = values[start : start + _BATCH]
+        if start:
+            yield ","
+        if all(item is None or isinstance(item, (bool, int, float)) for item in batch):
+            yield dumps(batch)[1:-1]
+            continue
+        for number, item in enumerate(batch):
+            if number:
+                yield ","
+            yield from dump_in_pieces(item)
+
+
+def collect(parts: Iterator[str]) -> list[bytes]:
+    """Return text in UTF-8, joined to pieces of a sensible size."""
+    done: list[bytes] = []
+    pending: list[str] = []
+    size = 0
+    for part in parts:
+        pending.append(part)
+        size += len(part)
+        if size >= _PIECE_CHARACTERS:
+            done.append(to_bytes("".join(pending)))
+            pending, size = [], 0
+    return [*done, to_bytes("".join(pending))] if pending else done

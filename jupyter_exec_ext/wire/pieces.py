@@ -1,0 +1,165 @@
+r"""Parse a large JSON text without ever holding the interpreter lock for long.
+
+``json.loads`` on 100 MB is one C call during which nothing else in the process runs. Here long string literals are cut
+out first, by searching windows of at most a megabyte, and decoded window by window; what is left of the text is small
+and parsed as usual. Between windows other threads get their turn.
+
+A window may end anywhere but inside a token: not inside an escape (``\n``, ``\u0041``), not inside a character of
+several bytes, and not between the halves of a surrogate pair (``\ud83d\ude00``), which is one character only as long
+as they stay together.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .jsontext import loads_lenient, utf8_size
+
+PIECE_BYTES = 1024 * 1024
+_SHORT_BYTES = 64 * 1024
+_FIRST_WINDOW_BYTES = 256
+_BACKSLASH = 0x5C
+_HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+
+Take = Callable[[Iterator[str]], Any]
+Buffer = bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Stands for a value that was counted and not kept, since nobody could have it."""
+
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"[... {self.size_bytes:,} bytes left out ...]"
+
+
+def keep_up_to(max_bytes: int) -> Take:
+    """Return a `take` that joins a string of at most `max_bytes` and leaves out a larger one."""
+
+    def take(pieces: Iterator[str]) -> Any:
+        kept: list[str] = []
+        size = 0
+        for piece in pieces:
+            size += utf8_size(piece)
+            if size <= max_bytes:
+                kept.append(piece)
+            else:
+                kept.clear()
+        return "".join(kept) if size <= max_bytes else LeftOut(size)
+
+    return take
+
+
+def loads_in_pieces(raw: Buffer, take: Take = "".join) -> Any:
+    """Parse JSON from a kernel, as `loads_lenient` does.
+
+    Parameters
+    ----------
+    take : callable
+        Makes a value of a long string, which it gets in pieces. Keys are always joined.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON in UTF-8.
+    """
+    skeleton, spans = _cut_out(raw)
+    value = loads_lenient(bytes(skeleton))
+    return _fill(value, spans, raw, take) if spans else value
+
+
+def _cut_out(raw: Buffer) -> tuple[bytearray, dict[str, tuple[int, int]]]:
+    """Return the text with placeholders for its long strings, and where these are."""
+    skeleton, unguessable, at = bytearray(), uuid.uuid4().hex, 0
+    spans: dict[str, tuple[int, int]] = {}
+    while (quote := raw.find(b'"', at)) >= 0:
+        end = _string_end(raw, quote + 1)
+        if end - quote > _SHORT_BYTES:
+            name = f"{unguessable}{len(spans)}"
+            spans[name] = (quote + 1, end)
+            skeleton += raw[at:quote]
+            skeleton += f'"{name}"'.encode()
+        else:
+            skeleton += raw[at : end + 1]
+        at = end + 1
+    skeleton += raw[at:]
+    return skeleton, spans
+
+
+def _string_end(raw: Buffer, start: int) -> int:
+    """Return the index of the quote that ends the string whose first character is at `start`."""
+    quote = raw.find(b'"', start, start + _SHORT_BYTES)
+    if quote >= 0 and raw.rfind(b"\\", start, quote) < 0:
+        return quote
+    size = _FIRST_WINDOW_BYTES
+    while start < len(raw):
+        end = _window_end(raw, start, min(start + size, len(raw)))
+        window = raw[start:end]
+        if _BACKSLASH in window:  # escaped backslashes first, so that each one that is left begins an escape
+            window = window.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+        quote = window.find(b'"')
+        if quote >= 0:
+            return start + quote
+        start, size = end, min(size * 8, PIECE_BYTES)
+    raise ValueError("a JSON string does not end")
+
+
+def _window_end(raw: Buffer, start: int, end: int) -> int:
+    """Return the last place up to `end` where a string may be cut; `start` is such a place."""
+    if end == len(raw):
+        return end
+    cut = end
+    while cut > end - 3 and raw[cut] & 0xC0 == 0x80:
+        cut -= 1
+    last = raw.rfind(b"\\", max(start, cut - 6), cut)
+    if last >= 0 and _begins_escape(raw, start, last):
+        cut = last
+    if cut - 6 >= start and _HIGH_SURROGATE.match(raw[cut - 6 : cut]) and _begins_escape(raw, start, cut - 6):
+        cut -= 6
+    return cut
+
+
+def _begins_escape(raw: Buffer, start: int, backslash: int) -> bool:
+    """Return whether the backslash begins an escape: not if it is the second one of an escaped backslash."""
+    before = raw[start:backslash]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 0
+
+
+def _pieces(raw: Buffer, start: int, end: int) -> Iterator[str]:
+    """Yield the string between two quotes in pieces."""
+    while start < end:
+        cut = end if end - start <= PIECE_BYTES else _window_end(raw, start, start + PIECE_BYTES)
+        text: str = loads_lenient('"' + raw[start:cut].decode("utf-8", "surrogatepass") + '"')
+        yield text
+        start = cut
+
+
+def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take) -> Any:
+    """Put the long strings in the places that were kept for them; containers are changed in place."""
+
+    def value_of(item: Any) -> Any:
+        return take(_pieces(raw, *spans[item])) if isinstance(item, str) and item in spans else item
+
+    holder = [root]
+    containers: list[Any] = [holder]
+    while containers:
+        container = containers.pop()
+        if isinstance(container, dict):
+            filled = {
+                "".join(_pieces(raw, *spans[key])) if key in spans else key: value_of(value)
+                for key, value in container.items()
+            }
+            container.clear()
+            container.update(filled)
+            inner = container.values()
+        else:
+            container[:] = map(value_of, container)
+            inner = container
+        containers.extend(item for item in inner if isinstance(item, (dict, list)))
+    return holder[0]
