@@ -13,14 +13,18 @@
     │   └── XSRFCheckFailed
     ├── NotFound                    404  not there, or not yours
     │   ├── SessionNotFound
-    │   └── ExecutionNotFound
+    │   ├── ExecutionNotFound
+    │   └── FileNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
-    │   └── NoInputRequested
+    │   ├── NoInputRequested
+    │   ├── NotAFile
+    │   └── FilesNotAvailable
     ├── Gone                        410  was there
     │   ├── SessionEnded
     │   └── LogExpired
     ├── PayloadTooLarge             413
+    │   └── QuotaExceeded
     ├── UnsupportedMediaType        415
     ├── LimitReached                429  try again when there is room
     │   ├── TooManySessions
@@ -30,11 +34,13 @@
     ├── KernelStartFailed           502
     ├── ShuttingDown                503
     ├── KernelStartTimeout          504
+    ├── StorageFull                 507  the server's disk has no room
     └── ClientError                      raised by the client alone, never sent
         ├── ConnectionFailed             nothing was sent: safe to try again
         ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
         ├── UnexpectedAnswer             something answered, but not this API
-        └── ApiNotFound                  a Jupyter server without this extension
+        ├── ApiNotFound                  a Jupyter server without this extension
+        └── TransferCorrupted            a file's content is not what was sent
 
 Code that fails is not an error of this tree: it is an execution that ended in ``error``.
 
@@ -172,6 +178,12 @@ class ExecutionNotFound(NotFound):
     code = "execution_not_found"
 
 
+class FileNotFound(NotFound):
+    """The session has no such file."""
+
+    code = "file_not_found"
+
+
 class MethodNotAllowed(ExecError):
     """The path exists, the method does not."""
 
@@ -190,6 +202,18 @@ class NoInputRequested(Conflict):
     """The execution is not waiting for input."""
 
     code = "no_input_requested"
+
+
+class NotAFile(Conflict):
+    """What is there is not a regular file, or the way to it leads over something that is not a directory."""
+
+    code = "not_a_file"
+
+
+class FilesNotAvailable(Conflict):
+    """The session has no working directory of its own, so there are no files to speak of."""
+
+    code = "files_not_available"
 
 
 class Gone(ExecError):
@@ -216,6 +240,12 @@ class PayloadTooLarge(ExecError):
 
     code = "payload_too_large"
     status = 413
+
+
+class QuotaExceeded(PayloadTooLarge):
+    """A limit on files was reached; the message names it and its value."""
+
+    code = "quota_exceeded"
 
 
 class UnsupportedMediaType(ExecError):
@@ -278,6 +308,13 @@ class KernelStartTimeout(ExecError):
     status = 504
 
 
+class StorageFull(ExecError):
+    """The server's disk has no room for a file; nothing of it was kept."""
+
+    code = "storage_full"
+    status = 507
+
+
 class ClientError(ExecError):
     """Raised by the client; no server sends it."""
 
@@ -307,3 +344,9 @@ class ApiNotFound(ClientError):
     """The server has no ``exec/v1`` API."""
 
     code = "api_not_found"
+
+
+class TransferCorrupted(ClientError):
+    """A file arrived with another content than it has; most likely it was changed while it was being read."""
+
+    code = "transfer_corrupted"
