@@ -50,6 +50,8 @@ class SessionKernel:
         The kernelspec.
     env : mapping
         The complete environment of the kernel's processes.
+    workdir : coroutine function
+        Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SessionKernel:
         env: Mapping[str, str],
         *,
         host: KernelHost,
+        workdir: Callable[[], Awaitable[str | None]],
         context: zmq.Context[zmq.Socket[bytes]],
         start_timeout_seconds: float,
         listener: KernelListener,
@@ -70,6 +73,7 @@ class SessionKernel:
         self._name = name
         self._env = env
         self._host = host
+        self._workdir = workdir
         self._context = context
         self._start_timeout = start_timeout_seconds
         self._listener = listener
@@ -100,9 +104,10 @@ class SessionKernel:
         if kernel is not None and kernel.being_shut_down:
             await kernel.settled()
         if kernel is None or not kernel.present:
-            await self._connect_new(await self._host.start(self._name, self._env))
+            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
             return
         if not await kernel.alive():
+            await self._workdir()
             await kernel.restart(now=True)
         await self._connect(kernel)
 
@@ -111,6 +116,7 @@ class SessionKernel:
         kernel = self.kernel
         if self.connection is not None and kernel is not None and kernel.present:
             self.disconnect()
+            await self._workdir()
             await kernel.restart(now=False)
             await self._connect(kernel)
         else:
