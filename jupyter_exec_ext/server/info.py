@@ -11,7 +11,7 @@ from ..errors import NotFound
 from ..wire.native import to_json
 from .base import ExecHandler
 
-FEATURES = ("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait")
+FEATURES = ("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait", "files")
 
 
 class InfoHandler(ExecHandler):
