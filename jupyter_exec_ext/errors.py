@@ -13,15 +13,19 @@
     │   └── XSRFCheckFailed
     ├── NotFound                    404  not there, or not yours
     │   ├── SessionNotFound
-    │   └── ExecutionNotFound
+    │   ├── ExecutionNotFound
+    │   └── FileNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
     │   ├── NoInputRequested
-    │   └── IdempotencyKeyReused
+    │   ├── IdempotencyKeyReused
+    │   ├── NotAFile
+    │   └── FilesNotAvailable
     ├── Gone                        410  was there
     │   ├── SessionEnded
     │   └── LogExpired
     ├── PayloadTooLarge             413
+    │   └── QuotaExceeded
     ├── UnsupportedMediaType        415
     ├── LimitReached                429  try again when there is room
     │   ├── TooManySessions
@@ -38,7 +42,8 @@
         ├── ConnectionFailed             nothing was sent: safe to try again
         ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
         ├── UnexpectedAnswer             something answered, but not this API
-        └── ApiNotFound                  a Jupyter server without this extension
+        ├── ApiNotFound                  a Jupyter server without this extension
+        └── TransferCorrupted            a file's content is not what was sent
 
 Code that fails is not an error of this tree: it is an execution that ended in ``error``.
 
@@ -176,6 +181,12 @@ class ExecutionNotFound(NotFound):
     code = "execution_not_found"
 
 
+class FileNotFound(NotFound):
+    """The session has no such file."""
+
+    code = "file_not_found"
+
+
 class MethodNotAllowed(ExecError):
     """The path exists, the method does not."""
 
@@ -202,6 +213,18 @@ class IdempotencyKeyReused(Conflict):
     code = "idempotency_key_reused"
 
 
+class NotAFile(Conflict):
+    """What is there is not a regular file, or the way to it leads over something that is not a directory."""
+
+    code = "not_a_file"
+
+
+class FilesNotAvailable(Conflict):
+    """The session has no working directory of its own, so there are no files to speak of."""
+
+    code = "files_not_available"
+
+
 class Gone(ExecError):
     """It was there and is no more."""
 
@@ -226,6 +249,12 @@ class PayloadTooLarge(ExecError):
 
     code = "payload_too_large"
     status = 413
+
+
+class QuotaExceeded(PayloadTooLarge):
+    """A limit on files was reached; the message names it and its value."""
+
+    code = "quota_exceeded"
 
 
 class UnsupportedMediaType(ExecError):
@@ -301,7 +330,7 @@ class KernelStartTimeout(ExecError):
 
 
 class StorageFull(ExecError):
-    """There is no space left to record what would be done."""
+    """The server's disk has no room for what would have to be written; nothing of it was kept."""
 
     code = "storage_full"
     status = 507
@@ -336,3 +365,9 @@ class ApiNotFound(ClientError):
     """The server has no ``exec/v1`` API."""
 
     code = "api_not_found"
+
+
+class TransferCorrupted(ClientError):
+    """A file arrived with another content than it has; most likely it was changed while it was being read."""
+
+    code = "transfer_corrupted"

@@ -134,6 +134,29 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file in a session's working directory.
+
+    Parameters
+    ----------
+    path : str
+        Relative to the working directory, with ``/`` between its parts.
+    mtime : str
+        When its content was last changed, in UTC ISO 8601.
+    mime_type : str
+        What its name says about its kind.
+    sha256 : str or None
+        Of its content, in hexadecimal; None where it was not worked out.
+    """
+
+    path: str
+    size_bytes: int
+    mtime: str
+    mime_type: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One request to run code in a session, and what came of it.
 
@@ -145,6 +168,10 @@ class Execution:
         The stream outputs of that name, joined.
     reason : str or None
         One sentence on why it ended as it did, where the state alone does not say.
+    files : sequence of FileInfo
+        The files in the session's working directory that are new or changed since the execution before.
+    files_omitted : int
+        How many more there are that `files` does not name.
     session_state_preserved : bool or None
         Whether the session's variables are still there; None until the execution has finished.
     kernel_starts : int
@@ -171,7 +198,8 @@ class Execution:
     error: ErrorInfo | None = None
     reason: str | None = None
     truncated: Truncation | None = None
-    files: Sequence[JSONObject] = ()
+    files: Sequence[FileInfo] = ()
+    files_omitted: int = 0
     session_state_preserved: bool | None = None
     kernel_starts: int = 0
     kernel_exit_code: int | None = None
@@ -290,6 +318,15 @@ class TruncatedEvent(OutputEvent):
 
     type: ClassVar[str] = "truncated"
     truncated: Truncation
+
+
+@dataclass(frozen=True, slots=True)
+class FilesEvent(OutputEvent):
+    """Files are new or changed since the execution before; `omitted` more are not named."""
+
+    type: ClassVar[str] = "files"
+    files: Sequence[FileInfo]
+    omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

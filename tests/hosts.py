@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,9 @@ CANARY = "canary-of-the-servers-environment"
 # Small enough to be reached in a test.
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 MAX_CODE_BYTES = 2 * 1024 * 1024
+MAX_FILE_BYTES = 24 * 1024 * 1024
+MAX_SESSION_BYTES = 32 * 1024 * 1024
+MAX_SESSION_FILES = 400
 _START_SECONDS = 60.0
 
 _SERVER = ["-m", "jupyter_server"]
@@ -88,8 +91,9 @@ def running_host(
     env: Mapping[str, str] | None = None,
     connect: Mapping[str, Any] | None = None,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
+    prefix: Sequence[str] = (),
 ) -> Iterator[Host]:
-    """Start one of `HOSTS` and stop it, with all that it started, at the end."""
+    """Start one of `HOSTS` (`prefix`: in what way) and stop it, with all that it started, at the end."""
     command, usual_base_url = HOSTS[name]
     base_url = base_url or usual_base_url
     token = secrets.token_hex(16) if token is None else token
@@ -99,6 +103,13 @@ def running_host(
     app = "KernelGatewayApp" if command is _GATEWAY else "ServerApp"
     arguments = [f"--{app}.port={port}", f"--{app}.ip=127.0.0.1", f"--{app}.base_url={base_url}"]
     arguments += [f"--ExecEngine.max_output_bytes={max_output_bytes}", f"--ExecEngine.max_code_bytes={MAX_CODE_BYTES}"]
+    quotas = {
+        "max_file_bytes": MAX_FILE_BYTES,
+        "max_session_bytes": MAX_SESSION_BYTES,
+        "max_session_files": MAX_SESSION_FILES,
+    }
+    given = {option.partition("=")[0] for option in options}
+    arguments += [f"--ExecEngine.{k}={v}" for k, v in quotas.items() if f"--ExecEngine.{k}" not in given]
     if command is _GATEWAY:
         arguments += [f"--{app}.port_retries=0", "--JupyterWebsocketPersonality.list_kernels=True"]
     else:
@@ -109,7 +120,7 @@ def running_host(
     secrets_env = {"JUPYTER_TOKEN": token, "KG_AUTH_TOKEN": token}
     with log.open("wb") as log_file:
         process = subprocess.Popen(
-            [sys.executable, *command, *arguments, *options],
+            [*prefix, sys.executable, *command, *arguments, *options],
             cwd=root,
             env=clean_environment(home, **secrets_env, **(env or {})),
             stdin=subprocess.DEVNULL,

@@ -98,11 +98,20 @@ LIGHT = "import {module}, sys; print('\\n'.join(sorted(sys.modules)))"
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("jupyter_exec_ext", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server"}),
-        ("jupyter_exec_ext.client", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server"}),
-        ("jupyter_exec_ext.client.sync", {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server"}),
-        ("jupyter_exec_ext.client.aio", {"requests", "websocket", "tornado", "zmq", "traitlets", "jupyter_server"}),
-        ("jupyter_exec_ext.executors", {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server"}),
+        ("jupyter_exec_ext", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"}),
+        ("jupyter_exec_ext.client", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"}),
+        (
+            "jupyter_exec_ext.client.sync",
+            {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+        ),
+        (
+            "jupyter_exec_ext.client.aio",
+            {"requests", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+        ),
+        (
+            "jupyter_exec_ext.executors",
+            {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+        ),
     ],
 )
 def test_an_agents_process_stays_light(statement: str, absent: set[str]) -> None:

@@ -12,6 +12,8 @@ SCOPES: dict[str, str] = {
     "executions:create": "run code in a session",
     "executions:read": "list and read executions and their events",
     "executions:control": "interrupt, restart and cancel; answer input()",
+    "files:read": "list and download the files of a session",
+    "files:write": "upload and delete the files of a session",
 }
 
 ALL_SCOPES = frozenset(SCOPES)

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import ExecError, Unauthenticated
-from . import doctor, run, serve, session
+from . import doctor, file, run, serve, session
 from .servers import UsageError
 
 EXIT_SERVER_FAILED = 3
@@ -25,6 +25,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec run -c 'print(1)' --server URL      on a server; the token is read from JUPYTER_TOKEN
   jupyter exec session start --server URL          a session that keeps its variables
   jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
+  jupyter exec file upload ID data.csv             files into a session's directory, and out of it
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec doctor                              is everything in place?
 """
@@ -54,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_session(commands)
+    _add_file(commands)
     _add_serve(commands)
     _add_doctor(commands)
     return parser
@@ -111,6 +113,27 @@ def _add_session(commands: Any) -> None:
         action.add_argument("ids", nargs="+", metavar="ID")
     for action in (listing, start, stop, interrupt):
         _server_options(action, "auto", "auto")
+
+
+def _add_file(commands: Any) -> None:
+    parser = commands.add_parser(
+        "file", help="list, upload, download and delete the files of a session", description="The files of a session."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = _add(actions, "list", "list files with size and time", file.list_)
+    upload = _add(actions, "upload", "upload a file", file.upload)
+    download = _add(actions, "download", "download a file, also after the session has ended", file.download)
+    delete = _add(actions, "delete", "delete files", file.delete)
+    for action in (listing, upload, download, delete):
+        action.add_argument("session", metavar="ID", help="the session")
+        _server_options(action, "auto", "auto")
+    listing.add_argument("--path", default="", metavar="DIR", help="only below this directory")
+    listing.add_argument("--sha256", action="store_true", help="hash them all on the server")
+    upload.add_argument("file", metavar="FILE")
+    upload.add_argument("remote", nargs="?", metavar="PATH", help="where to, in the session (default: its name)")
+    download.add_argument("remote", metavar="PATH", help="the file in the session")
+    download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
+    delete.add_argument("paths", nargs="+", metavar="PATH")
 
 
 def _add_serve(commands: Any) -> None:

@@ -69,6 +69,8 @@ def main() -> None:
     config.KernelGatewayApp.log_level = settings["log_level"]
     config.JupyterWebsocketPersonality.list_kernels = True
     config.ExecEngine.caller_env = ["*"]
+    # Code shall find the files of whoever started this, and they its files, where AutoGen's users expect them.
+    config.ExecEngine.session_directories = False
     launch([], config, on_listening)
 
 

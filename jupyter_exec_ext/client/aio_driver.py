@@ -34,10 +34,13 @@ from .steps import (
     Reply,
     Request,
     Result,
+    SendBody,
     SendMessage,
     Socket,
+    Source,
     Step,
     Stream,
+    Work,
 )
 
 T = TypeVar("T")
@@ -171,6 +174,10 @@ class AioDriver:
             return step.stream.handle.close()
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
+        if isinstance(step, Work):
+            return await asyncio.to_thread(step.action)
+        if isinstance(step, SendBody):
+            return await self._send_body(step)
         if isinstance(step, Connect):
             return await self._connect(step)
         if isinstance(step, SendMessage):
@@ -180,11 +187,15 @@ class AioDriver:
         assert isinstance(step, Disconnect)
         return await self._disconnect(step)
 
-    async def _send(self, request: Request) -> aiohttp.ClientResponse | Failure:
-        body = None if request.json is None else dump_bytes(request.json)
+    async def _send(
+        self, request: Request, body: AsyncGenerator[bytes, None] | bytes | None = None, size: int | None = None
+    ) -> aiohttp.ClientResponse | Failure:
         headers = dict(request.headers)
-        if body is not None:
+        if request.json is not None:
+            body = dump_bytes(request.json)
             headers["Content-Type"] = "application/json"
+        elif size is not None:
+            headers["Content-Length"] = str(size)
         http = self._http()
         if self.connection.token is None:
             headers.update(_xsrf_header(http, self.connection.url))
@@ -205,6 +216,11 @@ class AioDriver:
 
     async def _request(self, request: Request) -> Reply | Failure:
         response = await self._send(request)
+        return response if isinstance(response, Failure) else await _reply(response)
+
+    async def _send_body(self, step: SendBody) -> Reply | Failure:
+        size = step.source.size_bytes
+        response = await self._send(step.request, b"" if size == 0 else _pieces(step.source), size)
         return response if isinstance(response, Failure) else await _reply(response)
 
     async def _open(self, request: Request) -> Stream | Reply | Failure:
@@ -266,9 +282,18 @@ class AioDriver:
             await asyncio.wait_for(ws.close(), _GOODBYE_SECONDS)
 
 
-def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+def _payload(
+    body: AsyncGenerator[bytes, None] | bytes | None,
+) -> AsyncGenerator[bytes, None] | bytes | io.BytesIO | None:
     """Let aiohttp send a large body piece by piece, so that the loop is not held up."""
-    return io.BytesIO(body) if body is not None and len(body) > 2**18 else body
+    return io.BytesIO(body) if isinstance(body, bytes) and len(body) > 2**18 else body
+
+
+async def _pieces(source: Source) -> AsyncGenerator[bytes, None]:
+    """Yield a body piece by piece, reading in a thread."""
+    while piece := await asyncio.to_thread(source.read):
+        yield piece
+        source.sent(len(piece))
 
 
 async def _ask(on_input: AnswerInput | None, event: InputRequestEvent) -> str:

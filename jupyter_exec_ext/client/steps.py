@@ -12,9 +12,9 @@ The idea is httpx's, whose authentication flows are such generators.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..models import InputRequestEvent, OutputEvent
 
@@ -74,6 +74,35 @@ class Failure:
 
     sent: bool
     message: str
+
+
+class Source(Protocol):
+    """A body that is sent piece by piece."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How long it is; None if only its end will tell."""
+
+    def read(self) -> bytes:
+        """Return the next piece, blocking; empty at the end."""
+
+    def sent(self, size: int) -> None:
+        """Take note that so many bytes more were passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendBody:
+    """Send a request with a body that is too large for memory, and read the whole answer: `Reply` or `Failure`."""
+
+    request: Request
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Do something on this machine that may block, such as writing a file: what it returns; it may raise."""
+
+    action: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +199,8 @@ STREAM_IS_OPEN = "a stream of this session is still open here; read it to its en
 
 Step = (
     Request
+    | SendBody
+    | Work
     | OpenStream
     | ReadStream
     | CloseStream

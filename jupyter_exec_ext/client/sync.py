@@ -9,18 +9,24 @@ For example::
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExecError
-from ..models import Execution, KernelSpecInfo, OutputEvent, Session
+from ..models import Execution, FileInfo, KernelSpecInfo, OutputEvent, Session
+from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, new_key, seconds_left, session_request
 from .exchange import RetryPolicy
+from .local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
 from .standard import StandardSession, open_standard_session
 from .steps import Result
 from .sync_driver import AnswerInput, RunLock, SyncDriver
+from .transfers import FileListing, FilesApi, save_locally
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -145,6 +151,7 @@ class ExecSession:
         self.record = record
         self._driver = driver
         self._api = api
+        self._files = FilesApi(api.retry)
 
     @property
     def id(self) -> str:
@@ -241,6 +248,84 @@ class ExecSession:
     def list_executions(self, limit: int = 100) -> list[Execution]:
         """Return the newest executions, oldest first, without their outputs."""
         return self._driver.perform(self._api.list_executions(self.id, limit))
+
+    def notebook(self) -> dict[str, Any]:
+        """Return the session as a notebook (nbformat 4.5), with a code cell for each execution."""
+        return self._driver.perform(self._api.notebook(self.id))
+
+    def save_notebook(self, path: str | os.PathLike[str]) -> None:
+        """Write the session as a notebook to a local file."""
+        content = dump_bytes(self.notebook())
+        self._driver.perform(save_locally(FileTarget(Path(path)), content))
+
+    def save_notebook_on_server(self, path: str) -> str:
+        """Save the session as a notebook on the server, below its root directory; return its path there.
+
+        Raises
+        ------
+        Conflict
+            If there is such a file already, or the host keeps no notebooks (a Kernel Gateway).
+        """
+        return self._driver.perform(self._api.save_notebook(self.id, path))
+
+    def list_files(self, path: str = "", *, sha256: bool = False) -> FileListing:
+        """Return the files in the session's working directory, by path.
+
+        Parameters
+        ----------
+        path : str
+            Only those below this directory.
+        sha256 : bool
+            Let the server read and hash them all.
+        """
+        return self._driver.perform(self._files.list_files(self.id, path, sha256=sha256))
+
+    def upload(
+        self, source: Uploadable, remote_path: str | None = None, *, progress: Progress | None = None
+    ) -> FileInfo:
+        """Upload a file; it is there as a whole or not at all.
+
+        Parameters
+        ----------
+        source : str, path or binary file
+            What to upload.
+        remote_path : str, optional
+            Where to, in the session's working directory; without it, the local file's name.
+        progress : callable, optional
+            Gets the bytes sent and the bytes in all (None if that is not known) as it goes on.
+        """
+        target = upload_path(source, remote_path)
+        return self._driver.perform(self._files.upload(self.id, target, FileSource(source, progress)))
+
+    def download(
+        self, remote_path: str, local_path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> Path:
+        """Download a file and return where it is; it is there as a whole or not at all.
+
+        Parameters
+        ----------
+        local_path : str or path
+            Where to; into a directory, it goes under its own name.
+        progress : callable, optional
+            Gets the bytes received and the bytes in all as it goes on.
+        """
+        target = FileTarget(download_path(local_path, remote_path))
+        self._driver.perform(self._files.download(self.id, remote_path, target, progress))
+        return target.path
+
+    def read_file(self, path: str) -> bytes:
+        """Return the content of a file."""
+        target = MemoryTarget()
+        self._driver.perform(self._files.download(self.id, path, target, None))
+        return target.data()
+
+    def write_file(self, path: str, data: bytes) -> FileInfo:
+        """Write a file."""
+        return self._driver.perform(self._files.upload(self.id, path, FileSource(io.BytesIO(data))))
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file."""
+        self._driver.perform(self._files.delete(self.id, path))
 
     def refresh(self) -> Session:
         """Return the session's record as it is now."""

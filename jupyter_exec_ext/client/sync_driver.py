@@ -34,9 +34,12 @@ from .steps import (
     Reply,
     Request,
     Result,
+    SendBody,
     SendMessage,
+    Source,
     Step,
     Stream,
+    Work,
 )
 
 T = TypeVar("T")
@@ -167,12 +170,19 @@ class SyncDriver:
             return step.stream.handle.close()
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
+        if isinstance(step, Work):
+            return step.action()
+        if isinstance(step, SendBody):
+            response = self._send(step.request, stream=False, body=_body(step.source))
+            return response if isinstance(response, Failure) else _reply(response)
         return self._websocket(step)
 
-    def _send(self, request: Request, *, stream: bool) -> requests.Response | Failure:
-        body = None if request.json is None else dump_bytes(request.json)
+    def _send(
+        self, request: Request, *, stream: bool, body: bytes | _Sent | None = None
+    ) -> requests.Response | Failure:
         headers = dict(request.headers)
-        if body is not None:
+        if request.json is not None:
+            body = dump_bytes(request.json)
             headers["Content-Type"] = "application/json"
         try:
             response = self._http.request(
@@ -220,6 +230,29 @@ class SyncDriver:
             return ws.receive(step.socket, step.timeout_seconds)
         assert isinstance(step, Disconnect)
         return ws.close(step.socket)
+
+
+class _Sent:
+    """A body that requests sends as it is read; without a length it is sent in chunks."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[bytes]:
+        while piece := self._source.read():
+            yield piece
+            self._source.sent(len(piece))
+
+
+class _SizedSent(_Sent):
+    def __len__(self) -> int:
+        return self._source.size_bytes or 0
+
+
+def _body(source: Source) -> bytes | _Sent:
+    if source.size_bytes is None:
+        return _Sent(source)
+    return _SizedSent(source) if source.size_bytes else b""  # requests would send an empty iterable in chunks
 
 
 class _Pieces:

@@ -11,11 +11,13 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from traitlets import Float, Integer, List, Unicode
+from jupyter_core.paths import jupyter_data_dir
+from traitlets import Bool, Float, Integer, List, Unicode, default
 from traitlets.config import LoggingConfigurable
 
 from ..auth.caller import Caller
@@ -47,10 +49,14 @@ from ..wire.native import utc_timestamp
 from ..wire.notebook import notebook_from
 from .environment import DEFAULT_NAMES, kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
-from .ports import EventLog, KernelHost, Store
+from .file_verbs import FileVerbs
+from .files import LocalFiles
+from .no_files import NoFiles
+from .ports import EventLog, KernelHost, SessionFiles, Store
 from .processes import MARK
 from .resources import EngineResources
 from .sessions import LiveSession, SessionSettings, ended_error
+from .upload import FileLimits
 
 _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
@@ -102,17 +108,56 @@ class ExecEngine(LoggingConfigurable):
         "Under Kernel Gateway the default is KERNEL_* and the gateway's own env_whitelist.",
     ).tag(config=True)
 
+    session_directories = Bool(
+        True,
+        help="Whether each session works in a directory of its own, with files that can be listed, uploaded and "
+        "downloaded. If not, kernels start in the server's own directory.",
+    ).tag(config=True)
+    work_root = Unicode(
+        help="The directory that holds the sessions' directories. The default is jupyter_exec_ext/work in Jupyter's "
+        "data directory."
+    ).tag(config=True)
+    max_file_bytes = Integer(4 * 1024**3, help="The largest file that may be uploaded, in bytes; 0 for no limit.").tag(
+        config=True
+    )
+    max_session_bytes = Integer(
+        8 * 1024**3,
+        help="How much the files of a session may have together before an upload is refused, in bytes; 0 for no "
+        "limit. What code writes is counted, not stopped.",
+    ).tag(config=True)
+    max_session_files = Integer(
+        10_000, help="How many files a session may have before an upload is refused; 0 for no limit."
+    ).tag(config=True)
+    max_watched_entries = Integer(
+        10_000,
+        help="Executions report which files they created or changed, unless the session's directory has more entries "
+        "than this; 0 to report none.",
+    ).tag(config=True)
+
     def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.host = host
         self._store = store
         self._sessions = store.sessions
         self._executions = store.executions
+        self._session_files = self._make_session_files()
+        self.files = FileVerbs(self._session_files, self.get_session)
+        self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
+
+    @default("work_root")
+    def _default_work_root(self) -> str:
+        return os.path.join(jupyter_data_dir(), "jupyter_exec_ext", "work")
+
+    def _make_session_files(self) -> SessionFiles:
+        if not self.session_directories:
+            return NoFiles()
+        limits = FileLimits(self.max_file_bytes, self.max_session_bytes, self.max_session_files)
+        return LocalFiles(Path(self.work_root), limits, max_watched_entries=self.max_watched_entries, log=self.log)
 
     # --- sessions ---
 
@@ -130,6 +175,8 @@ class ExecEngine(LoggingConfigurable):
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
         )
         live = self._place(caller, request, spec, env)
+        loop = asyncio.get_running_loop()
+        self._store.on_forget(lambda session_ids: _post(loop, self._remove_files, session_ids))
         try:
             await live.record_start()
             await live.start()
@@ -167,6 +214,7 @@ class ExecEngine(LoggingConfigurable):
             record,
             {**env, MARK: record.id},
             host=self.host,
+            files=self._session_files,
             resources=self._resources,
             store=self._sessions,
             settings=SessionSettings(
@@ -381,6 +429,9 @@ class ExecEngine(LoggingConfigurable):
             "max_code_bytes",
             "max_output_bytes",
             "session_idle_timeout_seconds",
+            "max_file_bytes",
+            "max_session_bytes",
+            "max_session_files",
         )
         return {name: getattr(self, name) for name in names}
 
@@ -404,6 +455,17 @@ class ExecEngine(LoggingConfigurable):
         if self._running:
             self._keep_touching()
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for; it is waited for before the engine ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _remove_files(self, session_ids: Sequence[str]) -> None:
+        """Remove the files of sessions that are not kept any more."""
+        for session_id in session_ids:
+            self.in_background(self._session_files.remove(session_id))
+
     async def shutdown(self) -> None:
         """End every session and execution and close every socket. The engine cannot be used again."""
         self._stopping = True
@@ -417,8 +479,15 @@ class ExecEngine(LoggingConfigurable):
                 self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
         if self._touch_timer is not None:
             self._touch_timer.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+        self._session_files.close()
         self._resources.close()
         await asyncio.to_thread(self._store.close)
+
+
+def _post(loop: asyncio.AbstractEventLoop, call: Callable[[Sequence[str]], None], session_ids: Sequence[str]) -> None:
+    loop.call_soon_threadsafe(call, session_ids)
 
 
 def _hash_of(request: ExecutionRequest) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..models import Execution, ExecutionState, OutputEvent, StateEvent
+from ..models import Execution, ExecutionState, FilesEvent, OutputEvent, StateEvent
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
@@ -88,11 +88,13 @@ class LiveExecution:
         self._fold.add(event)
         self.log.append(event)
 
-    async def finish(self, verdict: Verdict) -> None:
-        """Write the terminal record, once, and wake whoever waits for it."""
+    async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
+        """Write the terminal record, once, and wake whoever waits for it; `files` is what the run left behind."""
         state = advance(self.record.state, verdict.state)
         for event in self._limiter.close():
             self._log(event)
+        if files is not None:
+            self._log(files)
         exit_ = verdict.exit
         self.record = finished_record(
             self.record,

@@ -177,7 +177,7 @@ class HostedKernels:
     Parameters
     ----------
     manager : MultiKernelManager
-        The host's. Its `root_dir`, if it has one, is the kernels' working directory.
+        The host's. Its `root_dir`, if it has one, is the working directory of kernels that are given no other.
     kernel_spec_manager : KernelSpecManager
         The host's.
     max_kernels : int or None
@@ -250,13 +250,13 @@ class HostedKernels:
         finally:
             self._starting.discard(kernel_id)
 
-    async def start(self, kernel_name: str, env: Mapping[str, str]) -> HostedKernel:
-        """Start a kernel with exactly the environment `env`."""
+    async def start(self, kernel_name: str, env: Mapping[str, str], cwd: str | None) -> HostedKernel:
+        """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's."""
         kernel_id = str(uuid.uuid4())
         options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": kernel_name, "env": dict(env)}
-        root_dir = getattr(self._manager, "root_dir", None)
-        if root_dir:
-            options["cwd"] = root_dir
+        directory = cwd or getattr(self._manager, "root_dir", None)
+        if directory:
+            options["cwd"] = directory
         with self.reserve(kernel_id):
             try:
                 await ensure_async(self._manager.start_kernel(**options))

@@ -62,6 +62,8 @@ class SessionKernel:
         What the mark says; processes that carry it end with the session.
     language : str
         The kernel's language: what it can be asked and told depends on it.
+    workdir : coroutine function
+        Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class SessionKernel:
         session_id: str,
         language: str,
         host: KernelHost,
+        workdir: Callable[[], Awaitable[str | None]],
         resources: EngineResources,
         start_timeout_seconds: float,
         listener: KernelListener,
@@ -84,6 +87,7 @@ class SessionKernel:
         self._name = name
         self._env = env
         self._host = host
+        self._workdir = workdir
         self._session_id = session_id
         self._is_python = language.lower() == _ANSWERING_LANGUAGE
         self._answers_while_busy = self._is_python
@@ -119,10 +123,11 @@ class SessionKernel:
         if kernel is not None and kernel.being_shut_down:
             await kernel.settled()
         if kernel is None or not kernel.present:
-            await self._connect_new(await self._host.start(self._name, self._env))
+            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
             return
         if not await kernel.alive():
             await self._end_marked()
+            await self._workdir()
             await kernel.restart(now=True)
         await self._connect(kernel)
 
@@ -132,6 +137,7 @@ class SessionKernel:
         if self.connection is not None and kernel is not None and kernel.present:
             polite = await self._will_exit_politely()
             self.disconnect()
+            await self._workdir()
             await kernel.restart(now=not polite)
             await self._connect(kernel)
         else:

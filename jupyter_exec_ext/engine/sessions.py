@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..errors import ExecError, QueueFull, SessionEnded
@@ -22,7 +23,7 @@ from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
-from .ports import KernelExit, KernelHost, SessionStore
+from .ports import KernelExit, KernelHost, SessionFiles, SessionStore
 from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
 from .session_kernel import KernelListener, SessionKernel
@@ -55,6 +56,7 @@ class LiveSession:
         env: Mapping[str, str],
         *,
         host: KernelHost,
+        files: SessionFiles,
         resources: EngineResources,
         store: SessionStore,
         settings: SessionSettings,
@@ -62,6 +64,7 @@ class LiveSession:
     ) -> None:
         self.record = record
         self._store = store
+        self._files = files
         self._settings = settings
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -71,6 +74,7 @@ class LiveSession:
             session_id=record.id,
             language=record.language,
             host=host,
+            workdir=partial(files.prepare, record.id),
             resources=resources,
             start_timeout_seconds=settings.kernel_start_timeout_seconds,
             listener=KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed),
@@ -224,7 +228,7 @@ class LiveSession:
             if self._closing is None:
                 self._revival = self._loop.create_task(self._revive())
         kernel.touch()
-        await execution.finish(verdict)
+        await execution.finish(verdict, await self._files.changes(self.record.id))
 
     async def _revive(self) -> None:
         """Start a fresh kernel now, so that the next execution need not wait for it."""
@@ -311,6 +315,7 @@ class LiveSession:
         for task in (self._worker, self._revival):
             if task is not None:
                 await asyncio.wait([task])
+        await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())
         await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=reason)
 

@@ -109,7 +109,7 @@ class ExecHandler(APIHandler):
         A refusal closes the connection, so the body is never read.
         """
         if self.request.method == "OPTIONS":
-            self._expect_body(0)
+            self._expect_no_body()
             await self.services.gate.preflight(self)
             return
         self.caller = await self.services.gate.authenticate(self)
@@ -120,21 +120,28 @@ class ExecHandler(APIHandler):
         if access.scope is not None and access.scope not in self.caller.scopes:
             raise MissingScope(f"this needs the scope {access.scope!r}, which the token does not have")
         await authorize(self, access.action, access.resource)
-        self._expect_body(_BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES)
+        self.expect_body()
         self._let_in = True
 
-    def _limit_body(self, max_bytes: int) -> None:
+    def limit_body(self, max_bytes: int) -> None:
+        """Make the connection end where a body becomes longer than this."""
         connection = self.request.connection
         if connection is not None and hasattr(connection, "set_max_body_size"):
             connection.set_max_body_size(max_bytes)
 
-    def _expect_body(self, max_bytes: int) -> None:
-        self._max_body_bytes = max_bytes
+    def expect_body(self) -> None:
+        """Set the limit of the body, and refuse one that is known to exceed it."""
+        max_bytes = self._max_body_bytes = _BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES
         length = self.request.headers.get("Content-Length", "0")
         if length.isdecimal() and int(length) > max_bytes:
             raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length}")
         # A chunked body tells its length only by ending; past this the connection is closed.
-        self._limit_body(max_bytes + _BODY_SPARE_BYTES)
+        self.limit_body(max_bytes + _BODY_SPARE_BYTES)
+
+    def _expect_no_body(self) -> None:
+        if self.request.headers.get("Content-Length", "0") != "0":
+            raise PayloadTooLarge("such a request has no body")
+        self.limit_body(_BODY_SPARE_BYTES)
 
     def data_received(self, chunk: bytes) -> None:
         """Collect the body, up to its limit."""

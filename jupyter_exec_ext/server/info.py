@@ -11,7 +11,17 @@ from ..errors import NotFound
 from ..wire.native import to_json
 from .base import ExecHandler
 
-FEATURES = ("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait", "idempotency-key")
+FEATURES = (
+    "sessions",
+    "executions",
+    "events.sse",
+    "events.ndjson",
+    "input",
+    "prefer.wait",
+    "idempotency-key",
+    "files",
+    "notebook",
+)
 
 
 class InfoHandler(ExecHandler):

@@ -15,6 +15,7 @@ from .executions import (
     ExecutionInputHandler,
     SessionExecutionsHandler,
 )
+from .files import SessionFileHandler, SessionFilesHandler
 from .info import InfoHandler, NotFoundHandler, OpenAPIHandler
 from .sessions import (
     SessionHandler,
@@ -74,6 +75,20 @@ ROUTES = (
         SessionExecutionsHandler,
         {"GET": Access(scope("executions:read"), "execute"), "POST": Access(scope("executions:create"), "execute")},
     ),
+    Route(
+        "/sessions/{session_id}/files",
+        SessionFilesHandler,
+        {"GET": Access(scope("files:read"), "read", "contents")},
+    ),
+    Route(
+        "/sessions/{session_id}/files/{path}",
+        SessionFileHandler,
+        {
+            "GET": Access(scope("files:read"), "read", "contents"),
+            "PUT": Access(scope("files:write"), "write", "contents"),
+            "DELETE": Access(scope("files:write"), "write", "contents"),
+        },
+    ),
     Route("/executions/{execution_id}", ExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
     Route(
         "/executions/{execution_id}/events",
@@ -94,7 +109,10 @@ ROUTES = (
 
 
 def _pattern(path: str) -> str:
-    return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", path.rstrip("/")) + "/?"
+    start, rest = re.subn(r"/\{path\}$", "", path.rstrip("/"))
+    # A file's path goes to the end, whatever it holds; what it may not hold is refused with a reason.
+    end = "/(?P<path>.+)" if rest else "/?"
+    return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", start) + end
 
 
 def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class ExecutionRepository:
         self._logs = logs
         self._server = server
         self._retention = retention
+        self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
         self._expire_at = 0.0
         self._bytes_until_expiry = 0
         self._unsaved: dict[str, _Unsaved] = {}
@@ -122,7 +123,13 @@ class ExecutionRepository:
             return
         self._expire_at = time.monotonic() + _EXPIRE_SECONDS
         self._bytes_until_expiry = self._retention.max_bytes // 20
-        self._writer.perform_last("expire", lambda db: expire(db, self._logs, self._retention))
+
+        def job(db: Database) -> None:
+            forgotten = expire(db, self._logs, self._retention)
+            if forgotten:
+                self.on_forget(forgotten)
+
+        self._writer.perform_last("expire", job)
 
     def _not_yet_saved(self, execution_id: str) -> _Unsaved | None:
         if not self._writer.has_unsaved(execution_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,10 @@ class ExecStore(LoggingConfigurable):
         count = self._writer.perform(lambda db: recover(db, self.logs, self._instance), write=True)
         if count:
             self.log.warning("store: %d executions were cut by the end of an earlier server", count)
+
+    def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
+        """Call `callback`, in the store's thread, with the ids of sessions of which nothing is kept any more."""
+        self.executions.on_forget = callback
 
     def trouble(self) -> str | None:
         """Return what is wrong with the store, if anything is."""

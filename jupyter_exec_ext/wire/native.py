@@ -25,6 +25,8 @@ from ..models import (
     Execution,
     ExecutionRequest,
     ExecutionState,
+    FileInfo,
+    FilesEvent,
     InputRequestEvent,
     JSONObject,
     KernelSpecInfo,
@@ -51,7 +53,7 @@ MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new proce
 _MAX_SECONDS = 1e9
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-Record = Execution | Session | ErrorInfo | Truncation | KernelSpecInfo
+Record = Execution | Session | ErrorInfo | Truncation | KernelSpecInfo | FileInfo
 R = TypeVar("R")
 
 EVENT_TYPES: dict[str, type[OutputEvent]] = {
@@ -67,6 +69,7 @@ EVENT_TYPES: dict[str, type[OutputEvent]] = {
         UnresponsiveEvent,
         ResponsiveEvent,
         TruncatedEvent,
+        FilesEvent,
         EndEvent,
     )
 }
@@ -83,6 +86,8 @@ def utc_timestamp(seconds: float) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, tuple):  # the files of an execution; everything else is JSON already
+        return [_plain(item) for item in value]
     return to_json(value) if isinstance(value, Record) else value
 
 
@@ -145,12 +150,26 @@ def truncation_from_json(data: Any) -> Truncation:
     return _build(Truncation, data, {})
 
 
+def file_info_from_json(data: Any) -> FileInfo:
+    """Read a `FileInfo`."""
+    return _build(FileInfo, data, {})
+
+
+def _files_from_json(data: Any) -> tuple[FileInfo, ...]:
+    return tuple(file_info_from_json(item) for item in data)
+
+
 def execution_from_json(data: Any) -> Execution:
     """Read an `Execution`; raises `UnexpectedAnswer` if it is none."""
     return _build(
         Execution,
         data,
-        {"state": ExecutionState, "error": error_info_from_json, "truncated": truncation_from_json},
+        {
+            "state": ExecutionState,
+            "error": error_info_from_json,
+            "truncated": truncation_from_json,
+            "files": _files_from_json,
+        },
     )
 
 
@@ -172,7 +191,12 @@ def event_from_json(data: Any) -> OutputEvent | None:
     return _build(
         cls,
         data,
-        {"state": ExecutionState, "execution": execution_from_json, "truncated": truncation_from_json},
+        {
+            "state": ExecutionState,
+            "execution": execution_from_json,
+            "truncated": truncation_from_json,
+            "files": _files_from_json,
+        },
     )
 
 

@@ -16,6 +16,8 @@ from ..models import (
     ErrorInfo,
     Execution,
     ExecutionState,
+    FileInfo,
+    FilesEvent,
     JSONObject,
     OutputEvent,
     ResultEvent,
@@ -51,6 +53,8 @@ class OutputFold:
 
     error: ErrorInfo | None = None
     truncated: Truncation | None = None
+    files: tuple[FileInfo, ...] = ()
+    files_omitted: int = 0
     _items: list[_Stream | _Shown] = field(default_factory=list)
     _by_display_id: dict[str, list[_Shown]] = field(default_factory=dict)
     _clear_pending: bool = False
@@ -86,6 +90,8 @@ class OutputFold:
             )
         elif isinstance(event, TruncatedEvent):
             self._truncate(event.truncated)
+        elif isinstance(event, FilesEvent):
+            self.files, self.files_omitted = tuple(event.files), event.omitted
 
     def _before_output(self) -> None:
         if self._clear_pending:
@@ -154,5 +160,7 @@ def finished_record(record: Execution, fold: OutputFold, state: ExecutionState, 
         outputs=fold.outputs(),
         error=error,
         truncated=fold.truncated,
+        files=fold.files,
+        files_omitted=fold.files_omitted,
         **fields,
     )

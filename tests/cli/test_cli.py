@@ -7,6 +7,7 @@ import os
 import pty
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -132,6 +133,54 @@ def test_a_session_keeps_its_variables_between_commands(tmp_path: Path, server: 
     assert jupyter_exec(tmp_path, "session", "stop", session_id, *where, **at(server)).returncode == 0
     assert session_id not in jupyter_exec(tmp_path, "session", "list", *where, **at(server)).stdout
     assert session_id in jupyter_exec(tmp_path, "session", "list", "--ended", *where, **at(server)).stdout
+
+
+def test_files_go_up_and_come_down(tmp_path: Path, server: Host) -> None:
+    where = ["--server", server.info.url]
+
+    def run(*args: str) -> str:
+        done = jupyter_exec(tmp_path, *args, *where, **at(server))
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""  # no progress bar where nobody looks
+        return done.stdout
+
+    (tmp_path / "in.txt").write_text("21")
+    session_id = run("session", "start").strip()
+    run("file", "upload", session_id, "in.txt", "data/in.txt")
+    run("run", "--session", session_id, "-c", "open('out\\x1b[1m', 'w').write('42')")
+    listed = run("file", "list", session_id, "--sha256").splitlines()
+    assert [line.split()[0] for line in listed] == ["2", "2"]
+    assert listed[0].endswith("  data/in.txt")
+    assert listed[1].endswith("'out\\x1b[1m'")
+    run("session", "stop", session_id)
+    (tmp_path / "down").mkdir()
+    assert run("file", "download", session_id, "data/in.txt", "down") == "down/in.txt\n"
+    assert (tmp_path / "down" / "in.txt").read_text() == "21"
+    run("file", "delete", session_id, "data/in.txt", "out\x1b[1m")
+    assert run("file", "list", session_id) == ""
+
+
+def test_a_transfer_shows_its_progress_on_a_terminal(tmp_path: Path, server: Host) -> None:
+    (tmp_path / "in.bin").write_bytes(bytes(3 * 2**20))
+    where = ["--server", server.info.url]
+    session_id = jupyter_exec(tmp_path, "session", "start", *where, **at(server)).stdout.strip()
+    terminal, end = os.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    try:
+        args = command("file", "upload", session_id, "in.bin", *where)
+        env = clean_environment(tmp_path, **at(server)["env"])
+        subprocess.run(args, cwd=tmp_path, env=env, stderr=end, check=True, timeout=60)
+        shown = os.read(terminal, 65536).decode()
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert "in.bin: 100%" in shown
+    assert "3.00M/3.00M" in shown
+
+
+def test_a_gateway_for_the_occasion_works_where_it_was_called(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("here")
+    assert jupyter_exec(tmp_path, "run", "-c", "print(open('in.txt').read())").stdout == "here\n"
 
 
 def test_a_server_without_our_api_runs_code_too(tmp_path: Path) -> None:
@@ -443,7 +492,16 @@ def test_the_doctor_tells_a_server_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_every_command_explains_itself(tmp_path: Path) -> None:
-    for args in ([], ["run"], ["session"], ["session", "list"], ["session", "start"], ["serve"], ["doctor"]):
+    for args in (
+        [],
+        ["run"],
+        ["session"],
+        ["session", "list"],
+        ["session", "start"],
+        ["file", "list"],
+        ["serve"],
+        ["doctor"],
+    ):
         done = jupyter_exec(tmp_path, *args, "--help")
         assert done.returncode == 0
         assert done.stdout.startswith("usage: jupyter exec")

@@ -50,7 +50,7 @@ def answer(status: int = 200, body: Any = None, **headers: str) -> Reply:
 
 def execution(state: ExecutionState = ExecutionState.OK, **fields: Any) -> Execution:
     return Execution(
-        id="exe_1", session_id="ses_1", state=state, code="1", created_at="t", outputs=[], files=[], **fields
+        id="exe_1", session_id="ses_1", state=state, code="1", created_at="t", outputs=[], files=(), **fields
     )
 
 

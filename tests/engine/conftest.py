@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from jupyter_exec_ext.engine.engine import ExecEngine
 
 
 @pytest.fixture
-def manager() -> AsyncMappingKernelManager:
+def manager() -> Iterator[AsyncMappingKernelManager]:
     """The kernel manager that Jupyter Server uses, without the server."""
-    return AsyncMappingKernelManager(kernel_spec_manager=KernelSpecManager())
+    # Absolute, as in a server, since kernels have directories of their own; and short, since socket names must be.
+    with tempfile.TemporaryDirectory() as runtime:
+        yield AsyncMappingKernelManager(kernel_spec_manager=KernelSpecManager(), connection_dir=runtime)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import zmq
 
-from jupyter_exec_ext.engine.connection import KernelConnection, new_context
+from jupyter_exec_ext.engine.connection import KernelConnection
+from jupyter_exec_ext.engine.resources import EngineResources
 from jupyter_exec_ext.wire.kernel import FrameCodec, KernelMessage
 
 KEY = b"key"
@@ -62,8 +63,8 @@ async def test_a_message_that_breaks_its_reader_does_not_hold_up_those_behind_it
             raise RuntimeError("a defect of ours")
         seen.put_nowait(message.msg_type)
 
-    context = new_context()
-    connection = KernelConnection(context, kernel.info, on_message, logging.getLogger(__name__))
+    resources = EngineResources(10**6)
+    connection = KernelConnection(resources, kernel.info, on_message, logging.getLogger(__name__))
     subscriber = kernel.message("status", {"msg_id": "x"})
     while seen.empty():  # until the subscription is there
         kernel.iopub.send_multipart([b"", *subscriber])
@@ -74,12 +75,12 @@ async def test_a_message_that_breaks_its_reader_does_not_hold_up_those_behind_it
     while await asyncio.wait_for(seen.get(), 5) != "last":
         pass
     connection.close()
-    context.destroy(linger=0)
+    resources.close()
 
 
 async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: FakeKernel) -> None:
-    context = new_context()
-    connection = KernelConnection(context, kernel.info, lambda _: None, logging.getLogger(__name__))
+    resources = EngineResources(10**6)
+    connection = KernelConnection(resources, kernel.info, lambda _: None, logging.getLogger(__name__))
     proof = asyncio.create_task(connection.prove(30))
     await asyncio.to_thread(kernel.others["shell"].recv_multipart)  # the first question gets lost
     await kernel.answer_probe()
@@ -90,4 +91,4 @@ async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: Fak
         await asyncio.wait([proof], timeout=0.01)
     await proof
     connection.close()
-    context.destroy(linger=0)
+    resources.close()

@@ -31,7 +31,7 @@ from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.jsontext import loads_strict
 
 NOW = "2026-01-01T00:00:00.000Z"
-QUEUED = Execution("exe_1", "ses_1", ExecutionState.QUEUED, "print(1)", NOW, outputs=[], files=[])
+QUEUED = Execution("exe_1", "ses_1", ExecutionState.QUEUED, "print(1)", NOW, outputs=[])
 RUNNING = StateEvent(ExecutionState.RUNNING)
 
 

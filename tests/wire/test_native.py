@@ -16,6 +16,8 @@ from jupyter_exec_ext.models import (
     ErrorInfo,
     Execution,
     ExecutionState,
+    FileInfo,
+    FilesEvent,
     InputRequestEvent,
     OutputEvent,
     ResultEvent,
@@ -56,7 +58,8 @@ EXECUTION = Execution(
     error=ErrorInfo("ZeroDivisionError", "division by zero", "tb"),
     reason="why",
     truncated=Truncation(100, stdout_bytes=5),
-    files=[],
+    files=(FileInfo("a/b.csv", 3, "2026-01-02T03:04:05.678Z", "text/csv", None),),
+    files_omitted=2,
     session_state_preserved=True,
     kernel_starts=2,
 )
@@ -79,7 +82,8 @@ EVENTS: list[OutputEvent] = [
     ErrorEvent("E", "v", "tb", seq=6, at="t"),
     InputRequestEvent("? ", True, seq=7, at="t"),
     TruncatedEvent(Truncation(10, display_count=1), seq=8, at="t"),
-    EndEvent(EXECUTION, seq=9, at="t"),
+    FilesEvent(EXECUTION.files, 2, seq=9, at="t"),
+    EndEvent(EXECUTION, seq=10, at="t"),
 ]
 
 

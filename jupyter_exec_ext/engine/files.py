@@ -1,0 +1,300 @@
+"""The sessions' working directories on this machine's disk.
+
+Each session has one, `<work_root>/<session id>`, in which its kernels start. The code that runs there is not to be
+trusted with where our own reading and writing goes, so everything below `work_root` is reached by descriptors; see
+`confinement`. Nothing here blocks the event loop: a slow disk holds up only the requests that need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from logging import Logger, LoggerAdapter
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import KernelStartFailed, NotAFile, QuotaExceeded
+from ..models import FileInfo, FilesEvent
+from ..wire.paths import path_parts
+from .changes import ChangeWatch
+from .confinement import DIRECTORY, open_directory, open_file
+from .file_errors import in_our_terms
+from .ports import FileList
+from .reading import LocalReader, describe, sha256_of
+from .tree import Entry, TooManyEntriesError, walk
+from .upload import FileLimits, LocalUpload, Usage
+
+T = TypeVar("T")
+_THREADS = 4
+_HASH_THREADS = 2
+_MAX_LISTED = 10_000
+_MAX_LOOKED_AT = 100_000
+# What a record can name without becoming a burden itself.
+_MAX_REPORTED = 1_000
+_MAX_REPORTED_PATH_BYTES = 128 * 1024
+
+
+class LocalFiles:
+    """Working directories below `work_root`.
+
+    Parameters
+    ----------
+    work_root : Path
+        Made, for this user alone, when it is first needed.
+    max_watched_entries : int
+        A directory with more entries is not watched for changes; 0 to watch none.
+    """
+
+    def __init__(
+        self,
+        work_root: Path,
+        limits: FileLimits,
+        *,
+        max_watched_entries: int,
+        log: Logger | LoggerAdapter[Any],
+    ) -> None:
+        self._root = work_root.absolute()
+        self._limits = limits
+        self._max_watched = max_watched_entries
+        self._log = log
+        self._watches: dict[str, ChangeWatch] = {}
+        self._usage: dict[str, Usage] = {}
+        # Threads of their own: what waits for a disk must not keep others from theirs.
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="exec-files")
+        self._hash_pool = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="exec-hash")
+        self._stopping = threading.Event()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._stopping.set()
+        self._pool.shutdown(wait=False)
+        self._hash_pool.shutdown(wait=False)
+
+    def _in_thread(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    def _open_root(self, session_id: str) -> int:
+        """Open a session's directory; the code in it may have put a link in its place."""
+        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return os.open(session_id, DIRECTORY, dir_fd=root)
+        finally:
+            os.close(root)
+
+    # --- the directory's life ---
+
+    async def prepare(self, session_id: str) -> str | None:
+        """Make the session's directory, if it is not there."""
+        try:
+            await self._in_thread(self._prepare, session_id)
+        except OSError as error:
+            raise KernelStartFailed(f"the session's working directory cannot be made: {error}") from error
+        if self._max_watched and session_id not in self._watches:
+            self._watches[session_id] = ChangeWatch(lambda: self._open_root(session_id), self._max_watched)
+        return str(self._root / session_id)
+
+    def _prepare(self, session_id: str) -> None:
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(self._root / session_id, 0o700)
+        os.close(self._open_root(session_id))
+
+    async def session_ended(self, session_id: str) -> None:
+        """Stop watching; a directory without files need not stay."""
+        self._watches.pop(session_id, None)
+        with suppress(OSError):
+            await self._in_thread(os.rmdir, self._root / session_id)
+
+    async def remove(self, session_id: str) -> None:
+        """Remove the session's directory."""
+        await self._in_thread(self._remove, self._root / session_id)
+        self._usage.pop(session_id, None)
+
+    def _remove(self, directory: Path) -> None:
+        with suppress(FileNotFoundError):
+            if directory.is_dir() and not directory.is_symlink():
+                shutil.rmtree(directory)  # follows no link, also none that appears meanwhile
+            else:
+                directory.unlink()
+
+    # --- reading ---
+
+    async def list_files(self, session_id: str, path: str = "") -> FileList:
+        """Return the files below a directory, by path."""
+        parts = path_parts(path) if path else ()
+        with in_our_terms(path):
+            try:
+                entries, truncated = await self._in_thread(self._list, session_id, parts)
+            except FileNotFoundError:
+                if path:
+                    raise
+                return FileList(())
+        return FileList(tuple(describe(entry.path, entry.stat) for entry in entries), truncated)
+
+    def _list(self, session_id: str, parts: tuple[str, ...]) -> tuple[list[Entry], bool]:
+        root = self._open_root(session_id)
+        try:
+            directory = open_directory(root, parts)
+        finally:
+            os.close(root)
+        entries: list[Entry] = []
+        truncated = False
+        try:
+            # One by one: what was found before there was too much is kept.
+            for entry in walk(directory, _MAX_LOOKED_AT, prefix="".join(f"{part}/" for part in parts)):
+                entries.append(entry)  # noqa: PERF402
+        except TooManyEntriesError:
+            truncated = True
+        finally:
+            os.close(directory)
+        entries.sort(key=lambda entry: entry.path)
+        return entries[:_MAX_LISTED], truncated or len(entries) > _MAX_LISTED
+
+    async def open(self, session_id: str, path: str) -> LocalReader:
+        """Open a file for reading."""
+        parts = path_parts(path)
+        with in_our_terms(path):
+            descriptor, found = await self._in_thread(self._open, session_id, parts)
+        return LocalReader(descriptor, describe(path, found), self._in_thread)
+
+    def _open(self, session_id: str, parts: tuple[str, ...]) -> tuple[int, os.stat_result]:
+        root = self._open_root(session_id)
+        try:
+            return open_file(root, parts)
+        finally:
+            os.close(root)
+
+    async def digest(self, session_id: str, path: str) -> str:
+        """Return the SHA-256 of a file."""
+        parts = path_parts(path)
+        with in_our_terms(path):
+            return await asyncio.get_running_loop().run_in_executor(self._hash_pool, self._digest, session_id, parts)
+
+    def _digest(self, session_id: str, parts: tuple[str, ...]) -> str:
+        descriptor, found = self._open(session_id, parts)
+        try:
+            return sha256_of(descriptor, found.st_size, self._stopping.is_set)
+        finally:
+            os.close(descriptor)
+
+    # --- writing ---
+
+    async def create(self, session_id: str, path: str, size_bytes: int | None) -> LocalUpload:
+        """Begin to write a file."""
+        parts = path_parts(path)
+        if self._limits.max_file_bytes and (size_bytes or 0) > self._limits.max_file_bytes:
+            raise QuotaExceeded(f"a file may have at most {self._limits.max_file_bytes} bytes (max_file_bytes)")
+        usage = self._usage.setdefault(session_id, Usage(self._limits))
+
+        def committed(found: os.stat_result, sha256: str) -> FileInfo:
+            self._note(session_id, path, found)
+            return describe(path, found, sha256)
+
+        async with usage.lock:
+            with in_our_terms(path):
+                directory, replaced, stored = await self._in_thread(self._make_way, session_id, parts, usage)
+            usage.stored_bytes, usage.stored_files = stored
+            upload = LocalUpload(
+                directory,
+                path,
+                size_bytes,
+                replaced,
+                usage=usage,
+                in_thread=self._in_thread,
+                describe=committed,
+            )
+            await upload.begin()
+        return upload
+
+    def _make_way(
+        self, session_id: str, parts: tuple[str, ...], usage: Usage
+    ) -> tuple[int, os.stat_result | None, tuple[int, int]]:
+        """Open the directory that the file goes to; say what is in the file's place, and what is stored already."""
+        self._prepare(session_id)  # the code may have removed it
+        root = self._open_root(session_id)
+        try:
+            stored = self._measure(root, usage)
+            directory = open_directory(root, parts[:-1], make=True)
+        finally:
+            os.close(root)
+        try:
+            replaced = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISDIR(replaced.st_mode):
+                os.close(directory)
+                raise NotAFile(f"{'/'.join(parts)!r} is a directory")
+        except FileNotFoundError:
+            return directory, None, stored
+        return directory, replaced, stored
+
+    def _measure(self, root: int, usage: Usage) -> tuple[int, int]:
+        """Return how many bytes and files are stored, and remove what a killed server left behind."""
+        limits = self._limits
+        if not limits.max_session_bytes and not limits.max_session_files:
+            return 0, 0
+
+        def left_over(directory: int, name: str) -> None:
+            if name not in usage.under_way:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=directory)
+
+        try:
+            sizes = [entry.stat.st_size for entry in walk(root, _MAX_LOOKED_AT, on_temporary=left_over)]
+        except TooManyEntriesError:
+            raise QuotaExceeded(
+                f"the session has more than {_MAX_LOOKED_AT} files and directories; delete some first"
+            ) from None
+        return sum(sizes), len(sizes)
+
+    async def delete(self, session_id: str, path: str) -> None:
+        """Delete a regular file."""
+        parts = path_parts(path)
+        with in_our_terms(path):
+            await self._in_thread(self._delete, session_id, parts)
+        self._note(session_id, path, None)
+
+    def _delete(self, session_id: str, parts: tuple[str, ...]) -> None:
+        root = self._open_root(session_id)
+        try:
+            directory = open_directory(root, parts[:-1])
+        finally:
+            os.close(root)
+        try:
+            if not stat.S_ISREG(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False).st_mode):
+                raise NotAFile(f"{'/'.join(parts)!r} is not a regular file")
+            os.unlink(parts[-1], dir_fd=directory)
+        finally:
+            os.close(directory)
+
+    # --- what runs leave behind ---
+
+    def _note(self, session_id: str, path: str, found: os.stat_result | None) -> None:
+        watch = self._watches.get(session_id)
+        if watch is not None:
+            watch.note(path, found)
+
+    async def changes(self, session_id: str) -> FilesEvent | None:
+        """Return what code has created or changed since the last call."""
+        watch = self._watches.get(session_id)
+        if watch is None:
+            return None
+        try:
+            entries = await watch.changes()
+        except OSError as error:
+            self._log.debug("the directory of session %s cannot be looked at: %s", session_id, error)
+            return None
+        if not entries:
+            return None
+        entries.sort(key=lambda entry: entry.path)
+        named, room = [], _MAX_REPORTED_PATH_BYTES
+        for entry in entries[:_MAX_REPORTED]:
+            room -= len(entry.path.encode())
+            if room < 0:
+                break
+            named.append(describe(entry.path, entry.stat))
+        return FilesEvent(tuple(named), len(entries) - len(named))

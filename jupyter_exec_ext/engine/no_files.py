@@ -1,0 +1,52 @@
+"""For sessions whose files are nobody's business here: the implementation of the port that has none."""
+
+from __future__ import annotations
+
+from ..errors import FilesNotAvailable
+from .ports import FileList, FileReader, FileWriter
+
+
+class NoFiles:
+    """Sessions without a working directory of their own: their kernels start where the host starts them."""
+
+    async def prepare(self, session_id: str) -> None:
+        """Leave the kernel's directory to the host."""
+
+    async def list_files(self, session_id: str, path: str = "") -> FileList:
+        """Refuse."""
+        raise _not_available()
+
+    async def open(self, session_id: str, path: str) -> FileReader:
+        """Refuse."""
+        raise _not_available()
+
+    async def digest(self, session_id: str, path: str) -> str:
+        """Refuse."""
+        raise _not_available()
+
+    async def create(self, session_id: str, path: str, size_bytes: int | None) -> FileWriter:
+        """Refuse."""
+        raise _not_available()
+
+    async def delete(self, session_id: str, path: str) -> None:
+        """Refuse."""
+        raise _not_available()
+
+    async def changes(self, session_id: str) -> None:
+        """See none."""
+
+    async def session_ended(self, session_id: str) -> None:
+        """Have nothing to do."""
+
+    async def remove(self, session_id: str) -> None:
+        """Have nothing to remove."""
+
+    def close(self) -> None:
+        """Have nothing to let go of."""
+
+
+def _not_available() -> FilesNotAvailable:
+    return FilesNotAvailable(
+        "sessions of this server work in the server's own directory, so there are no files of a session; see "
+        "ExecEngine.session_directories"
+    )
