@@ -12,6 +12,9 @@ from .engine.hosted import HostedKernels
 from .engine.processes import kill_marked
 from .store.store import ExecStore
 
+# What can be configured beside the hosts' own applications.
+CONFIGURABLES = (ExecEngine, ExecStore)
+
 
 def build_host(
     kernel_manager: MultiKernelManager,

@@ -35,6 +35,7 @@
     ├── KernelStartFailed           502
     ├── Unavailable                 503  try again later
     │   ├── ShuttingDown
+    │   ├── OutOfResources
     │   └── StoreUnavailable
     ├── KernelStartTimeout          504
     ├── StorageFull                 507
@@ -314,6 +315,12 @@ class ShuttingDown(Unavailable):
     """The server is shutting down."""
 
     code = "shutting_down"
+
+
+class OutOfResources(Unavailable):
+    """The server has no more file descriptors, processes, memory or ports; some come free when sessions end."""
+
+    code = "out_of_resources"
 
 
 class StoreUnavailable(Unavailable):

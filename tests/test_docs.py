@@ -20,6 +20,7 @@ from jupyter_exec_ext.gateway import ExecPersonality
 from jupyter_exec_ext.models import ExecutionState
 from jupyter_exec_ext.server.app import ExecExtensionApp
 from jupyter_exec_ext.server.routes import ROUTES
+from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.native import EVENT_TYPES
 from tests.hosts import Host
 
@@ -56,7 +57,7 @@ def test_every_state_and_event_type_is_documented() -> None:
         assert f"| `{word}` |" in page("http-api.md"), word
 
 
-@pytest.mark.parametrize("configurable", [ExecEngine, ExecExtensionApp, ExecPersonality])
+@pytest.mark.parametrize("configurable", [ExecEngine, ExecStore, ExecExtensionApp, ExecPersonality])
 def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngine]) -> None:
     text = page("configuration.md")
     section = text.partition(f"## `{configurable.__name__}`")[2].partition("\n## ")[0]

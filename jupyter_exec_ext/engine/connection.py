@@ -71,7 +71,14 @@ class KernelConnection:
         self._answered = asyncio.Event()
         self.asked_at: float | None = None
         self.answers_on_control = False
-        self._sockets = {channel: self._connect(resources.context, info, channel) for channel in _CHANNELS}
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        try:
+            for channel in _CHANNELS:
+                self._sockets[channel] = self._connect(resources.context, info, channel)
+        except zmq.ZMQError:
+            for socket in self._sockets.values():
+                socket.close()
+            raise
         for channel, socket in self._sockets.items():
             self._loop.add_reader(socket.FD, self._drain, channel)
 

@@ -27,6 +27,7 @@ from jupyter_core.utils import ensure_async
 
 from ..errors import KernelSpecNotFound, KernelStartFailed, TooManyKernels
 from ..models import KernelSpecInfo
+from .exhaustion import exhausted, out_of_resources
 from .ports import KernelExit
 from .supervisor import watch_exit
 
@@ -146,9 +147,11 @@ class HostedKernel:
         Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
         the event loop, which a message of 100 MB holds up for as long as that takes.
         """
-        stop = getattr(self._manager, "stop_watching_activity", None)
-        if stop is not None and self.present:
-            stop(self._kernel_id)
+        # Not the manager's `stop_watching_activity`: it also gives up a restart that the host is waiting for.
+        stream = getattr(self._km, "_activity_stream", None)
+        if stream is not None and not stream.closed():
+            stream.close()
+            self._km._activity_stream = None  # type: ignore[attr-defined]
             self._mark("idle")
 
     def note_state(self, state: str) -> None:
@@ -265,6 +268,8 @@ class HostedKernels:
             except TooManyKernels:
                 raise
             except Exception as error:
+                if out_of_resources(error):
+                    raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
 

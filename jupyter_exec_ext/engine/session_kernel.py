@@ -13,10 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import zmq
+
 from ..errors import KernelStartFailed, SessionEnded
 from ..models import OutputEvent
 from ..wire.kernel import KernelMessage, execute_request
 from .connection import KernelConnection
+from .exhaustion import exhausted, out_of_resources
 from .health import HealthWatch
 from .ports import Kernel, KernelExit, KernelHost
 from .post_mortem import Death, PostMortem, plain_death
@@ -166,8 +169,13 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
-        connection = KernelConnection(self._resources, kernel.connection_info(), on_message, self._log)
-        self.connection, self._unwatch_exit = connection, kernel.watch_exit(on_exit)
+        try:
+            connection = KernelConnection(self._resources, kernel.connection_info(), on_message, self._log)
+            self.connection = connection
+            self._unwatch_exit = kernel.watch_exit(on_exit)
+        except (OSError, zmq.ZMQError) as error:
+            self.disconnect()
+            raise (exhausted(error) if out_of_resources(error) else error) from error
         proof = self._loop.create_task(self._prove(connection, kernel.pid))
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
         try:
@@ -183,7 +191,6 @@ class SessionKernel:
             if not proof.cancelled():
                 proof.exception()  # it failed for the same reason, or too late to matter
             self.disconnect()
-            await asyncio.wait([proof])
             raise
         died.cancel()
         kernel.take_over_watch()

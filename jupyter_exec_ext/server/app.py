@@ -8,7 +8,7 @@ import jupyter_server
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
-from ..assembly import build_engine, build_host
+from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
 from .base import Services
 from .gate import ServerGate
@@ -20,7 +20,7 @@ class ExecExtensionApp(ExtensionApp):
 
     name = "jupyter_exec_ext"
     load_other_extensions = True
-    classes = [ExecEngine]  # noqa: RUF012  # as the base class has it
+    classes = list(CONFIGURABLES)  # noqa: RUF012  # as the base class has it
 
     enabled = Bool(True, help="Whether to serve exec/v1 at all.").tag(config=True)
 

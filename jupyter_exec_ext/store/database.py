@@ -23,12 +23,6 @@ LOCK_WAIT_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-class DatabaseCorrupt(StoreUnavailable):
-    """The database file is damaged; it is set aside when it is opened the next time."""
-
-    code = "store_corrupt"
-
-
 def translated(error: sqlite3.Error) -> ExecError:
     """Return what a database error means for a caller."""
     text = str(error).lower()
@@ -39,7 +33,7 @@ def translated(error: sqlite3.Error) -> ExecError:
     if "locked" in text or "busy" in text:
         return StoreUnavailable("the database is locked by another program; try again", retry_after_seconds=1.0)
     if is_corruption(error):
-        return DatabaseCorrupt("the database is damaged; see the server's log")
+        return StoreUnavailable("the database is damaged; see the server's log")
     return StoreUnavailable(f"the database failed: {error}", retry_after_seconds=1.0)
 
 

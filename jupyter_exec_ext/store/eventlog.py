@@ -136,7 +136,7 @@ class DurableLog:
         self._timer = None
         self._writing = True
         batch, self._pending = self._pending, []
-        job = self._loop.run_in_executor(self._writer, self._save, batch, False)
+        job = self._loop.run_in_executor(self._writer, self._save, batch)
         job.add_done_callback(self._written)
 
     def _written(self, job: asyncio.Future[list[LogLine]]) -> None:
@@ -144,12 +144,12 @@ class DurableLog:
         self._publish(job.result())
         self._write_soon()
 
-    def _save(self, batch: list[tuple[int, float, OutputEvent]], durable: bool) -> list[LogLine]:
+    def _save(self, batch: list[tuple[int, float, OutputEvent]]) -> list[LogLine]:
         """Write a batch, and what could not be written before it. Called in the writer's thread."""
         lines = [LogLine(seq, _line_of(event, seq, utc_timestamp(at))) for seq, at, event in batch]
         unsaved = [*self._unsaved, *lines]
         try:
-            self._file.append([line.line for line in unsaved], durable=durable)
+            self._file.append([line.line for line in unsaved])
         except OSError as error:
             self._unsaved = unsaved
             self._loop.call_soon_threadsafe(self._on_trouble, error)
@@ -168,7 +168,16 @@ class DurableLog:
         self._seq += 1
         batch = [*self._pending, (self._seq, time.time(), end)]
         self._pending = []
-        return lambda: self._save(batch, True)
+        return lambda: self._save(batch)
+
+    def sync(self) -> None:
+        """Make what is in the file survive a power failure; in any thread."""
+        if self._unsaved:
+            return  # it goes on in memory, and is tried again
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._loop.call_soon_threadsafe(self._on_trouble, error)
 
     def require_saved(self) -> LogFile:
         """Return the file with everything in it; for the writer's thread.
@@ -179,7 +188,7 @@ class DurableLog:
             Whatever the reason was; `on_trouble` was told.
         """
         if self._unsaved:
-            self._save([], True)
+            self._save([])
         if self._unsaved:
             raise StorageFull("the event log of an execution could not be written")
         return self._file

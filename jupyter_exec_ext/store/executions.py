@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import IdempotencyKeyReused
@@ -105,8 +105,10 @@ class ExecutionRepository:
 
         def save() -> list[LogLine]:
             lines = save_log()
+            log_synced = self._writer.syncer.submit(log.sync)  # the two files at once: a disk takes them together
             self._writer.perform_last(execution.id, row)
             self._writer.sync()
+            log_synced.result()
             self._expire_if_due(sum(len(line.line) for line in lines))
             return lines
 
@@ -149,8 +151,12 @@ class ExecutionRepository:
     def _stored(self, row: sqlite3.Row) -> StoredExecution:
         execution = execution_from_json(loads_strict(row["record"]))
         if row["finished"]:
-            end = loads_strict(self._log_file(execution).read_at(row["end_offset"]))
-            execution = execution_from_json(end["execution"])
+            try:
+                end = loads_strict(self._log_file(execution).read_at(row["end_offset"]))
+                execution = execution_from_json(end["execution"])
+            except (OSError, ValueError):  # somebody removed or damaged the file: the row is what there is
+                reason = "; ".join(filter(None, (execution.reason, "its output is no longer kept")))
+                execution = replace(execution, reason=reason)
         return StoredExecution(row["owner"], execution)
 
     async def log(self, execution_id: str) -> DurableLog | StoredLog | None:
@@ -167,6 +173,8 @@ class ExecutionRepository:
         if row is None or not row["finished"]:
             return None
         path = log_path(self._logs, row["session_id"], execution_id)
+        if not path.exists():
+            return None
         return StoredLog(LogFile(path, row["log_bytes"], row["last_seq"], LogIndex(index)))
 
     async def list(self, session_id: str, limit: int) -> Sequence[Execution]:

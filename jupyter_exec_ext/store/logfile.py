@@ -48,13 +48,8 @@ class LogFile:
         self.last_offset = 0  # of the last line; known to whoever wrote it
         self.index = index or LogIndex()
 
-    def append(self, lines: Sequence[bytes], *, durable: bool = False) -> None:
+    def append(self, lines: Sequence[bytes]) -> None:
         """Write lines, each without its line break; all or none.
-
-        Parameters
-        ----------
-        durable : bool
-            Return only when they would survive a power failure.
 
         Raises
         ------
@@ -65,8 +60,6 @@ class LogFile:
         try:
             try:
                 _write_all(fd, b"".join(line + b"\n" for line in lines), self.size_bytes)
-                if durable:
-                    os.fsync(fd)
             except OSError:
                 os.ftruncate(fd, self.size_bytes)
                 raise
@@ -77,6 +70,14 @@ class LogFile:
             self.last_offset = self.size_bytes
             self.index.note(self.last_seq, self.size_bytes)
             self.size_bytes += len(line) + 1
+
+    def sync(self) -> None:
+        """Make what was written survive a power failure."""
+        fd = self._open()
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)

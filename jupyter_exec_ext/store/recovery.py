@@ -63,7 +63,8 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
     lines: list[tuple[int, OutputEvent]] = [] if events else [(1, StateEvent(ExecutionState.QUEUED))]
     lines.append((file.last_seq + len(lines) + 1, EndEvent(execution)))
     moment = utc_timestamp(time.time())
-    file.append([to_bytes(event_to_text(event, seq, moment)) for seq, event in lines], durable=True)
+    file.append([to_bytes(event_to_text(event, seq, moment)) for seq, event in lines])
+    file.sync()
     complete_row(db, execution, file)
 
 

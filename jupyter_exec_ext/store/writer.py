@@ -58,6 +58,7 @@ class Writer:
 
     def __init__(self, path: Path | None, reserve: Reserve | None, health: StoreHealth) -> None:
         self.thread = ThreadPoolExecutor(1, "exec-store")
+        self.syncer = ThreadPoolExecutor(1, "exec-store-sync")
         self.health = health
         self._reserve = reserve
         self._unsaved: dict[str, Callable[[Database], object]] = {}
@@ -185,6 +186,7 @@ class Writer:
             self._retry.cancel()
         self.thread.submit(self._retry_all)
         self.thread.shutdown(wait=True)
+        self.syncer.shutdown(wait=True)
         self._database.close()
         if self._reserve is not None:
             self._reserve.release()

@@ -1,6 +1,6 @@
 """Large messages from a kernel, read in a worker thread so that nobody else has to wait for them.
 
-What comes out is fit for the event loop: text in pieces of at most a megabyte, one message each, and instead of values
+What comes out is fit for the event loop: text in small pieces, one message each, and instead of values
 that no execution could keep, their size.
 """
 

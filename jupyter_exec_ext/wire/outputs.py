@@ -37,6 +37,12 @@ class _Stream:
     name: str
     chunks: list[str]
 
+    def text(self) -> str:
+        """Return the whole text; joined once, so that a record holds it once, too."""
+        if len(self.chunks) > 1:
+            self.chunks = ["".join(self.chunks)]
+        return self.chunks[0]
+
 
 @dataclass(slots=True)
 class _Shown:
@@ -135,7 +141,7 @@ class OutputFold:
     def outputs(self) -> list[JSONObject]:
         """Return the outputs as nbformat 4 has them."""
         return [
-            {"output_type": "stream", "name": item.name, "text": "".join(item.chunks)}
+            {"output_type": "stream", "name": item.name, "text": item.text()}
             if isinstance(item, _Stream)
             else item.output
             for item in self._items
@@ -143,8 +149,8 @@ class OutputFold:
 
     def text(self, name: str) -> str:
         """Return all text of the stream `name`, joined exactly as it came."""
-        chunks = (item.chunks for item in self._items if isinstance(item, _Stream) and item.name == name)
-        return "".join(piece for part in chunks for piece in part)
+        texts = [item.text() for item in self._items if isinstance(item, _Stream) and item.name == name]
+        return texts[0] if len(texts) == 1 else "".join(texts)
 
 
 def finished_record(record: Execution, fold: OutputFold, state: ExecutionState, **fields: Any) -> Execution:

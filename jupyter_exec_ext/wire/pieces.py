@@ -1,8 +1,8 @@
 r"""Parse a large JSON text without ever holding the interpreter lock for long.
 
 ``json.loads`` on 100 MB is one C call during which nothing else in the process runs. Here long string literals are cut
-out first, by searching windows of at most a megabyte, and decoded window by window; what is left of the text is small
-and parsed as usual. Between windows other threads get their turn.
+out first, by searching windows of at most a quarter of a megabyte, and decoded window by window; what is left of the
+text is small and parsed as usual. Between windows other threads get their turn.
 
 A window may end anywhere but inside a token: not inside an escape (``\n``, ``\u0041``), not inside a character of
 several bytes, and not between the halves of a surrogate pair (``\ud83d\ude00``), which is one character only as long
@@ -19,7 +19,7 @@ from typing import Any
 
 from .jsontext import loads_lenient, utf8_size
 
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
 _SHORT_BYTES = 64 * 1024
 _FIRST_WINDOW_BYTES = 256
 _BACKSLASH = 0x5C

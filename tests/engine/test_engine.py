@@ -317,6 +317,24 @@ async def test_a_loop_that_is_busy_for_twelve_seconds_loses_no_output(make_engin
     assert record.stdout == "".join(f"{i}\n" for i in range(20_000))
 
 
+@pytest.mark.parametrize("jump_seconds", [3600.0, -3600.0])
+async def test_a_clock_that_jumps_changes_no_time_limit(
+    make_engine: Make, monkeypatch: pytest.MonkeyPatch, jump_seconds: float
+) -> None:
+    """The wall clock of this process jumps by an hour while code runs and while a session rests."""
+    engine = make_engine(session_idle_timeout_seconds=30.0)
+    session_id = await new_session(engine)
+    limited = await engine.execute(ME, session_id, ExecutionRequest("import time; time.sleep(60)", timeout_seconds=3.0))
+    await until(lambda: limited.record.state is ExecutionState.RUNNING)
+    began, real = time.monotonic(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + jump_seconds)
+    record = await limited.wait()
+    assert record.state is ExecutionState.TIMEOUT
+    assert 2.0 < time.monotonic() - began < 4.0
+    assert (await run(engine, session_id, "print('still there')")).stdout == "still there\n"
+    assert (await engine.get_execution(ME, record.id)).id == record.id
+
+
 # --- shutting down ---
 
 

@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.client.sync import ExecSession
-from jupyter_exec_ext.errors import ExecError
+from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
 from jupyter_exec_ext.wire.outputs import OutputFold
 from tests.hosts import Host, free_port, running_host
@@ -162,3 +163,113 @@ def _submit_until_killed(host: Host, client: ExecClient, acknowledged: dict[str,
     host.process.wait()
     for thread in threads:
         thread.join()
+
+
+# --- F15 ---
+
+MOUNT = 'mount -t tmpfs -o size=8m tmpfs {path} && exec "$@"'
+
+
+def run_again_and_again(session: Any) -> None:
+    for _ in range(50):
+        session.run("print('x' * 100_000)")
+
+
+@pytest.mark.timeout(180)
+def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
+    """The store on a disk of 8 MiB that is filled: reading and cancelling work, new code is refused, none is torn."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = ["unshare", "--mount", "sh", "-c", MOUNT.format(path=disk), "sh"]
+    options = [f"--ExecStore.path={disk}/store", "--ExecStore.reserve_bytes=1000000"]
+    with running_host("server", tmp_path, *options, prefix=prefix) as host, ExecClient(host.info) as client:
+        session, other = client.session(), client.session()
+        before = session.run("print('before')")
+        running = other.submit("import time\nfor i in range(600): print(i, flush=True); time.sleep(0.1)")
+        fill = f"with open({str(disk / 'filler')!r}, 'wb', 0) as f:\n    while f.write(b'x' * 4096): pass"
+        record = session.run(fill)
+        assert record.error is not None
+        assert "No space left" in record.error.value
+        with pytest.raises(StorageFull):
+            run_again_and_again(session)
+        assert client.get_execution(before.id).refresh().stdout == "before\n"
+        cancelled = running.cancel()
+        assert cancelled.state is ExecutionState.CANCELLED
+        assert cancelled.stdout.startswith("0\n")
+        # Somebody makes room; the host's own API still runs code in the same namespace.
+        with client.standard_session() as way_around:
+            way_around.run(f"import os; os.unlink({str(disk / 'filler')!r})")
+        give_up_at = time.monotonic() + 10
+        while True:
+            try:
+                assert session.run("print('after')").stdout == "after\n"
+                break
+            except StorageFull:
+                assert time.monotonic() < give_up_at
+        assert client.get_execution(running.id).refresh() == cancelled
+        for execution in session.list_executions():
+            events = list(client.get_execution(execution.id).events())
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+# --- F13 ---
+
+
+@pytest.mark.timeout(300)
+def test_no_kernel_is_culled_while_it_runs_or_right_after(tmp_path: Path) -> None:
+    """10 long runs under a cull timeout of 2 s: none is culled, and each kernel keeps its idle time after the end."""
+    runs = 10 * SCALE
+    options = [f"--MappingKernelManager.cull_{name}" for name in ("idle_timeout=2", "interval=1", "busy=True")]
+    with running_host("server", tmp_path, *options) as host, ExecClient(host.info) as client:
+
+        def long_run(number: int) -> bool:
+            with client.session() as session:
+                long = session.run(f"import time; time.sleep(4); kept = {number}; print(kept)")
+                time.sleep(1.5)  # less than the timeout
+                again = session.run("print(kept)")
+                return (long.stdout, again.stdout, again.kernel_starts) == (f"{number}\n", f"{number}\n", 1)
+
+        with ThreadPoolExecutor(5) as pool:
+            kept = list(pool.map(long_run, range(runs)))
+    assert all(kept)
+    print(f"F13: {runs} runs of 4 s, 0 culled")
+
+
+# --- F14 ---
+
+
+def descriptors_of(host: Host) -> int:
+    return psutil.Process(host.process.pid).num_fds()
+
+
+@pytest.mark.timeout(120)
+def test_a_server_without_descriptors_refuses_and_recovers(tmp_path: Path) -> None:
+    prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
+    with running_host("server", tmp_path, prefix=prefix) as host, ExecClient(host.info) as client:
+        with pytest.raises(OutOfResources) as refused:
+            _ = [client.session() for _ in range(100)]
+        assert refused.value.retry_after_seconds is not None
+        opened = client.list_sessions()
+        assert len(opened) > 2
+        for record in opened:
+            client.get_session(record.id).close()
+        began = time.monotonic()
+        with client.session() as session:
+            assert session.run("print('fine')").stdout == "fine\n"
+        print(f"F14: refused after {len(opened)} sessions, works again {time.monotonic() - began:.1f} s later")
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.timeout(120 * SCALE)
+def test_kernels_that_come_and_go_leave_no_descriptor(tmp_path: Path) -> None:
+    cycles = 20 * SCALE
+    with running_host("server", tmp_path) as host, ExecClient(host.info) as client:
+        for _ in range(5):
+            client.session().close()
+        before = descriptors_of(host)
+        for _ in range(cycles):
+            with client.session() as session:
+                session.run("1")
+        after = descriptors_of(host)
+    print(f"F14: {before} descriptors before {cycles} kernels, {after} after")
+    assert abs(after - before) <= 2

@@ -266,6 +266,20 @@ async def test_the_old_are_forgotten_with_their_sessions(tmp_path: Path, monkeyp
 # --- the disk ---
 
 
+@pytest.mark.parametrize("damage", ["removed", "overwritten"])
+async def test_of_an_execution_whose_log_is_gone_the_record_is_left(store: ExecStore, damage: str) -> None:
+    await finish_one(store, "exe_1")
+    (path,) = store.logs.rglob("*.ndjson")
+    if damage == "removed":
+        path.unlink()
+        assert await store.executions.log("exe_1") is None
+    else:
+        path.write_bytes(b"\0" * path.stat().st_size)
+    stored = await store.executions.get("exe_1")
+    assert stored is not None
+    assert (stored.execution.state, stored.execution.reason) == (ExecutionState.OK, "its output is no longer kept")
+
+
 async def test_a_directory_that_cannot_be_used_is_replaced_and_said(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file is in the way")
     store = ExecStore(path=str(tmp_path / "store"))
