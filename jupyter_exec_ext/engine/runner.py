@@ -30,6 +30,8 @@ from .post_mortem import Death, plain_death
 _QUIET_AFTER_DEATH_SECONDS = 0.03
 _LAST_WORDS_SECONDS = 0.5
 _START_WAIT_SECONDS = 0.5
+_EARLY_SECONDS = 0.1
+_AGAIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class KernelRun:
         self._settle_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
         self._started = asyncio.Event()
+        self._started_at = 0.0
         self._settled = False
         self._time_is_up = False
         self._interrupted = False
@@ -129,6 +132,7 @@ class KernelRun:
         self._last_message_at = self._loop.time()
         self._watch_silence()
         if self._translator.started and not self._started.is_set():
+            self._started_at = self._loop.time()
             self._started.set()
             self._wake()
         elif self._translator.complete or self._translator.idle:
@@ -295,11 +299,22 @@ class KernelRun:
 
     async def _interrupt_and_wait(self) -> _Signal:
         await self._until_started()
+        early = self._loop.time() - self._started_at < _EARLY_SECONDS
+        await self._send_interrupt()
+        if not early:
+            return await self._until(self._grace)
+        # Between saying that it runs the code and running it, a kernel loses an interrupt.
+        signal = await self._until(_AGAIN_SECONDS)
+        if signal is not _Signal.TIME_IS_UP:
+            return signal
+        await self._send_interrupt()
+        return await self._until(self._grace)
+
+    async def _send_interrupt(self) -> None:
         try:
             await self._kernel.interrupt()
         except Exception:
             self._log.warning("could not interrupt kernel %s", self._kernel.kernel_id, exc_info=True)
-        return await self._until(self._grace)
 
     async def _last_words(self) -> None:
         """Let what a dead kernel had already published be read."""

@@ -140,7 +140,7 @@ def test_an_interrupt_of_an_idle_session_does_no_harm(session: Any) -> None:
 
 
 def test_code_may_handle_an_interrupt(session: Any) -> None:
-    code = "print('go', flush=True)\nimport time\ntry: time.sleep(30)\nexcept KeyboardInterrupt: print('handled')"
+    code = "import time\ntry: print('go', flush=True); time.sleep(30)\nexcept KeyboardInterrupt: print('handled')"
     handle = session.submit(code)
     wait_for_output(handle)
     session.interrupt()

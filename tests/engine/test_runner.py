@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_exec_ext.engine.ports import KernelExit
-from jupyter_exec_ext.engine.runner import KernelRun
+from jupyter_exec_ext.engine.runner import KernelRun, StopCause
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState, OutputEvent, StreamEvent
 from jupyter_exec_ext.wire.kernel import KernelMessage
 
@@ -87,6 +87,20 @@ async def test_an_interrupt_that_waited_until_the_code_was_over_is_not_sent() ->
     await interrupting
     await running
     assert kernel.interrupts == 0
+
+
+async def test_an_interrupt_that_a_kernel_lost_at_the_start_is_sent_again() -> None:
+    run, connection, kernel = new_run([])
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    run.stop(StopCause(ExecutionState.CANCELLED, "cancelled"))
+    while kernel.interrupts < 2:
+        await asyncio.wait([running], timeout=0.01)
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "error", "execution_count": 1}))
+    run.on_message(status("idle"))
+    verdict = await running
+    assert (verdict.state, verdict.preserved) == (ExecutionState.CANCELLED, True)
 
 
 async def test_what_a_dead_kernel_had_published_stands_before_its_death() -> None:
