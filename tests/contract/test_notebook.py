@@ -13,7 +13,7 @@ from jupyter_exec_ext.errors import Conflict, InvalidRequest
 from tests.hosts import Host
 
 CODES = {
-    "x = 1\nprint('café \\ud800', x)": {},
+    "x = 1\nprint('café \\udce9', x)": {},
     "from IPython.display import display, HTML\ndisplay(HTML('<b>b</b>'))\nx": {},
     "1/0": {},
     "echo shell": {"language": "bash"},

@@ -115,9 +115,9 @@ def test_non_ascii_source_runs(session: Any) -> None:
     assert run(session, "größe = '你好'; print(größe)").stdout == "你好\n"
 
 
-def test_a_lone_surrogate_does_no_harm(session: Any) -> None:
-    result = run(session, r"print('a\ud800b')")
-    assert result.state in (ExecutionState.OK, ExecutionState.ERROR)
+def test_bytes_that_are_not_utf_8_are_kept(session: Any) -> None:
+    """As Python shows the name of a file that was written on another system."""
+    assert run(session, r"print('caf\udce9')").stdout == "caf\udce9\n"
     assert run(session, "print('still here')").stdout == "still here\n"
 
 
