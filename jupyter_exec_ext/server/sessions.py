@@ -6,6 +6,7 @@ from jupyter_core.utils import ensure_async
 from tornado import web
 
 from ..errors import Conflict
+from ..wire.jsontext import dumps, loads_strict
 from ..wire.native import notebook_path_from_json, session_request_from_json, to_json
 from .base import ExecHandler
 
@@ -93,6 +94,8 @@ class SessionNotebookHandler(ExecHandler):
         notebook = await self.engine.notebook(self.caller, session_id)
         if await ensure_async(contents.file_exists(path)):
             raise Conflict(f"there is already a file {path!r}")
-        model = {"type": "notebook", "format": "json", "content": notebook}
+        # A contents manager writes UTF-8, in which there is nothing for a lone surrogate.
+        content = loads_strict(dumps(notebook).encode("utf-8", "replace"))
+        model = {"type": "notebook", "format": "json", "content": content}
         saved = await ensure_async(contents.save(model, path))
         self.answer({"path": saved["path"]}, 201)

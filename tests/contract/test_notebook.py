@@ -54,6 +54,7 @@ def test_a_notebook_is_saved_on_the_server_that_keeps_some(told: Any, host: Host
     assert told.save_notebook_on_server(path) == path
     saved = requests.get(f"{host.info.url}api/contents/{path}", headers=host.info.auth_headers, timeout=30).json()
     assert len(saved["content"]["cells"]) == len(CODES)
+    assert saved["content"]["cells"][0]["outputs"][0]["text"] == "café ? 1\n"
     with pytest.raises(Conflict, match="already"):
         told.save_notebook_on_server(path)
     with pytest.raises(InvalidRequest, match="ipynb"):
