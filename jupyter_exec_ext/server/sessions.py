@@ -87,6 +87,7 @@ class SessionNotebookHandler(ExecHandler):
     @web.authenticated
     async def post(self, session_id: str) -> None:
         """Save the session as a notebook among the server's own."""
+        await self.engine.get_session(self.caller, session_id)
         path = notebook_path_from_json(self.json_body())
         contents = self.settings.get("contents_manager")
         if contents is None:

@@ -218,7 +218,7 @@ def test_clearing_again_and_again_is_logged_once() -> None:
 @given(
     st.lists(
         st.sampled_from([ClearEvent(), ClearEvent(wait=True)])
-        | st.builds(StreamEvent, st.just("stdout"), st.text("ab", max_size=60))
+        | st.builds(StreamEvent, st.just("stdout"), st.text("ab", min_size=1, max_size=60))
         | st.builds(lambda t: DisplayEvent({"text/plain": t}, {}), st.text("cd", max_size=60)),
         max_size=40,
     )
