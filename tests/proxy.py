@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+def hang_up(side: socket.socket) -> None:
+    """Wake whoever waits for this socket, on both ends."""
+    with contextlib.suppress(OSError):
+        side.shutdown(socket.SHUT_RDWR)
+
+
 class Proxy:
     """Accepts connections and hands each to `_serve` in a thread of its own."""
 
@@ -22,6 +28,7 @@ class Proxy:
         self._target = target
         self._server = socket.create_server(("127.0.0.1", 0))
         self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
         self.info = replace(target, port=self._server.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -31,6 +38,9 @@ class Proxy:
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self._threads.pop(0).join(10)  # from here on no connection is added
+        for side in self._sockets:
+            hang_up(side)
         for thread in self._threads:
             thread.join(10)
 
@@ -43,9 +53,15 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._server.accept()
-                self._start(self._serve, client)
+                try:
+                    server = socket.create_connection((self._target.host, self._target.port or 0))
+                except OSError:
+                    client.close()
+                    continue
+                self._sockets += [client, server]
+                self._start(self._serve, client, server)
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
         raise NotImplementedError
 
 
@@ -76,9 +92,8 @@ class CuttingProxy(Proxy):
         self._max_cuts = max_cuts
         self.cuts = 0
 
-    def _serve(self, client: socket.socket) -> None:
-        assert self._target.port is not None
-        with client, socket.create_connection((self._target.host, self._target.port)) as server:
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
             first = client.recv(2**16)
             server.sendall(first)
             cut = self._cut_requests_to.encode() in first.partition(b"\r\n")[0]
@@ -92,9 +107,8 @@ class CuttingProxy(Proxy):
                         break
                     client.sendall(data)
                     left = None if left is None else left - len(data)
-            for side in (client, server):
-                with contextlib.suppress(OSError):
-                    side.shutdown(socket.SHUT_RDWR)
+            hang_up(client)
+            hang_up(server)
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -108,23 +122,14 @@ class SilencingProxy(Proxy):
     def __init__(self, target: JupyterConnectionInfo) -> None:
         super().__init__(target)
         self._open: list[threading.Event] = []
-        self._sockets: list[socket.socket] = []
-
-    def __exit__(self, *exc: object) -> None:
-        for side in self._sockets:
-            with contextlib.suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR)
-        super().__exit__(*exc)
 
     def silence(self) -> None:
         for silent in self._open:
             silent.set()
 
-    def _serve(self, client: socket.socket) -> None:
-        assert self._target.port is not None
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
         silent = threading.Event()
-        with client, socket.create_connection((self._target.host, self._target.port)) as server:
-            self._sockets += [client, server]
+        with client, server:
             back = threading.Thread(target=self._pump, args=(client, server, silent), daemon=True)
             back.start()
             self._pump(server, client, silent)
@@ -138,9 +143,8 @@ class SilencingProxy(Proxy):
                 if not silent.is_set():
                     target.sendall(data)
         if not silent.is_set():
-            for side in (source, target):
-                with contextlib.suppress(OSError):
-                    side.shutdown(socket.SHUT_RDWR)
+            hang_up(source)
+            hang_up(target)
 
 
 class DroppingProxy(Proxy):
@@ -160,9 +164,8 @@ class DroppingProxy(Proxy):
         self._dropped = dropped
         self.drops = 0
 
-    def _serve(self, client: socket.socket) -> None:
-        assert self._target.port is not None
-        with client, socket.create_connection((self._target.host, self._target.port)) as server:
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
             self._start(self._forward, client, server)
             with contextlib.suppress(OSError):
                 while data := server.recv(2**16):
@@ -171,9 +174,8 @@ class DroppingProxy(Proxy):
                         client.sendall(data[: self._rng.randrange(len(data))])
                         break
                     client.sendall(data)
-            for side in (client, server):
-                with contextlib.suppress(OSError):
-                    side.shutdown(socket.SHUT_RDWR)
+            hang_up(client)
+            hang_up(server)
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -300,7 +300,7 @@ async def test_a_running_execution_keeps_the_kernel_and_the_server_active(
         await execution.wait(0.2)
     assert len(stamps - {by_the_kernel}) >= 2
     assert manager.last_kernel_activity == kernel.last_activity
-    assert engine.activity() == {}
+    await until(lambda: not engine.activity())
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
