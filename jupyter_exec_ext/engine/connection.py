@@ -2,7 +2,8 @@
 
 Why not jupyter_client's client: its SUB socket has a high-water mark, at which ZeroMQ drops output without a word
 (four fifths of 20,000 messages when the reader pauses), and its sockets cost a future for every message. Here the
-mark is off, so that what the kernel published waits in memory until it is read, and one callback drains a socket.
+mark is off, so that what the kernel published waits in memory until it is read, and one callback drains a socket. Only
+a kernel that has agreed to wait instead of dropping (`flow`) is subscribed to with a mark.
 
 A new subscription is proven before it is used. A kernel that announces subscriptions (``iopub_welcome``, JEP 65)
 proves it by itself; with any other, a request whose ``status`` arrives on iopub does.
@@ -24,10 +25,11 @@ import zmq
 from ..errors import KernelStartTimeout
 from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
 from ..wire.large import LARGE_BYTES, read_large
+from .flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
 from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
-_MESSAGES_PER_TURN = 64
+_MESSAGES_PER_TURN = 16
 _PIECES_PER_TURN = 4
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
@@ -44,6 +46,8 @@ class KernelConnection:
         Addresses and key, as in a connection file.
     on_message : callable
         Gets every message that is not an answer to a probe.
+    can_wait : bool
+        Whether it is a kernel that can be made to wait when it writes faster than we read.
     """
 
     def __init__(
@@ -52,7 +56,11 @@ class KernelConnection:
         info: Mapping[str, Any],
         on_message: Callable[[KernelMessage], None],
         log: logging.Logger | logging.LoggerAdapter[Any],
+        *,
+        can_wait: bool = False,
     ) -> None:
+        self._info = info
+        self._can_wait = can_wait
         self._loop = asyncio.get_running_loop()
         self._resources = resources
         self._reading: set[str] = set()
@@ -65,6 +73,9 @@ class KernelConnection:
             uuid.uuid4().hex,
         )
         self._probes: set[str] = set()
+        self._agreements: set[str] = set()
+        self._agreed = asyncio.Event()
+        self._waits = False
         self._replied = asyncio.Event()
         self._subscribed = asyncio.Event()
         self._question = ""
@@ -74,20 +85,18 @@ class KernelConnection:
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         try:
             for channel in _CHANNELS:
-                self._sockets[channel] = self._connect(resources.context, info, channel)
+                if channel != "iopub" or not can_wait:
+                    self._connect(channel)
         except zmq.ZMQError:
-            for socket in self._sockets.values():
-                socket.close()
+            self.close()
             raise
-        for channel, socket in self._sockets.items():
-            self._loop.add_reader(socket.FD, self._drain, channel)
 
-    def _connect(
-        self, context: zmq.Context[zmq.Socket[bytes]], info: Mapping[str, Any], channel: str
-    ) -> zmq.Socket[bytes]:
-        socket = context.socket(_CHANNELS[channel])
+    def _connect(self, channel: str, max_waiting_messages: int = 0) -> None:
+        info = self._info
+        socket = self._sockets[channel] = self._resources.context.socket(_CHANNELS[channel])
+        self._loop.add_reader(socket.FD, self._drain, channel)
         socket.linger = 0
-        socket.rcvhwm = 0
+        socket.rcvhwm = max_waiting_messages
         socket.reconnect_ivl = 10
         socket.reconnect_ivl_max = 500
         if info.get("curve_publickey"):
@@ -100,7 +109,6 @@ class KernelConnection:
             socket.identity = self._codec.session_id.encode()
         between = "-" if info["transport"] == "ipc" else ":"
         socket.connect(f"{info['transport']}://{info['ip']}{between}{info[f'{channel}_port']}")
-        return socket
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
         """Send a message and return its id."""
@@ -210,6 +218,10 @@ class KernelConnection:
         elif message.parent_id == self._question:
             if channel == "control":
                 self._note_answer()
+        elif message.parent_id in self._agreements:
+            if message.msg_type == "execute_reply":
+                self._waits = agrees_to_wait(message.content)
+                self._agreed.set()
         elif message.parent_id in self._probes:
             (self._subscribed if channel == "iopub" else self._replied).set()
         else:
@@ -230,18 +242,25 @@ class KernelConnection:
     async def _prove(self) -> None:
         self.ask()  # not waited for: it shows whether the kernel answers there at all
         # A request can be lost with the connection that it was sent on, so silence is answered by another one.
-        await self._ask_until(self._replied, _ASK_AGAIN_SECONDS)
+        await self._ask_until(self._replied, self._probe, _ASK_AGAIN_SECONDS)
+        if self._can_wait:
+            # Before the subscription: the mark of a socket in use cannot be changed without a loss.
+            await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
+            self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
         if not self._subscribed.is_set():
-            await self._ask_until(self._subscribed, _PROBE_AGAIN_SECONDS)
+            await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
 
-    async def _ask_until(self, answered: asyncio.Event, patience_seconds: float) -> None:
+    async def _ask_until(self, answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
         while not answered.is_set():
-            self._probe()
+            ask()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(answered.wait(), patience_seconds)
 
     def _probe(self) -> None:
         self._probes.add(self.send("shell", "kernel_info_request", {}))
+
+    def _ask_to_wait(self) -> None:
+        self._agreements.add(self.send("shell", "execute_request", waiting_request()))
 
     def close(self) -> None:
         """Close the sockets; what was not read yet is dropped."""
@@ -269,7 +288,7 @@ def _receive(socket: zmq.Socket[bytes]) -> tuple[list[bytes], bytes | memoryview
             head.append(socket.recv(zmq.NOBLOCK))
             continue
         frame = socket.recv(zmq.NOBLOCK, copy=False)
-        content = frame.buffer if len(frame) > LARGE_BYTES else frame.bytes
+        content = memoryview(frame) if len(frame) > LARGE_BYTES else frame.bytes
         while socket.get(zmq.RCVMORE):
             socket.recv(zmq.NOBLOCK, copy=False)  # binary buffers, of which output has none
         break

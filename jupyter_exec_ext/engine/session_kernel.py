@@ -170,7 +170,9 @@ class SessionKernel:
             self._listener.on_message(message)
 
         try:
-            connection = KernelConnection(self._resources, kernel.connection_info(), on_message, self._log)
+            connection = KernelConnection(
+                self._resources, kernel.connection_info(), on_message, self._log, can_wait=self._is_python
+            )
             self.connection = connection
             self._unwatch_exit = kernel.watch_exit(on_exit)
         except (OSError, zmq.ZMQError) as error:

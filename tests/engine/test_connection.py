@@ -92,3 +92,23 @@ async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: Fak
     await proof
     connection.close()
     resources.close()
+
+
+async def test_a_kernel_that_refuses_to_wait_is_read_without_a_bound(kernel: FakeKernel) -> None:
+    """Whatever it answers to the request: nothing of its output may be lost then."""
+    resources = EngineResources(10**6)
+    connection = KernelConnection(resources, kernel.info, lambda _: None, logging.getLogger(__name__), can_wait=True)
+    proving = asyncio.create_task(connection.prove(10))
+    await kernel.answer_probe()
+    identity, *frames = await asyncio.to_thread(kernel.others["shell"].recv_multipart)
+    assert json.loads(frames[5])["user_expressions"]
+    error = {"waits": {"status": "error", "ename": "ImportError", "evalue": "no ipykernel"}}
+    reply = kernel.message("execute_reply", json.loads(frames[2]), status="ok", user_expressions=error)
+    kernel.others["shell"].send_multipart([identity, *reply])
+    while not proving.done():
+        kernel.iopub.send_multipart([b"", *kernel.message("iopub_welcome", {})])
+        await asyncio.sleep(0.01)
+    await proving
+    assert connection._sockets["iopub"].rcvhwm == 0
+    connection.close()
+    resources.close()

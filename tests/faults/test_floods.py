@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from jupyter_exec_ext import ExecClient
+from jupyter_exec_ext.models import Execution
 from jupyter_exec_ext.wire.jsontext import to_bytes
 from jupyter_exec_ext.wire.kernel import FrameCodec
 from jupyter_exec_ext.wire.large import read_large
@@ -71,6 +74,64 @@ def test_f5_a_message_of_100_mb_stalls_nobody(
     assert record.truncated.dropped_bytes == left_out
     report(capsys, f"F5: {len(waits)} round trips meanwhile, max {waits[-1] * 1000:.0f} ms")
     assert waits[-1] <= 0.25
+
+
+FLOODS = {
+    "lines": "print(f'{number:09}')",
+    "lines, each flushed": "print(f'{number:09}', flush=True)",
+    "long lines": "print(f'{number:09}' + 'x' * 99_990)",
+}
+FLOOD = """\
+import time
+end, number = time.time() + {seconds}, 0
+while time.time() < end:
+    {line}
+    number += 1
+"""
+
+
+def lost_lines(record: Execution) -> int:
+    """Return how many of the numbered lines were lost: by the numbers at both ends and the bytes left out between."""
+    head, _, tail = record.stdout.partition("\n[...")
+    tail = tail.partition("...]\n")[2] or head
+    last = next(line for line in reversed(tail.split("\n")) if line[:9].isdigit() and len(line) >= 9)
+    line_bytes = len(record.stdout.split("\n")[-2]) + 1
+    left_out = record.truncated.stdout_bytes if record.truncated else 0
+    kept = len(record.stdout) if record.truncated is None else len(head) + len(tail)
+    return int(last[:9]) + 1 - (kept + left_out) // line_bytes
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", FLOODS)
+def test_f4_ten_kernels_that_print_without_end(host: Host, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    """For 60 s (6 s): the server's memory stays bounded, no line is lost, and others get their turn."""
+    process = psutil.Process(host.process.pid)
+    with ExecClient(host.info) as client, contextlib.ExitStack() as stack:
+        other, *flooding = (stack.enter_context(client.session()) for _ in range(11))
+        for session in [other, *flooding]:
+            session.run("1")
+        before = process.memory_info().rss
+        grown: list[int] = []
+        code = FLOOD.format(seconds=6 * SCALE, line=FLOODS[kind])
+        handles = [session.submit(code, timeout_seconds=200) for session in flooding]
+
+        def over() -> bool:
+            grown.append(process.memory_info().rss - before)
+            return all(map(finished, flooding))
+
+        waits = round_trips(other, over)
+        records = [handle.result() for handle in handles]
+    p99 = waits[int(len(waits) * 0.99)] * 1000
+    lost = sum(map(lost_lines, records))
+    megabytes = sum(len(r.stdout) + (r.truncated.stdout_bytes if r.truncated else 0) for r in records) // 10**6
+    report(
+        capsys,
+        f"F4, {kind}: {megabytes} MB printed, {lost} lines lost; memory +{max(grown) >> 20} MiB; "
+        f"{len(waits)} round trips, median {waits[len(waits) // 2] * 1000:.0f} ms, p99 {p99:.0f} ms",
+    )
+    assert all(record.ok for record in records)
+    assert lost == 0
+    assert max(grown) <= 200 * 1024 * 1024
 
 
 def test_f29_random_frames_are_read_or_refused() -> None:

@@ -1,0 +1,70 @@
+"""Let a kernel that writes faster than it is read wait, as a program does on a full pipe.
+
+ZeroMQ has no such thing by itself: a publisher drops what a full queue cannot take, without a word, so our queue has no
+bound and a flood fills the server's memory instead. An IPython kernel can be told otherwise (``ZMQ_XPUB_NODROP``): then
+its sending thread waits, whoever publishes waits for that thread, and our queue may be short. What is printed is handed
+over in parts of bounded size, since ipykernel would keep all that is printed within its flush interval for one message.
+
+The kernel is told by code that it runs before anything else, in a namespace of its own. Where that fails, as with
+kernels in other languages, nothing is dropped either, but the queue is only bounded by memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..wire.kernel import execute_request
+
+#: So many messages of one kernel wait in our memory, once the kernel waits for us.
+MAX_WAITING_MESSAGES = 4
+
+_WAITS = "waits"
+_PART_CHARACTERS = 1024 * 1024
+
+_IN_THE_KERNEL = f"""\
+import sys, threading, zmq
+from ipykernel.iostream import OutStream
+from IPython import get_ipython
+
+class OutStreamInParts(OutStream):
+    _unsent = 0
+
+    def write(self, string):
+        self._unsent += len(string) if isinstance(string, str) else 0
+        if self._unsent < {_PART_CHARACTERS}:
+            return super().write(string)
+        for start in range(0, len(string), {_PART_CHARACTERS}):
+            super().write(string[start : start + {_PART_CHARACTERS}])
+            self.flush()
+        self._unsent = 0
+        return len(string)
+
+def keep_all():
+    thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+    done.set()
+
+thread, done = get_ipython().kernel.iopub_thread, threading.Event()
+thread.schedule(keep_all)
+if not done.wait(10):
+    raise TimeoutError("the thread that sends output does not answer")
+for stream in (sys.stdout, sys.stderr):
+    if type(stream) is OutStream:
+        stream.__class__ = OutStreamInParts
+        vars(stream).pop("write", None)  # the former class's, where IPython has put it back after a cell
+"""
+
+
+def waiting_request() -> dict[str, Any]:
+    """Return the content of a request that makes an IPython kernel wait for its readers."""
+    # As an expression, not as code: IPython replaces the streams' `write` while it runs a cell, and puts it back.
+    expressions = {_WAITS: f"exec({_IN_THE_KERNEL!r}, {{}})"}
+    request = execute_request("", allow_input=False)
+    return {**request, "silent": True, "store_history": False, "user_expressions": expressions}
+
+
+def agrees_to_wait(reply: Mapping[str, Any]) -> bool:
+    """Return whether a kernel's reply to the request says that it waits from now on."""
+    answers = reply.get("user_expressions")
+    answer = answers.get(_WAITS) if isinstance(answers, Mapping) else None
+    return isinstance(answer, Mapping) and answer.get("status") == "ok"

@@ -1,0 +1,126 @@
+"""What the setup makes of a real IPython kernel's output."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+
+from jupyter_exec_ext.engine.connection import KernelConnection
+from jupyter_exec_ext.engine.flow import MAX_WAITING_MESSAGES, agrees_to_wait
+from jupyter_exec_ext.engine.resources import EngineResources
+from jupyter_exec_ext.wire.kernel import KernelMessage, execute_request
+
+MIB = 1024 * 1024
+
+
+class Reader:
+    """Runs code in a kernel and collects what it prints."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self._resources = EngineResources(10 * MIB)
+        self.parts: list[str] = []
+        self._idle = asyncio.Event()
+        self.connection = KernelConnection(
+            self._resources, info, self._take, logging.getLogger(__name__), can_wait=True
+        )
+
+    def _take(self, message: KernelMessage) -> None:
+        if message.msg_type == "stream":
+            self.parts.append(message.content["text"])
+        elif message.msg_type == "status" and message.content["execution_state"] == "idle":
+            self._idle.set()
+
+    def begin(self, code: str) -> None:
+        self.parts.clear()
+        self._idle.clear()
+        self.connection.send("shell", "execute_request", execute_request(code, allow_input=False))
+
+    async def end(self) -> str:
+        await asyncio.wait_for(self._idle.wait(), 60)
+        return "".join(self.parts)
+
+    async def run(self, code: str) -> str:
+        self.begin(code)
+        return await self.end()
+
+    def close(self) -> None:
+        self.connection.close()
+        self._resources.close()
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[Reader]:
+    manager = AsyncKernelManager()
+    await manager.start_kernel()
+    reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
+    await reader.connection.prove(60)
+    yield reader
+    reader.close()
+    await manager.shutdown_kernel(now=True)
+
+
+async def test_an_ipython_kernel_agrees_and_its_user_sees_nothing_of_it(reader: Reader) -> None:
+    assert reader.connection._sockets["iopub"].rcvhwm == MAX_WAITING_MESSAGES
+    assert await reader.run("print(sorted(n for n in globals() if n[0] != '_'))") == (
+        "['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(text)",
+        "for start in range(0, len(text), 100_000): print(text[start : start + 100_000], end='')\nprint()",
+        "import sys; sys.stdout.writelines(text[i : i + 7] for i in range(0, len(text), 7)); print()",
+        "import threading; t = threading.Thread(target=print, args=(text,)); t.start(); t.join()",
+    ],
+)
+async def test_what_is_printed_arrives_whole_and_in_parts(reader: Reader, code: str) -> None:
+    await reader.run("import random; text = ''.join(random.Random(4).choices('ab\u00e9\\n\U0001f600', k=5_000_000))")
+    text = "".join(random.Random(4).choices("ab\u00e9\n\U0001f600", k=5_000_000))
+    assert await reader.run(code) == text + "\n"
+    assert max(map(len, reader.parts)) <= 2 * MIB
+
+
+async def test_wrong_use_of_the_streams_is_reported_as_ever(reader: Reader) -> None:
+    code = "import sys\ntry: sys.stdout.write(5)\nexcept TypeError as error: print(error)"
+    assert "must be str" in await reader.run(code)
+
+
+async def test_a_kernel_waits_for_a_reader_that_pauses(reader: Reader) -> None:
+    """300 MB are printed while nobody reads: they stay where they come from, and none is lost."""
+    process = psutil.Process()
+    await reader.run("1")
+    before = process.memory_info().rss
+    reader.connection._reading.add("iopub")  # as while a large message is being read
+    reader.begin("for i in range(3_000): print(f'{i:06}' + 'x' * 100_000)")
+    await asyncio.sleep(3)  # this is the pause
+    assert process.memory_info().rss - before <= 20 * MIB
+    reader.connection._reading.discard("iopub")
+    reader.connection._drain("iopub")
+    text = await reader.end()
+    assert [int(line[:6]) for line in text.splitlines() if len(line) > 1000] == list(range(3_000))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"status": "error"},
+        {"user_expressions": None},
+        {"user_expressions": []},
+        {"user_expressions": {"waits": "ok"}},
+        {"user_expressions": {"waits": {"status": "error"}}},
+        {"user_expressions": {"other": {"status": "ok"}}},
+    ],
+)
+def test_only_a_plain_yes_is_an_agreement(reply: dict[str, Any]) -> None:
+    assert not agrees_to_wait(reply)
+    assert agrees_to_wait({"user_expressions": {"waits": {"status": "ok"}}})
