@@ -17,8 +17,7 @@ class SessionsHandler(ExecHandler):
     @web.authenticated
     async def get(self) -> None:
         """List the caller's sessions."""
-        ended = self.get_query_argument("ended", "false").lower() in ("true", "1")
-        sessions = await self.engine.list_sessions(self.caller, ended=ended)
+        sessions = await self.engine.list_sessions(self.caller, ended=self.flag_argument("ended"))
         self.answer({"sessions": [to_json(session) for session in sessions]})
 
     @web.authenticated
