@@ -322,6 +322,8 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
     code = body.text("code")
     if code is None:
         raise InvalidRequest("'code' is missing: the source to run, as a string")
+    if not _encodable(code):  # a kernel would neither run it nor say so
+        raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
     request = ExecutionRequest(
         code=code,
         language=body.text("language", 64),

@@ -54,6 +54,8 @@ def test_what_is_not_json_is_refused(host: Host, session_id: str, body: str | by
         ({}, "'code' is missing"),
         ({"code": 1}, "'code' must be a string"),
         ({"code": ["1"]}, "'code' must be a string"),
+        ({"code": "print('\ud800')"}, "'code' must be valid Unicode"),
+        ({"code": "1 # \udce9"}, "'code' must be valid Unicode"),
         ({"code": "1", "timeout": 5}, "did you mean 'timeout_seconds'?"),
         ({"code": "1", "timeout_seconds": 0}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": -1}, "'timeout_seconds' must be"),
