@@ -232,7 +232,8 @@ class _Body:
                 return False
             return value >= 0 if zero_allowed else value > 0
 
-        expected = "a number of seconds, 0 or more" if zero_allowed else "a number of seconds greater than 0"
+        least = "0 or more" if zero_allowed else "greater than 0"
+        expected = f"a number of seconds, {least} and at most {_MAX_SECONDS:.0f}"
         value = self.take(name, expected, check)
         return None if value is None else float(value)
 

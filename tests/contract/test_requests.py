@@ -62,6 +62,7 @@ def test_what_is_not_json_is_refused(host: Host, session_id: str, body: str | by
         ({"code": "1", "timeout_seconds": "5"}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": True}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": 10**400}, "'timeout_seconds' must be"),
+        ({"code": "1", "timeout_seconds": 1e10}, "greater than 0 and at most 1000000000"),
         ({"code": "1", "metadata": []}, "'metadata' must be a JSON object"),
         ({"code": "1", "metadata": {"deep": json.loads("[" * 40 + "]" * 40)}}, "'metadata' may be nested"),
         ({"code": "1", "metadata": {"long": "x" * 70_000}}, "'metadata' may have at most"),
