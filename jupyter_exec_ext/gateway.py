@@ -25,7 +25,6 @@ import socket
 import uuid
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 import kernel_gateway
 from jupyter_client.jsonutil import json_default
@@ -49,7 +48,7 @@ from .engine.environment import DEFAULT_NAMES
 from .engine.hosted import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
 from .server.base import Services
-from .server.gate import UNAUTHENTICATED
+from .server.gate import UNAUTHENTICATED, site_of
 from .server.routes import tornado_rules
 from .wire.native import env_from_json
 
@@ -117,7 +116,9 @@ class GatewayGate:
         self._check_origin(request.headers.get("Origin"), request.host)
 
     def _check_origin(self, origin: str | None, host: str) -> None:
-        if origin is None or self._allow_origin == "*" or urlsplit(origin.lower()).netloc == host.lower():
+        if origin is None or self._allow_origin == "*":
+            return
+        if site_of(origin) == host.lower():
             return
         if not self._allow_origin or origin.lower() != self._allow_origin.lower():
             raise OriginNotAllowed("a browser sent this from another site; set KernelGatewayApp.allow_origin if it may")

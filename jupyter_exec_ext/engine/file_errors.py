@@ -23,23 +23,23 @@ _NOT_A_FILE = {
 
 
 @contextmanager
-def in_our_terms(path: str) -> Iterator[None]:
-    """Turn the system's errors about `path` into those of the API; what is left over is a defect."""
+def in_our_terms(path: str, owner: str = "session") -> Iterator[None]:
+    """Turn the system's errors about `path`, a file of `owner`, into those of the API; what is left is a defect."""
     try:
         yield
     except OSError as error:
-        known = _translate(error, path)
+        known = _translate(error, path, owner)
         if known is None:
             raise
         raise known from None
 
 
-def _translate(error: OSError, path: str) -> ExecError | None:
+def _translate(error: OSError, path: str, owner: str) -> ExecError | None:
     number = error.errno
     if isinstance(error, NotARegularFileError):
         return NotAFile(f"{path!r} {error.strerror}")
     if number == errno.ENOENT:
-        return FileNotFound(f"the session has no file {path!r}")
+        return FileNotFound(f"the {owner} has no file {path!r}")
     if number in _A_LINK:
         return NotAFile(f"{path!r} is or leads over a symbolic link; links are not followed")
     if number in _NOT_A_FILE:

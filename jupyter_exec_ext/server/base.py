@@ -43,6 +43,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
+# What languages write for true and false when they make a query from it.
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _BY_STATUS: dict[int, type[ExecError]] = {
     400: InvalidRequest,
     403: Forbidden,
@@ -185,6 +187,18 @@ class ExecHandler(APIHandler):
         if not text.isascii() or not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
             raise InvalidRequest(f"{name!r} must be a whole number from {least} to {most}")
         return int(text)
+
+    def flag_argument(self, name: str) -> bool:
+        """Return a yes or no from the query; no if it is not there.
+
+        Raises
+        ------
+        InvalidRequest
+        """
+        flag = _FLAGS.get(self.get_query_argument(name, "false").lower())
+        if flag is None:
+            raise InvalidRequest(f"{name!r} must be true or false")
+        return flag
 
     # --- answering ---
 

@@ -88,11 +88,11 @@ class ExecutionBase(ExecHandler):
     def cursor(self, log: EventLog) -> int:
         """Return the number of the last event that the caller has."""
         header = self.request.headers.get("Last-Event-ID", "")
-        after = int(header) if header.isdecimal() and len(header) < 17 else None
-        if header and after is None:
-            raise InvalidRequest("'Last-Event-ID' must be the number of an event")
-        if after is None:
-            after = self.int_argument("after", 0, least=0, most=_MAX_SEQ)
+        after = self.int_argument("after", 0, least=0, most=_MAX_SEQ)
+        if header:
+            if not header.isdecimal() or len(header) > 16:
+                raise InvalidRequest("'Last-Event-ID' must be the number of an event")
+            after = int(header)
         if after > log.last_seq:
             raise InvalidRequest(f"the log has only {log.last_seq} events yet, and {after} was given as already read")
         return after

@@ -33,7 +33,7 @@ class SessionFilesHandler(ExecHandler):
     async def get(self, session_id: str) -> None:
         """List the session's files; with ``?sha256=true``, hash them all."""
         path = self.get_query_argument("path", "", strip=False)
-        sha256 = self.get_query_argument("sha256", "false").lower() in ("true", "1")
+        sha256 = self.flag_argument("sha256")
         found = await self.engine.files.list(self.caller, session_id, path, sha256=sha256, wanted=self._wanted)
         self.answer({"files": [to_json(info) for info in found.files], "truncated": found.truncated})
 

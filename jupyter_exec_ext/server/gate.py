@@ -7,13 +7,22 @@ own Host, Origin and XSRF checks, all as for Jupyter's own endpoints.
 from __future__ import annotations
 
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.base.handlers import APIHandler
 from tornado.web import HTTPError
 
 from ..auth.caller import Caller, owner
-from ..errors import Forbidden, HostNotAllowed, OriginNotAllowed, Unauthenticated, XSRFCheckFailed
+from ..errors import (
+    Forbidden,
+    HostNotAllowed,
+    InvalidRequest,
+    OriginNotAllowed,
+    Unauthenticated,
+    Unavailable,
+    XSRFCheckFailed,
+)
 
 UNAUTHENTICATED = "send the server's token in the header 'Authorization: token <token>'"
 
@@ -43,6 +52,7 @@ class ServerGate:
 
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the owner, if the server knows the user."""
+        _check_senders(handler)
         try:
             await APIHandler.prepare(handler)
         except HTTPError as error:
@@ -54,7 +64,33 @@ class ServerGate:
 
     async def preflight(self, handler: APIHandler) -> None:
         """Answer as the server's own endpoints do."""
+        _check_senders(handler)
         await APIHandler.prepare(handler)
+
+
+def site_of(origin: str) -> str:
+    """Return the host and port that an Origin header names.
+
+    Raises
+    ------
+    OriginNotAllowed
+        If it is no URL.
+    """
+    try:
+        return urlsplit(origin.lower()).netloc
+    except ValueError:
+        raise OriginNotAllowed("the Origin header is not a URL, so it is not known which site sent this") from None
+
+
+def _check_senders(handler: APIHandler) -> None:
+    """Refuse, or take away, headers that the host's own checks and its log would fail to read."""
+    headers = handler.request.headers
+    for name in ("Origin", "Sec-WebSocket-Origin"):
+        site_of(headers.get(name, ""))
+    try:
+        urlsplit(headers.get("Referer", ""))
+    except ValueError:
+        del headers["Referer"]
 
 
 def _translate(handler: APIHandler, error: HTTPError) -> Exception:
@@ -64,7 +100,11 @@ def _translate(handler: APIHandler, error: HTTPError) -> Exception:
             "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
             "ServerApp.allow_remote_access if it should"
         )
-    if getattr(handler, "current_user", None) is None:
+    if error.status_code == 400:  # without what was sent, which may be part of a token
+        return InvalidRequest("what the request says about its sender is not valid UTF-8")
+    if error.status_code >= 500:
+        return Unavailable("the server could not find out who sends this; its identity provider failed")
+    if handler.current_user is None:
         return Unauthenticated(UNAUTHENTICATED)
     if error.status_code == 404:
         return OriginNotAllowed("a browser sent this from another site; set ServerApp.allow_origin if it may")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jupyter_core.utils import ensure_async
 from tornado import web
 
+from ..engine.file_errors import in_our_terms
 from ..errors import Conflict
 from ..wire.jsontext import dumps, loads_strict
 from ..wire.native import notebook_path_from_json, session_request_from_json, to_json
@@ -17,8 +18,7 @@ class SessionsHandler(ExecHandler):
     @web.authenticated
     async def get(self) -> None:
         """List the caller's sessions."""
-        ended = self.get_query_argument("ended", "false").lower() in ("true", "1")
-        sessions = await self.engine.list_sessions(self.caller, ended=ended)
+        sessions = await self.engine.list_sessions(self.caller, ended=self.flag_argument("ended"))
         self.answer({"sessions": [to_json(session) for session in sessions]})
 
     @web.authenticated
@@ -92,11 +92,18 @@ class SessionNotebookHandler(ExecHandler):
         contents = self.settings.get("contents_manager")
         if contents is None:
             raise Conflict("this host keeps no notebooks; GET the notebook and save it where you are")
+        directory = path.rpartition("/")[0]
+        if directory and not await ensure_async(contents.dir_exists(directory)):
+            raise Conflict(f"the server has no directory {directory!r}; save the notebook in one that it has")
+        if await ensure_async(contents.file_exists(path)) or await ensure_async(contents.dir_exists(path)):
+            raise Conflict(f"there is already something at {path!r}")
         notebook = await self.engine.notebook(self.caller, session_id)
-        if await ensure_async(contents.file_exists(path)):
-            raise Conflict(f"there is already a file {path!r}")
         # A contents manager writes UTF-8, in which there is nothing for a lone surrogate.
         content = loads_strict(dumps(notebook).encode("utf-8", "replace"))
         model = {"type": "notebook", "format": "json", "content": content}
-        saved = await ensure_async(contents.save(model, path))
+        try:
+            saved = await ensure_async(contents.save(model, path))
+        except web.HTTPError as error:
+            with in_our_terms(path, "server"):
+                raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
         self.answer({"path": saved["path"]}, 201)

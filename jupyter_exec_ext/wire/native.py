@@ -48,6 +48,7 @@ MAX_NAME_LENGTH = 256
 SUMMARY_CODE_CHARS = 4096
 MAX_METADATA_DEPTH = 32
 MAX_METADATA_BYTES = 64 * 1024
+MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint has a longer name than the notebook
 MAX_ENV_NAMES = 1000
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
 _MAX_SECONDS = 1e9
@@ -231,7 +232,8 @@ class _Body:
                 return False
             return value >= 0 if zero_allowed else value > 0
 
-        expected = "a number of seconds, 0 or more" if zero_allowed else "a number of seconds greater than 0"
+        least = "0 or more" if zero_allowed else "greater than 0"
+        expected = f"a number of seconds, {least} and at most {_MAX_SECONDS:.0f}"
         value = self.take(name, expected, check)
         return None if value is None else float(value)
 
@@ -321,6 +323,8 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
     code = body.text("code")
     if code is None:
         raise InvalidRequest("'code' is missing: the source to run, as a string")
+    if not _encodable(code):  # a kernel would neither run it nor say so
+        raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
     request = ExecutionRequest(
         code=code,
         language=body.text("language", 64),
@@ -338,8 +342,14 @@ def notebook_path_from_json(data: Any) -> str:
     path = body.text("path", 1024)
     if not path or not path.endswith(".ipynb") or "\0" in path or not _encodable(path):
         raise InvalidRequest("'path' must be where to save the notebook on the server, ending in '.ipynb'")
+    parts = path.lstrip("/").split("/")
+    # Jupyter writes what is hidden and then does not find it.
+    if any(not part or part.startswith(".") for part in parts):
+        raise InvalidRequest("'path' may have no part that is empty or begins with a dot")
+    if any(utf8_size(part) > MAX_NOTEBOOK_NAME_BYTES for part in parts):
+        raise InvalidRequest(f"'path' may have at most {MAX_NOTEBOOK_NAME_BYTES} bytes between two slashes")
     body.done()
-    return path.strip("/")
+    return "/".join(parts)
 
 
 def input_from_json(data: Any) -> str:

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 import requests
 
-from jupyter_exec_ext.errors import Conflict, InvalidRequest
+from jupyter_exec_ext.errors import Conflict, FileNotFound, InvalidRequest
 from tests.hosts import Host
 
 CODES = {
@@ -59,3 +59,46 @@ def test_a_notebook_is_saved_on_the_server_that_keeps_some(told: Any, host: Host
         told.save_notebook_on_server(path)
     with pytest.raises(InvalidRequest, match="ipynb"):
         told.save_notebook_on_server("notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("a.ipynb/", "ending in '.ipynb'"),
+        ("a\0.ipynb", "ending in '.ipynb'"),
+        ("\ud800.ipynb", "ending in '.ipynb'"),
+        (".hidden.ipynb", "begins with a dot"),
+        (".ipynb", "begins with a dot"),
+        (".hidden/a.ipynb", "begins with a dot"),
+        ("../a.ipynb", "begins with a dot"),
+        ("a//b.ipynb", "part that is empty"),
+        ("a" * 250 + ".ipynb", "at most 240 bytes"),
+        ("é" * 118 + ".ipynb", "at most 240 bytes"),
+        ("a" * 241 + "/a.ipynb", "at most 240 bytes"),
+    ],
+)
+def test_a_notebook_is_saved_only_where_it_can_be_found_again(session: Any, path: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        session.save_notebook_on_server(path)
+
+
+def test_a_place_that_takes_no_notebook_is_refused_with_the_reason(session: Any, host: Host) -> None:
+    if host.is_gateway:
+        pytest.skip("it keeps no notebooks")
+    root = host.home / "root"
+    (root / "directory.ipynb").mkdir(exist_ok=True)
+    (root / "file").touch()
+    if not (root / "loop").is_symlink():
+        (root / "loop").symlink_to("loop")
+        (root / "nowhere.ipynb").symlink_to("nowhere/x")
+    for path in ("none/a.ipynb", "file/a.ipynb", "loop/a.ipynb", "/".join(["x" * 200] * 4) + "/a.ipynb"):
+        with pytest.raises(Conflict, match="has no directory"):
+            session.save_notebook_on_server(path)
+    with pytest.raises(Conflict, match="already"):
+        session.save_notebook_on_server("directory.ipynb")
+    with pytest.raises(FileNotFound, match=r"the server has no file 'nowhere\.ipynb'"):
+        session.save_notebook_on_server("nowhere.ipynb")
+    # The longest name that is taken leaves room for that of Jupyter's checkpoint.
+    longest = f"{session.id:x<234}.ipynb"
+    (root / longest).unlink(missing_ok=True)
+    assert session.save_notebook_on_server(longest) == longest

@@ -54,12 +54,15 @@ def test_what_is_not_json_is_refused(host: Host, session_id: str, body: str | by
         ({}, "'code' is missing"),
         ({"code": 1}, "'code' must be a string"),
         ({"code": ["1"]}, "'code' must be a string"),
+        ({"code": "print('\ud800')"}, "'code' must be valid Unicode"),
+        ({"code": "1 # \udce9"}, "'code' must be valid Unicode"),
         ({"code": "1", "timeout": 5}, "did you mean 'timeout_seconds'?"),
         ({"code": "1", "timeout_seconds": 0}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": -1}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": "5"}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": True}, "'timeout_seconds' must be"),
         ({"code": "1", "timeout_seconds": 10**400}, "'timeout_seconds' must be"),
+        ({"code": "1", "timeout_seconds": 1e10}, "greater than 0 and at most 1000000000"),
         ({"code": "1", "metadata": []}, "'metadata' must be a JSON object"),
         ({"code": "1", "metadata": {"deep": json.loads("[" * 40 + "]" * 40)}}, "'metadata' may be nested"),
         ({"code": "1", "metadata": {"long": "x" * 70_000}}, "'metadata' may have at most"),
@@ -112,8 +115,28 @@ def test_a_body_beyond_the_limit_is_refused(host: Host, session_id: str) -> None
 def test_a_malformed_cursor_is_refused(host: Host, session_id: str, query: str) -> None:
     execution = post(host, f"sessions/{session_id}/executions", '{"code": "1"}').json()
     url = f"{host.info.url}exec/v1/executions/{execution['id']}/events?{query}"
-    answer = requests.get(url, headers=host.info.auth_headers, timeout=30)
-    assert_refused(answer, 400, "invalid_request", "'after'")
+    for header in ({}, {"Last-Event-ID": "1"}):
+        answer = requests.get(url, headers={**host.info.auth_headers, **header}, timeout=30)
+        assert_refused(answer, 400, "invalid_request", "'after'")
+
+
+@pytest.mark.parametrize("number", ["-1", "x", "1.5", "\xb2", "9" * 17])
+def test_a_malformed_last_event_id_is_refused(host: Host, session_id: str, number: str) -> None:
+    execution = post(host, f"sessions/{session_id}/executions", '{"code": "1"}').json()
+    url = f"{host.info.url}exec/v1/executions/{execution['id']}/events"
+    headers: dict[str, str | bytes] = {**host.info.auth_headers, "Last-Event-ID": number.encode("latin-1")}
+    answer = requests.get(url, headers=headers, timeout=30)
+    assert_refused(answer, 400, "invalid_request", "'Last-Event-ID'")
+
+
+@pytest.mark.parametrize("value", ["yes", "", "2", "null", "%00", "%FF"])
+def test_a_flag_is_true_or_false(host: Host, session_id: str, value: str) -> None:
+    for path, name in (("sessions", "ended"), (f"sessions/{session_id}/files", "sha256")):
+        url = f"{host.info.url}exec/v1/{path}?{name}="
+        refused = requests.get(url + value, headers=host.info.auth_headers, timeout=30)
+        assert_refused(refused, 400, "invalid_request", "" if value == "%FF" else f"'{name}' must be true or false")
+        for fine in ("true", "false", "True", "1", "0"):
+            assert requests.get(url + fine, headers=host.info.auth_headers, timeout=30).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["nope", "sessions/a/b/c", "sessions/../..%2f", "executions", "sessions/%00"])

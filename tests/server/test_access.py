@@ -7,12 +7,17 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import requests
+from jupyter_server.base.handlers import APIHandler
+from tornado.web import HTTPError
 
+from jupyter_exec_ext.errors import ExecError, InvalidRequest, Unavailable
+from jupyter_exec_ext.server.gate import ServerGate
 from jupyter_exec_ext.server.routes import ROUTES
 from tests.hosts import Host, running_host
 
@@ -170,7 +175,7 @@ def test_a_gateway_sets_no_cookie_and_takes_none(hosts: Any) -> None:
 
 def test_a_browser_on_another_site_is_refused_at_a_gateway(hosts: Any) -> None:
     gateway: Host = hosts["gateway"]
-    for origin in ("https://evil.example", "null"):
+    for origin in ("https://evil.example", "null", "http://[", "http://[::1", "://"):
         answer = call(gateway, "POST", "/sessions", gateway.info.token, headers={"Origin": origin})
         assert (answer.status_code, answer.json()["code"]) == (403, "origin_not_allowed")
     own = f"http://127.0.0.1:{gateway.info.port}"
@@ -188,9 +193,42 @@ def test_a_login_cookie_needs_the_xsrf_token_and_the_own_origin(hosts: Any) -> N
     xsrf = {"X-XSRFToken": str(browser.cookies["_xsrf"])}
     foreign = browser.post(f"{url}sessions", headers={**xsrf, "Origin": "https://evil.example"}, timeout=30)
     assert (foreign.status_code, foreign.json()["code"]) == (403, "origin_not_allowed")
+    malformed = browser.post(f"{url}sessions", headers={**xsrf, "Origin": "http://["}, timeout=30)
+    assert (malformed.status_code, malformed.json()["code"]) == (403, "origin_not_allowed")
     created = browser.post(f"{url}sessions", headers=xsrf, timeout=60)
     assert created.status_code == 201
     assert browser.delete(f"{url}sessions/{created.json()['id']}", headers=xsrf, timeout=30).status_code == 204
+
+
+def test_a_malformed_referer_is_as_good_as_none(host: Host) -> None:
+    before = len(host.log_text())
+    for token, status in ((host.info.token, 200), (None, 401)):
+        assert call(host, "GET", "/sessions", token, headers={"Referer": "http://["}).status_code == status
+    assert "Traceback" not in host.log_text()[before:]
+
+
+@pytest.mark.parametrize("token", [None, "right"])
+def test_a_token_in_the_url_that_is_no_text_is_refused_and_not_repeated(host: Host, token: str | None) -> None:
+    answer = call(host, "GET", "/?token=secret%FF", token and host.info.token)
+    expected = (200, 401)[token is None] if host.is_gateway else 400
+    assert answer.status_code == expected
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(("status", "error"), [(500, Unavailable), (503, Unavailable), (400, InvalidRequest)])
+async def test_a_host_that_cannot_tell_who_it_is_says_so(
+    monkeypatch: pytest.MonkeyPatch, status: int, error: type[ExecError]
+) -> None:
+    """Such as when a Hub does not answer."""
+
+    async def fail(handler: Any) -> None:
+        raise HTTPError(status, "of no concern to the caller")
+
+    monkeypatch.setattr(APIHandler, "prepare", fail)
+    handler: Any = SimpleNamespace(request=SimpleNamespace(headers={}), check_host=lambda: True)
+    with pytest.raises(error) as raised:
+        await ServerGate().authenticate(handler)
+    assert "concern" not in raised.value.message
 
 
 # --- how much it costs to be refused ---
