@@ -8,7 +8,7 @@ head, what is missing, and the tail.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..models import (
     OutputEvent,
     ResponsiveEvent,
     ResultEvent,
+    SpooledOutput,
     StreamEvent,
     TruncatedEvent,
     Truncation,
@@ -33,7 +34,7 @@ from .pieces import LeftOut
 EVENT_OVERHEAD_BYTES = 100
 _MAX_TAIL_BYTES = 256 * 1024
 _MAX_PROMPT_BYTES = 4096
-_MAX_MIME_LENGTH = 255
+MAX_MIME_LENGTH = 255
 # Of use only while the code runs: they pass at once, whatever is held back.
 _NEWS_OF_THE_KERNEL = (UnresponsiveEvent, ResponsiveEvent)
 
@@ -68,6 +69,19 @@ def _cost(event: OutputEvent) -> int:
     return event_size(event) + (0 if isinstance(event, StreamEvent) else EVENT_OVERHEAD_BYTES)
 
 
+class LeftOutWatcher:
+    """Told of what the cap holds back and leaves out; this one makes nothing of it."""
+
+    def held_back(self, event: OutputEvent) -> None:
+        """Note that `event` is not logged now; later, or never."""
+
+    def cut(self, name: str) -> None:
+        """Note that text of the stream `name`, which was held back, is left out."""
+
+    def left_out(self, kind: str, values: Sequence[tuple[str, Any, int]], display_id: str | None = None) -> None:
+        """Note that values are left out, each with its MIME type and its size; `kind` says of what."""
+
+
 class OutputLimiter:
     """Keep the head and the tail of an execution's output within `max_output_bytes`.
 
@@ -75,6 +89,8 @@ class OutputLimiter:
     ----------
     max_output_bytes : int
         The cap on text and MIME data, in bytes. A quarter of it, at most 256 KiB, is kept for the tail.
+    watcher : LeftOutWatcher, optional
+        Told of what does not pass.
 
     Notes
     -----
@@ -83,7 +99,8 @@ class OutputLimiter:
     health.
     """
 
-    def __init__(self, max_output_bytes: int) -> None:
+    def __init__(self, max_output_bytes: int, watcher: LeftOutWatcher | None = None) -> None:
+        self._watcher = watcher or LeftOutWatcher()
         self._tail_bytes = min(_MAX_TAIL_BYTES, max_output_bytes // 4)
         self._head_left = max_output_bytes - self._tail_bytes
         self._truncated = Truncation(max_output_bytes)
@@ -141,17 +158,25 @@ class OutputLimiter:
             event = replace(event, text=event.text[len(start) :])
             cost -= utf8_size(start)
         self._tailing = True
+        self._watcher.held_back(event)
         self._tail.append(event)
         self._tail_used += cost
         self._tail_errors += isinstance(event, ErrorEvent)
         self._trim()
         return head
 
-    def close(self) -> list[OutputEvent]:
-        """Return what is left to log: the counts, if anything was dropped, and the tail."""
+    def close(self, spooled: Sequence[SpooledOutput] = (), unspooled_reason: str | None = None) -> list[OutputEvent]:
+        """Return what is left to log: the counts, if anything was dropped, and the tail.
+
+        Parameters
+        ----------
+        spooled, unspooled_reason
+            Where what was dropped is kept, and why not all of it.
+        """
         rest: list[OutputEvent] = [self._trimmed_clear] if self._trimmed_clear else []
         if self._dropped_any():
-            rest.append(TruncatedEvent(self._truncated))
+            truncated = replace(self._truncated, spooled=tuple(spooled), unspooled_reason=unspooled_reason)
+            rest.append(TruncatedEvent(truncated))
         for event in self._tail:
             last = rest[-1] if rest else None
             if isinstance(event, StreamEvent) and isinstance(last, StreamEvent) and event.name == last.name:
@@ -189,6 +214,7 @@ class OutputLimiter:
         if rest:
             self._tail.appendleft(replace(event, text=rest))
         if dropped:
+            self._watcher.cut(event.name)
             self._clear_takes_effect()
 
     def _drop(self, event: OutputEvent) -> None:
@@ -199,8 +225,10 @@ class OutputLimiter:
         self._clear_takes_effect()
         if isinstance(event, ErrorEvent):
             self._tail_errors -= 1
+            self._leave_out_error(event)
             self._count(error_bytes=event_size(event))
         elif isinstance(event, (DisplayEvent, ResultEvent)):
+            self._leave_out("display", event, event.data)
             self._count(display_bytes=event_size(event), display_count=1)
 
     def _clear_takes_effect(self) -> None:
@@ -213,18 +241,20 @@ class OutputLimiter:
         """Drop those representations of a bundle that are too big, keep the others."""
         room = max(0 if self._tailing else self._head_left, self._tail_bytes) - EVENT_OVERHEAD_BYTES
         if metadata_size(event.metadata) > room // 4:
+            self._leave_out("metadata", event, {"application/json": event.metadata})
             self._count(display_bytes=metadata_size(event.metadata))
             event = replace(event, metadata={})
         room -= metadata_size(event.metadata)
         sizes = {mime: value_size(value) for mime, value in event.data.items()}
-        too_big = {
+        too_big = [
             mime
             for mime, size in sizes.items()
-            if size > room or len(mime) > _MAX_MIME_LENGTH or isinstance(event.data[mime], LeftOut)
-        }
+            if size > room or len(mime) > MAX_MIME_LENGTH or isinstance(event.data[mime], LeftOut)
+        ]
         if not too_big:
             return event
         self._count(display_bytes=sum(sizes[mime] for mime in too_big))
+        self._leave_out("display", event, {mime: event.data[mime] for mime in too_big}, sizes)
         kept = {mime: value for mime, value in event.data.items() if mime not in too_big}
         if not kept:
             self._count(display_count=1)
@@ -234,11 +264,22 @@ class OutputLimiter:
     def _clip_error(self, event: ErrorEvent) -> ErrorEvent:
         if event_size(event) <= self._tail_bytes:
             return event
+        self._leave_out_error(event)
         name, dropped_name = clip_middle(event.name, 256, "the error's name")
         value, dropped_value = clip_middle(event.value, self._tail_bytes // 4, "the error")
         traceback, dropped_traceback = clip_middle(event.traceback, self._tail_bytes // 2, "the traceback")
         self._count(error_bytes=dropped_name + dropped_value + dropped_traceback)
         return replace(event, name=name, value=value, traceback=traceback)
+
+    def _leave_out(
+        self, kind: str, event: DisplayEvent | ResultEvent, data: JSONObject, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        values = [(mime, value, sizes[mime] if sizes else value_size(value)) for mime, value in data.items()]
+        self._watcher.left_out(kind, values, event.display_id if isinstance(event, DisplayEvent) else None)
+
+    def _leave_out_error(self, event: ErrorEvent) -> None:
+        text = f"{event.name}: {event.value}\n{event.traceback}"
+        self._watcher.left_out("error", [("text/plain", text, utf8_size(text))])
 
     def _count(self, **dropped: int) -> None:
         counts = {name: getattr(self._truncated, name) + n for name, n in dropped.items()}

@@ -99,6 +99,11 @@ class OutputFold:
         elif isinstance(event, FilesEvent):
             self.files, self.files_omitted = tuple(event.files), event.omitted
 
+    @property
+    def clear_pending(self) -> bool:
+        """Whether the next output voids all that came before it."""
+        return self._clear_pending
+
     def _before_output(self) -> None:
         if self._clear_pending:
             self._clear_pending = False
