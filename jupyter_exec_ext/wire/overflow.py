@@ -224,7 +224,7 @@ class Overflow(LeftOutWatcher):
         spooled = []
         for name, mime_type in kinds.items():
             file = files.get(name)
-            if file is not None and (file.complete or name in self._streams):
+            if file is not None and (file.complete or file.size_bytes):
                 complete = file.complete and not (name in self._streams and self._streams[name].full)
                 spooled.append(SpooledOutput(name, mime_type, file.size_bytes, file.sha256, complete))
         return spooled, problem or self._reason
