@@ -239,6 +239,11 @@ class Execution:
         """Whether the code ran to its end without an error."""
         return self.state is ExecutionState.OK
 
+    @property
+    def spooled(self) -> Sequence[SpooledOutput]:
+        """The outputs beyond the cap that can be downloaded, by name."""
+        return self.truncated.spooled if self.truncated is not None else ()
+
 
 # --- output events -------------------------------------------------------------------------------------------------
 

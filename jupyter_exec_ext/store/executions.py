@@ -252,7 +252,7 @@ def _complete(db: Database, execution: Execution, owner: str, server: str, file:
 
 
 def _spooled_bytes(execution: Execution) -> int:
-    return sum(spooled.size_bytes for spooled in execution.truncated.spooled) if execution.truncated else 0
+    return sum(spooled.size_bytes for spooled in execution.spooled)
 
 
 def complete_row(db: Database, execution: Execution, file: LogFile) -> None:

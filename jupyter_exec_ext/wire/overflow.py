@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..models import (
     ClearEvent,
@@ -56,6 +56,9 @@ class Spool(Protocol):
         """Remove a file, if it is there."""
 
 
+S = TypeVar("S", bound=Spool)
+
+
 @dataclass(slots=True)
 class _Stream:
     """A stream's text: held as long as none of it is left out, then written."""
@@ -71,7 +74,7 @@ class _Value:
     display_id: str | None
 
 
-class Overflow(LeftOutWatcher):
+class Overflow(LeftOutWatcher, Generic[S]):
     """Writes to a spool what an `OutputLimiter` leaves out.
 
     For each event: `see`, then the limiter's turn, then `flush`; the first and the last only once it is `active`.
@@ -80,12 +83,19 @@ class Overflow(LeftOutWatcher):
     ----------
     open_spool : callable
         Called when there is something to write; returns None where nothing is kept.
+
+    Attributes
+    ----------
+    active : bool
+        Whether anything has been held back or left out.
+    spool : Spool or None
+        What was opened.
     """
 
-    def __init__(self, open_spool: Callable[[], Spool | None]) -> None:
+    def __init__(self, open_spool: Callable[[], S | None]) -> None:
         self.active = False
         self._open_spool = open_spool
-        self._spool: Spool | None = None
+        self.spool: S | None = None
         self._opened = False
         self._tailing = False
         self._head_is_void = False
@@ -117,8 +127,8 @@ class Overflow(LeftOutWatcher):
             stream.full = False
             if stream.held is not None:
                 stream.held.clear()
-            elif self._spool is not None:
-                self._spool.remove(name)
+            elif self.spool is not None:
+                self.spool.remove(name)
         for name in list(self._values):
             self._forget(name)
         self._used_bytes = 0
@@ -131,8 +141,8 @@ class Overflow(LeftOutWatcher):
 
     def _forget(self, name: str) -> None:
         self._used_bytes -= self._values.pop(name).size_bytes
-        if self._spool is not None:
-            self._spool.remove(name)
+        if self.spool is not None:
+            self.spool.remove(name)
 
     # --- told by the limiter ---
 
@@ -197,14 +207,14 @@ class Overflow(LeftOutWatcher):
             self._used_bytes += size
             spool.append(name, TextContent(text), size)
 
-    def _too_much(self, spool: Spool) -> None:
+    def _too_much(self, spool: S) -> None:
         self._reason = f"at most {spool.max_bytes:,} bytes are kept (ExecStore.max_spool_bytes)"
 
-    def _the_spool(self) -> Spool | None:
+    def _the_spool(self) -> S | None:
         if not self._opened:
             self._opened = True
-            self._spool = self._open_spool()
-        return self._spool
+            self.spool = self._open_spool()
+        return self.spool
 
     # --- in the end ---
 
@@ -218,7 +228,7 @@ class Overflow(LeftOutWatcher):
         problem : str or None
             Why some could not be written.
         """
-        if self._opened and self._spool is None:
+        if self._opened and self.spool is None:
             return [], OFF
         kinds = dict.fromkeys(self._streams, "text/plain") | {n: v.mime_type for n, v in self._values.items()}
         spooled = []

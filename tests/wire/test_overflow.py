@@ -266,7 +266,7 @@ def test_values_without_number_are_bounded() -> None:
 
 
 def test_where_nothing_is_kept_that_is_said() -> None:
-    overflow = Overflow(lambda: None)
+    overflow: Overflow[MemorySpool] = Overflow(lambda: None)
     limiter, fold = OutputLimiter(CAP, overflow), OutputFold()
     for event in (show("x" * 5000), out("x" * 5000)):
         for passed in limiter.feed(event):
