@@ -145,7 +145,7 @@ class ExecEngine(LoggingConfigurable):
         self.files = FileVerbs(self._session_files, self.get_session)
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
-        self._resources = EngineResources(self.max_output_bytes)
+        self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self._stopping = False

@@ -242,6 +242,9 @@ class ExecutionStore(Protocol):
     def spool(self, execution: Execution) -> OutputSpool | None:
         """Return where what the execution's output cap leaves out is written; None if nothing of it is kept."""
 
+    def when_few_wait(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now or, if much waits to be spooled, when there is less."""
+
     async def finish(self, execution: Execution, owner: str, log: Any) -> None:
         """Write the end event and the terminal row; then let readers see both.
 

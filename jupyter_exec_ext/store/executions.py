@@ -106,6 +106,10 @@ class ExecutionRepository:
         directory = spool_path(self._logs, execution.session_id, execution.id)
         return FileSpool(directory, self._max_spool_bytes, self._spool_thread)
 
+    def when_few_wait(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now or, if much waits to be spooled, when there is less."""
+        self._spool_thread.when_few_wait(callback)
+
     async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
         """Write the end event and the terminal row; then let readers see both."""
         loop = asyncio.get_running_loop()

@@ -27,6 +27,7 @@ _WRITE_BEHIND_SECONDS = 0.02
 _WRITE_NOW_BYTES = 1024 * 1024
 _BLOCK_BYTES = 256 * 1024
 MAX_WAITING_BYTES = 128 * 1024 * 1024
+FEW_BYTES = 16 * 1024 * 1024
 # For the records of what runs, which matter more.
 LEAVE_FREE_BYTES = 64 * 1024 * 1024
 
@@ -59,10 +60,26 @@ class SpoolThread:
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(1, "exec-store-spool")
         self.waiting_bytes = 0
+        self._paused: list[Callable[[], None]] = []
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether this may wait, too; one piece always may, since it is in memory already."""
-        return self.waiting_bytes == 0 or self.waiting_bytes + size_bytes <= MAX_WAITING_BYTES
+        """Whether this may wait, too; one piece of any size may, since it is in memory already."""
+        return self.waiting_bytes < FEW_BYTES or self.waiting_bytes + size_bytes <= MAX_WAITING_BYTES
+
+    def when_few_wait(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now or, if much waits, when there is less."""
+        if self.waiting_bytes < FEW_BYTES:
+            callback()
+        else:
+            self._paused.append(callback)
+
+    def written(self, size_bytes: int) -> None:
+        """Note that so much waits no longer."""
+        self.waiting_bytes -= size_bytes
+        if self.waiting_bytes < FEW_BYTES:
+            paused, self._paused = self._paused, []
+            for callback in paused:
+                callback()
 
     def close(self) -> None:
         """Write what waits."""
@@ -94,7 +111,7 @@ class FileSpool:
         self._thread = thread
         self._loop = asyncio.get_running_loop()
         self._pending: list[Callable[[], None]] = []
-        self._last: tuple[str, list[Iterable[bytes]]] | None = None  # to be written last of all that is pending
+        self._growing: dict[str, list[Iterable[bytes]]] = {}  # what is pending for each file, to be written at once
         self._pending_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
@@ -112,23 +129,24 @@ class FileSpool:
             self.problem = "the disk was too slow for all of it"
             self._do(partial(self._cut, name))
             return
-        if self._last is not None and self._last[0] == name:  # many small ones become one
-            self._last[1].append(content)
-            self._do(None, size_bytes)
-            return
-        contents = [content]
-        self._do(partial(self._append, name, contents), size_bytes)
-        self._last = (name, contents) if self._pending else None
+        contents = self._growing.get(name)
+        if contents is None:
+            contents = self._growing[name] = []
+            self._pending.append(partial(self._append, name, contents))
+        contents.append(content)
+        self._write_soon(size_bytes)
 
     def remove(self, name: str) -> None:
         """Remove a file, soon."""
         self._skipped.discard(name)
         self._do(partial(self._remove, name))
 
-    def _do(self, work: Callable[[], None] | None, size_bytes: int = 0) -> None:
-        if work is not None:
-            self._pending.append(work)
-            self._last = None
+    def _do(self, work: Callable[[], None]) -> None:
+        self._pending.append(work)
+        self._growing.clear()  # what comes now is written after this
+        self._write_soon(0)
+
+    def _write_soon(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
         self._thread.waiting_bytes += size_bytes
         if self._writing:
@@ -143,7 +161,7 @@ class FileSpool:
             self._timer.cancel()
             self._timer = None
         self._writing = True
-        batch, self._pending, self._last = self._pending, [], None
+        batch, self._pending, self._growing = self._pending, [], {}
         size_bytes, self._pending_bytes = self._pending_bytes, 0
         job = self._loop.run_in_executor(self._thread.executor, _run_all, batch)
         job.add_done_callback(lambda _: self._written(size_bytes))
@@ -151,14 +169,16 @@ class FileSpool:
 
     def _written(self, size_bytes: int) -> None:
         self._writing = False
-        self._thread.waiting_bytes -= size_bytes
         if self._pending:
             self._start()
+        self._thread.written(size_bytes)
 
     async def close(self) -> dict[str, SpooledFile]:
         """Write what is left, make it survive a power failure and return what there is."""
         self._do(self._sync)
         await self._start()  # one thread: what is under way is done before
+        if not self._skipped and all(file.complete for file in self._files.values()):
+            self.problem = None  # it had to do with what was removed since
         return {name: SpooledFile(f.size_bytes, f.hash.hexdigest(), f.complete) for name, f in self._files.items()}
 
     # --- in the thread ---
@@ -197,7 +217,8 @@ class FileSpool:
             rest = rest[written:]
 
     def _cut(self, name: str) -> None:
-        self._files.setdefault(name, _File()).complete = False
+        if name in self._files:
+            self._files[name].complete = False
 
     def _remove(self, name: str) -> None:
         self._files.pop(name, None)
