@@ -66,9 +66,9 @@ class LiveExecution:
         self.owner = owner
         self.log = log
         self._store = store
-        self._overflow: Overflow[OutputSpool] = Overflow(partial(store.spool, record))
-        self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._fold = OutputFold()
+        self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record))
+        self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._log(StateEvent(record.state))
 
@@ -89,7 +89,7 @@ class LiveExecution:
         for passed in self._limiter.feed(event):
             self._log(passed)
         if self._overflow.active:
-            self._overflow.flush(self._fold)
+            self._overflow.flush()
 
     def _log(self, event: OutputEvent) -> None:
         self._fold.add(event)

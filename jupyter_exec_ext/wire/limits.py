@@ -35,6 +35,7 @@ EVENT_OVERHEAD_BYTES = 100
 _MAX_TAIL_BYTES = 256 * 1024
 _MAX_PROMPT_BYTES = 4096
 MAX_MIME_LENGTH = 255
+METADATA = "application/vnd.jupyter.metadata+json"  # our own name for what has none
 # Of use only while the code runs: they pass at once, whatever is held back.
 _NEWS_OF_THE_KERNEL = (UnresponsiveEvent, ResponsiveEvent)
 
@@ -69,6 +70,12 @@ def _cost(event: OutputEvent) -> int:
     return event_size(event) + (0 if isinstance(event, StreamEvent) else EVENT_OVERHEAD_BYTES)
 
 
+def error_as_data(event: ErrorEvent) -> tuple[JSONObject, dict[str, int]]:
+    """Return an error as values by MIME type, and their sizes."""
+    text = f"{event.name}: {event.value}\n{event.traceback}"
+    return {"text/plain": text}, {"text/plain": utf8_size(text)}
+
+
 class LeftOutWatcher:
     """Told of what the cap holds back and leaves out; this one makes nothing of it."""
 
@@ -78,8 +85,13 @@ class LeftOutWatcher:
     def cut(self, name: str) -> None:
         """Note that text of the stream `name`, which was held back, is left out."""
 
-    def left_out(self, kind: str, values: Sequence[tuple[str, Any, int]], display_id: str | None = None) -> None:
-        """Note that values are left out, each with its MIME type and its size; `kind` says of what."""
+    def dropped(self, event: DisplayEvent | ResultEvent | ErrorEvent) -> None:
+        """Note that `event`, which was held back, is left out."""
+
+    def left_out(
+        self, event: DisplayEvent | ResultEvent | ErrorEvent, data: JSONObject, sizes: Mapping[str, int]
+    ) -> None:
+        """Note that of `event`, which is new, the values in `data` are left out, each of its size."""
 
 
 class OutputLimiter:
@@ -225,10 +237,10 @@ class OutputLimiter:
         self._clear_takes_effect()
         if isinstance(event, ErrorEvent):
             self._tail_errors -= 1
-            self._leave_out_error(event)
+            self._watcher.dropped(event)
             self._count(error_bytes=event_size(event))
         elif isinstance(event, (DisplayEvent, ResultEvent)):
-            self._leave_out("display", event, event.data)
+            self._watcher.dropped(event)
             self._count(display_bytes=event_size(event), display_count=1)
 
     def _clear_takes_effect(self) -> None:
@@ -240,8 +252,8 @@ class OutputLimiter:
     def _shrink(self, event: DisplayEvent | ResultEvent) -> DisplayEvent | ResultEvent | None:
         """Drop those representations of a bundle that are too big, keep the others."""
         room = max(0 if self._tailing else self._head_left, self._tail_bytes) - EVENT_OVERHEAD_BYTES
-        if metadata_size(event.metadata) > room // 4:
-            self._leave_out("metadata", event, {"application/json": event.metadata})
+        if event.metadata and metadata_size(event.metadata) > room // 4:
+            self._watcher.left_out(event, {METADATA: event.metadata}, {METADATA: metadata_size(event.metadata)})
             self._count(display_bytes=metadata_size(event.metadata))
             event = replace(event, metadata={})
         room -= metadata_size(event.metadata)
@@ -254,7 +266,7 @@ class OutputLimiter:
         if not too_big:
             return event
         self._count(display_bytes=sum(sizes[mime] for mime in too_big))
-        self._leave_out("display", event, {mime: event.data[mime] for mime in too_big}, sizes)
+        self._watcher.left_out(event, {mime: event.data[mime] for mime in too_big}, sizes)
         kept = {mime: value for mime, value in event.data.items() if mime not in too_big}
         if not kept:
             self._count(display_count=1)
@@ -264,22 +276,12 @@ class OutputLimiter:
     def _clip_error(self, event: ErrorEvent) -> ErrorEvent:
         if event_size(event) <= self._tail_bytes:
             return event
-        self._leave_out_error(event)
+        self._watcher.left_out(event, *error_as_data(event))
         name, dropped_name = clip_middle(event.name, 256, "the error's name")
         value, dropped_value = clip_middle(event.value, self._tail_bytes // 4, "the error")
         traceback, dropped_traceback = clip_middle(event.traceback, self._tail_bytes // 2, "the traceback")
         self._count(error_bytes=dropped_name + dropped_value + dropped_traceback)
         return replace(event, name=name, value=value, traceback=traceback)
-
-    def _leave_out(
-        self, kind: str, event: DisplayEvent | ResultEvent, data: JSONObject, sizes: Mapping[str, int] | None = None
-    ) -> None:
-        values = [(mime, value, sizes[mime] if sizes else value_size(value)) for mime, value in data.items()]
-        self._watcher.left_out(kind, values, event.display_id if isinstance(event, DisplayEvent) else None)
-
-    def _leave_out_error(self, event: ErrorEvent) -> None:
-        text = f"{event.name}: {event.value}\n{event.traceback}"
-        self._watcher.left_out("error", [("text/plain", text, utf8_size(text))])
 
     def _count(self, **dropped: int) -> None:
         counts = {name: getattr(self._truncated, name) + n for name, n in dropped.items()}

@@ -104,6 +104,10 @@ class OutputFold:
         """Whether the next output voids all that came before it."""
         return self._clear_pending
 
+    def shows(self, display_id: str | None) -> bool:
+        """Whether an output with this id was shown and not cleared."""
+        return display_id in self._by_display_id
+
     def _before_output(self) -> None:
         if self._clear_pending:
             self._clear_pending = False

@@ -10,14 +10,15 @@ the fold, the rest in the limiter's tail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ..models import (
     ClearEvent,
     DisplayEvent,
     ErrorEvent,
+    JSONObject,
     OutputEvent,
     ResultEvent,
     SpooledOutput,
@@ -26,7 +27,7 @@ from ..models import (
 from .bundles import TextContent, ValueContent, extension
 from .clip import head_of
 from .jsontext import utf8_size
-from .limits import MAX_MIME_LENGTH, LeftOutWatcher
+from .limits import MAX_MIME_LENGTH, METADATA, LeftOutWatcher, error_as_data, value_size
 from .outputs import OutputFold
 
 MAX_SPOOLED_VALUES = 256
@@ -74,6 +75,16 @@ class _Value:
     display_id: str | None
 
 
+def _display_id(event: OutputEvent) -> str | None:
+    return event.display_id if isinstance(event, DisplayEvent) else None
+
+
+def _kind(event: OutputEvent, mime_type: str) -> str:
+    if isinstance(event, ErrorEvent):
+        return "error"
+    return "metadata" if mime_type == METADATA else "display"
+
+
 class Overflow(LeftOutWatcher, Generic[S]):
     """Writes to a spool what an `OutputLimiter` leaves out.
 
@@ -81,6 +92,8 @@ class Overflow(LeftOutWatcher, Generic[S]):
 
     Parameters
     ----------
+    fold : OutputFold
+        Of what the limiter lets pass.
     open_spool : callable
         Called when there is something to write; returns None where nothing is kept.
 
@@ -92,7 +105,8 @@ class Overflow(LeftOutWatcher, Generic[S]):
         What was opened.
     """
 
-    def __init__(self, open_spool: Callable[[], S | None]) -> None:
+    def __init__(self, fold: OutputFold, open_spool: Callable[[], S | None]) -> None:
+        self._fold = fold
         self.active = False
         self._open_spool = open_spool
         self.spool: S | None = None
@@ -102,6 +116,7 @@ class Overflow(LeftOutWatcher, Generic[S]):
         self._clear_pending = False
         self._streams = {"stdout": _Stream(), "stderr": _Stream()}
         self._cut: list[str] = []
+        self._held: dict[int, str | None] = {}  # other events in the tail that are not void, and their display ids
         self._values: dict[str, _Value] = {}
         self._named = 0
         self._used_bytes = 0
@@ -115,11 +130,18 @@ class Overflow(LeftOutWatcher, Generic[S]):
             self._clear_pending = event.wait
             if not event.wait:
                 self._clear()
-        elif isinstance(event, DisplayEvent) and event.update:
+        elif isinstance(event, DisplayEvent) and event.update and self._shows(event.display_id):
             self._replace(event.display_id)
         elif self._clear_pending and isinstance(event, (StreamEvent, DisplayEvent, ResultEvent, ErrorEvent)):
             self._clear_pending = False
             self._clear()
+
+    def _shows(self, display_id: str | None) -> bool:
+        """Whether there is something to update, as the fold has it: if not, an update is a new output."""
+        if display_id in (None, ""):
+            return False
+        in_tail = [*self._held.values(), *(value.display_id for value in self._values.values())]
+        return display_id in in_tail or (not self._head_is_void and self._fold.shows(display_id))
 
     def _clear(self) -> None:
         self._head_is_void = self._tailing  # before the tail, the fold takes care of that
@@ -129,14 +151,16 @@ class Overflow(LeftOutWatcher, Generic[S]):
                 stream.held.clear()
             elif self.spool is not None:
                 self.spool.remove(name)
+        self._held.clear()
         for name in list(self._values):
             self._forget(name)
         self._used_bytes = 0
         self._reason = None
 
     def _replace(self, display_id: str | None) -> None:
+        self._held = {key: held for key, held in self._held.items() if held != display_id}
         for name, value in list(self._values.items()):
-            if display_id and value.display_id == display_id:
+            if value.display_id == display_id:
                 self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -155,7 +179,9 @@ class Overflow(LeftOutWatcher, Generic[S]):
                 self._append(event.name, event.text)
             else:
                 held.append(event.text)
-        elif first and isinstance(event, ClearEvent):  # the first that the fold does not hear of
+        elif not isinstance(event, ClearEvent):
+            self._held[id(event)] = _display_id(event)
+        elif first:  # the first that the fold does not hear of
             self.see(event)
 
     def cut(self, name: str) -> None:
@@ -163,34 +189,46 @@ class Overflow(LeftOutWatcher, Generic[S]):
         if self._streams[name].held is not None and name not in self._cut:
             self._cut.append(name)
 
-    def left_out(self, kind: str, values: Sequence[tuple[str, Any, int]], display_id: str | None = None) -> None:
+    def dropped(self, event: DisplayEvent | ResultEvent | ErrorEvent) -> None:
+        """Write the values of what was held back, unless it has been cleared or replaced since."""
+        if id(event) in self._held:
+            del self._held[id(event)]
+            if isinstance(event, ErrorEvent):
+                self.left_out(event, *error_as_data(event))
+            else:
+                self.left_out(event, event.data, {mime: value_size(value) for mime, value in event.data.items()})
+
+    def left_out(
+        self, event: DisplayEvent | ResultEvent | ErrorEvent, data: JSONObject, sizes: Mapping[str, int]
+    ) -> None:
         """Write values."""
         self.active = True
         spool = self._the_spool()
         if spool is None:
             return
-        for mime_type, value, size in values:
+        for mime_type, value in data.items():
             self._named += 1
+            size = sizes[mime_type]
             if len(self._values) >= MAX_SPOOLED_VALUES:
                 self._reason = f"of the values left out, only {MAX_SPOOLED_VALUES} are kept"
             elif size > spool.max_bytes - self._used_bytes:
                 self._too_much(spool)
             else:
-                name = f"{kind}-{self._named}.{extension(mime_type)}"
-                self._values[name] = _Value(mime_type[:MAX_MIME_LENGTH], size, display_id)
+                name = f"{_kind(event, mime_type)}-{self._named}.{extension(mime_type)}"
+                self._values[name] = _Value(mime_type[:MAX_MIME_LENGTH], size, _display_id(event))
                 self._used_bytes += size
                 spool.append(name, ValueContent(mime_type, value), size)
 
     # --- after the limiter ---
 
-    def flush(self, fold: OutputFold) -> None:
-        """Begin to write the streams that were cut; `fold` has what was logged of them."""
+    def flush(self) -> None:
+        """Begin to write the streams that were cut, now that the fold has what was logged of them."""
         while self._cut:
             name = self._cut.pop()
             stream = self._streams[name]
             held, stream.held = stream.held, None
-            void = self._head_is_void or fold.clear_pending
-            for text in ("" if void else fold.text(name), *(held or ())):
+            void = self._head_is_void or self._fold.clear_pending
+            for text in ("" if void else self._fold.text(name), *(held or ())):
                 self._append(name, text)
 
     def _append(self, name: str, text: str) -> None:

@@ -62,7 +62,7 @@ class Run:
         self.spool = MemorySpool(max_bytes)
         self.opened = 0
         self.whole, self.fold = OutputFold(), OutputFold()
-        self.overflow = Overflow(self._open)
+        self.overflow = Overflow(self.fold, self._open)
         self.limiter = OutputLimiter(cap, self.overflow)
 
     def _open(self) -> MemorySpool:
@@ -77,7 +77,7 @@ class Run:
             for passed in self.limiter.feed(event):
                 self.fold.add(passed)
             if self.overflow.active:
-                self.overflow.flush(self.fold)
+                self.overflow.flush()
         return self
 
     def close(self, problem: str | None = None) -> Truncation | None:
@@ -194,10 +194,11 @@ def test_an_update_takes_the_place_of_what_it_updates() -> None:
         )
         | st.builds(show, st.text("cd", max_size=90)),
         max_size=60,
-    )
+    ),
+    st.sampled_from([600, 1200, 2400]),
 )
-def test_a_cut_stream_is_what_the_record_would_hold_without_a_cap(events: list[OutputEvent]) -> None:
-    run = Run(300).feed(*events)
+def test_record_and_spool_have_what_the_record_would_hold_without_a_cap(events: list[OutputEvent], cap: int) -> None:
+    run = Run(cap).feed(*events)
     truncated = run.close()
     for name in ("stdout", "stderr"):
         whole = b"".join(raw_bytes(e.text) for e in _shown(events, name))
@@ -211,6 +212,38 @@ def test_a_cut_stream_is_what_the_record_would_hold_without_a_cap(events: list[O
     kept = [o["data"]["text/plain"] for o in run.fold.outputs() if o["output_type"] == "display_data"]
     spooled = [data.decode() for name, data in run.spool.files.items() if name.startswith("display")]
     assert sorted(shown) == sorted([*kept, *spooled])
+
+
+@given(
+    st.lists(
+        st.just(ClearEvent())
+        | st.builds(out, st.text("a", min_size=1, max_size=60))
+        | st.builds(
+            lambda text, id_, update: show(text, id_, update=update),
+            st.text("cd", max_size=90),
+            st.sampled_from(["1", "2"]),
+            st.booleans(),
+        ),
+        max_size=60,
+    ),
+    st.sampled_from([600, 1200, 2400]),
+)
+def test_no_update_is_lost(events: list[OutputEvent], cap: int) -> None:
+    run = Run(cap).feed(*events)
+    run.close()
+    shown, kept = (
+        {o["data"]["text/plain"] for o in fold.outputs() if o["output_type"] == "display_data"}
+        for fold in (run.whole, run.fold)
+    )
+    spooled = {data.decode() for name, data in run.spool.files.items() if name.startswith("display")}
+    assert shown <= kept | spooled
+
+
+def test_of_many_updates_that_leave_the_tail_the_last_one_counts() -> None:
+    run = Run(4000).feed(*(show(f"{number:03}" * 100, "id", update=number > 0) for number in range(100)))
+    run.close()
+    assert run.spool.files == {}
+    assert run.fold.outputs()[-1]["data"]["text/plain"] == "099" * 100
 
 
 def _shown(events: list[OutputEvent], name: str) -> list[StreamEvent]:
@@ -266,12 +299,13 @@ def test_values_without_number_are_bounded() -> None:
 
 
 def test_where_nothing_is_kept_that_is_said() -> None:
-    overflow: Overflow[MemorySpool] = Overflow(lambda: None)
-    limiter, fold = OutputLimiter(CAP, overflow), OutputFold()
+    fold = OutputFold()
+    overflow: Overflow[MemorySpool] = Overflow(fold, lambda: None)
+    limiter = OutputLimiter(CAP, overflow)
     for event in (show("x" * 5000), out("x" * 5000)):
         for passed in limiter.feed(event):
             fold.add(passed)
-        overflow.flush(fold)
+        overflow.flush()
     assert overflow.report({}, None) == ([], OFF)
 
 
