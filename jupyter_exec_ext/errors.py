@@ -14,7 +14,8 @@
     ├── NotFound                    404  not there, or not yours
     │   ├── SessionNotFound
     │   ├── ExecutionNotFound
-    │   └── FileNotFound
+    │   ├── FileNotFound
+    │   └── OutputNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
     │   ├── NoInputRequested
@@ -23,7 +24,8 @@
     │   └── FilesNotAvailable
     ├── Gone                        410  was there
     │   ├── SessionEnded
-    │   └── LogExpired
+    │   ├── LogExpired
+    │   └── OutputExpired
     ├── PayloadTooLarge             413
     │   └── QuotaExceeded
     ├── UnsupportedMediaType        415
@@ -188,6 +190,12 @@ class FileNotFound(NotFound):
     code = "file_not_found"
 
 
+class OutputNotFound(NotFound):
+    """The execution has no output of this name beyond its record."""
+
+    code = "output_not_found"
+
+
 class MethodNotAllowed(ExecError):
     """The path exists, the method does not."""
 
@@ -243,6 +251,12 @@ class LogExpired(Gone):
     """The execution's event log is no longer kept."""
 
     code = "log_expired"
+
+
+class OutputExpired(Gone):
+    """The output is no longer kept, or not as it was written."""
+
+    code = "output_expired"
 
 
 class PayloadTooLarge(ExecError):

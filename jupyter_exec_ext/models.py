@@ -74,6 +74,29 @@ class ErrorInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SpooledOutput:
+    """A file with output that the cap left out of the record; it can be downloaded by its name.
+
+    Parameters
+    ----------
+    name : str
+        ``"stdout"`` or ``"stderr"`` for a whole stream; for a value that was shown, such as ``"display-1.png"``.
+    size_bytes : int
+        Of the file. A picture is itself there, not its base64.
+    sha256 : str
+        Of the file, in hexadecimal.
+    complete : bool
+        False where only the beginning was kept.
+    """
+
+    name: str
+    mime_type: str
+    size_bytes: int
+    sha256: str
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Truncation:
     """What an execution's output cap left out, in exact UTF-8 bytes of the dropped text or JSON.
 
@@ -88,6 +111,10 @@ class Truncation:
     upstream : bool
         True where output between the kernel and the client may be missing that nobody counted: a server's rate limit
         dropped it, or it was under way when a connection was cut.
+    spooled : sequence of SpooledOutput
+        Files that hold what was left out: of a stream all of its text, of other outputs the values.
+    unspooled_reason : str or None
+        Why these files do not hold all that was left out; None if they do.
     """
 
     max_output_bytes: int
@@ -97,6 +124,8 @@ class Truncation:
     error_bytes: int = 0
     display_count: int = 0
     upstream: bool = False
+    spooled: Sequence[SpooledOutput] = ()
+    unspooled_reason: str | None = None
 
     @property
     def dropped_bytes(self) -> int:
@@ -209,6 +238,11 @@ class Execution:
     def ok(self) -> bool:
         """Whether the code ran to its end without an error."""
         return self.state is ExecutionState.OK
+
+    @property
+    def spooled(self) -> Sequence[SpooledOutput]:
+        """The outputs beyond the cap that can be downloaded, by name."""
+        return self.truncated.spooled if self.truncated is not None else ()
 
 
 # --- output events -------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Make the synchronous client from the asynchronous one, so that the two cannot drift apart.
 
-    python tools/make_sync_client.py            write jupyter_exec_ext/client/sync.py
-    python tools/make_sync_client.py --check    exit with 1 if it is not up to date
+    python tools/make_sync_client.py            write jupyter_exec_ext/client/sync*.py
+    python tools/make_sync_client.py --check    exit with 1 if they are not up to date
 
 The idea is httpcore's. The result is formatted by ruff.
 """
@@ -14,11 +14,16 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "jupyter_exec_ext" / "client"
+MODULES = {"aio.py": "sync.py", "aio_execution.py": "sync_execution.py"}
 
 REPLACEMENTS = [
     (
         r"The asynchronous client\. `sync` is made from this module by `tools/make_sync_client\.py`; change this one\.",
         "The synchronous client, safe to use from several threads. Made from `aio` by `tools/make_sync_client.py`.",
+    ),
+    (
+        r"Handles of the asynchronous client\. `sync_execution` is made from this module, as `sync` is from `aio`\.",
+        "Handles of the synchronous client. Made from `aio_execution` by `tools/make_sync_client.py`.",
     ),
     (r"print\(\(await session\.run\((.*?)\)\)\.outputs\)", r"print(session.run(\1).outputs)"),
     (r"\basync (def|with|for)\b", r"\1"),
@@ -27,7 +32,7 @@ REPLACEMENTS = [
     (r"\basyncio\b", "threading"),
     (r"\bAsync(Exec|Execution|Standard|Iterator)", r"\1"),
     (r"\bAioDriver\b", "SyncDriver"),
-    (r"\baio_driver\b", "sync_driver"),
+    (r"\b(?<!`)aio_(driver|execution)\b", r"sync_\1"),
     (r"__a(enter|exit)__", r"__\1__"),
 ]
 
@@ -46,11 +51,11 @@ def make(source: str) -> str:
 
 def main() -> int:
     """Write or check."""
-    target = CLIENT / "sync.py"
-    made = make((CLIENT / "aio.py").read_text())
+    made = {CLIENT / sync: make((CLIENT / aio).read_text()) for aio, sync in MODULES.items()}
     if "--check" in sys.argv[1:]:
-        return 0 if target.read_text() == made else 1
-    target.write_text(made)
+        return 0 if all(path.exists() and path.read_text() == text for path, text in made.items()) else 1
+    for path, text in made.items():
+        path.write_text(text)
     return 0
 
 

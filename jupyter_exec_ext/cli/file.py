@@ -17,7 +17,7 @@ def list_(args: argparse.Namespace) -> int:
         files = client.get_session(args.session).list_files(args.path, sha256=args.sha256)
     for file in files:
         digest = f"  {file.sha256 or '-':64}" if args.sha256 else ""
-        print(f"{file.size_bytes:>14}  {file.mtime}{digest}  {_printable(file.path)}")
+        print(f"{file.size_bytes:>14}  {file.mtime}{digest}  {printable(file.path)}")
     if files.truncated:
         print("There are more; name a directory with --path.", file=sys.stderr)
     return 0
@@ -25,14 +25,14 @@ def list_(args: argparse.Namespace) -> int:
 
 def upload(args: argparse.Namespace) -> int:
     """Upload a file."""
-    with client_for(args) as client, _progress_bar(args.file) as progress:
+    with client_for(args) as client, progress_bar(args.file) as progress:
         client.get_session(args.session).upload(args.file, args.remote, progress=progress)
     return 0
 
 
 def download(args: argparse.Namespace) -> int:
     """Download a file and print where it is."""
-    with client_for(args) as client, _progress_bar(args.remote) as progress:
+    with client_for(args) as client, progress_bar(args.remote) as progress:
         path = client.get_session(args.session).download(args.remote, args.local, progress=progress)
     print(path)
     return 0
@@ -47,20 +47,20 @@ def delete(args: argparse.Namespace) -> int:
     return 0
 
 
-def _printable(path: str) -> str:
+def printable(path: str) -> str:
     """Return a name as one that cannot steer a terminal: code chose it."""
     return path if path.isprintable() else ascii(path)
 
 
 @contextmanager
-def _progress_bar(name: str) -> Iterator[Progress | None]:
+def progress_bar(name: str) -> Iterator[Progress | None]:
     """Show how far a transfer is, where somebody looks."""
     if not sys.stderr.isatty():
         yield None
         return
     from tqdm import tqdm  # loaded only where a bar is shown
 
-    with tqdm(desc=_printable(name)[-40:], unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr) as bar:
+    with tqdm(desc=printable(name)[-40:], unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr) as bar:
 
         def progress(done: int, total: int | None) -> None:
             bar.total = total

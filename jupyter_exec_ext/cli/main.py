@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import ExecError, Unauthenticated
-from . import doctor, file, run, serve, session
+from . import doctor, file, output, run, serve, session
 from .servers import UsageError
 
 EXIT_SERVER_FAILED = 3
@@ -26,6 +26,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec session start --server URL          a session that keeps its variables
   jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
   jupyter exec file upload ID data.csv             files into a session's directory, and out of it
+  jupyter exec output download ID stdout           what code printed beyond the cap
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec doctor                              is everything in place?
 """
@@ -56,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_session(commands)
     _add_file(commands)
+    _add_output(commands)
     _add_serve(commands)
     _add_doctor(commands)
     return parser
@@ -134,6 +136,22 @@ def _add_file(commands: Any) -> None:
     download.add_argument("remote", metavar="PATH", help="the file in the session")
     download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
     delete.add_argument("paths", nargs="+", metavar="PATH")
+
+
+def _add_output(commands: Any) -> None:
+    parser = commands.add_parser(
+        "output",
+        help="list and download what an execution printed and showed beyond its cap",
+        description="What an execution printed and showed beyond its cap.",
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = _add(actions, "list", "list outputs with size and type", output.list_)
+    download = _add(actions, "download", "download an output, also after the session has ended", output.download)
+    for action in (listing, download):
+        action.add_argument("execution", metavar="ID", help="the execution")
+        _server_options(action, "auto", "auto")
+    download.add_argument("name", metavar="NAME", help="the output, such as stdout")
+    download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
 
 
 def _add_serve(commands: Any) -> None:

@@ -29,6 +29,7 @@ from ..models import (
     UnresponsiveEvent,
 )
 from ..wire.outputs import truncation_marker
+from .output import hint
 from .servers import UsageError, client_for
 from .signals import Interrupts, ctrl_c
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         args.server = "auto"
     language = args.language or _LANGUAGES.get(Path(args.file or "").suffix.lower())
     options = {"timeout_seconds": args.timeout, "language": language}
-    terminal = _Terminal(BundleSaver(output_dir, stem))
+    terminal = _Terminal(BundleSaver(output_dir, stem), lasting=args.server is not None)
     with (
         client_for(args) as client,
         _session(client, args) as session,
@@ -117,10 +118,11 @@ def _started(
 
 
 class _Terminal:
-    """Shows output events."""
+    """Shows output events; on a `lasting` server, also where to find what is not shown."""
 
-    def __init__(self, saver: BundleSaver) -> None:
+    def __init__(self, saver: BundleSaver, *, lasting: bool) -> None:
         self._saver = saver
+        self._lasting = lasting
         self.finished: Execution | None = None
 
     def show(self, event: OutputEvent) -> None:
@@ -143,6 +145,9 @@ class _Terminal:
             self.finished = event.execution
             if event.execution.reason:
                 print(f"jupyter exec: {event.execution.reason}", file=sys.stderr)
+            advice = hint(event.execution)
+            if self._lasting and advice is not None:
+                print(f"jupyter exec: {advice}", file=sys.stderr)
 
 
 def exit_code(execution: Execution) -> int:

@@ -20,8 +20,9 @@ from ..errors import ExecError
 from ..models import Execution, FileInfo, KernelSpecInfo, OutputEvent, Session
 from ..wire.jsontext import dump_bytes
 from .aio_driver import AioDriver, AnswerInput, RunLock
+from .aio_execution import AsyncExecutionHandle as AsyncExecutionHandle
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from .core import ExecApi, execution_request, new_key, seconds_left, session_request
+from .core import ExecApi, execution_request, new_key, session_request
 from .exchange import RetryPolicy
 from .local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
 from .standard import StandardSession, open_standard_session
@@ -344,54 +345,6 @@ class AsyncExecSession:
     async def close(self) -> None:
         """Shut the session down on the server."""
         await self._driver.perform(self._api.delete_session(self.id))
-
-
-class AsyncExecutionHandle:
-    """An execution on the server, from any client."""
-
-    def __init__(self, driver: AioDriver, api: ExecApi, record: Execution) -> None:
-        self.record = record
-        self._driver = driver
-        self._api = api
-
-    @property
-    def id(self) -> str:
-        """The execution's id."""
-        return self.record.id
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id!r}, state={self.record.state.value!r})"
-
-    async def refresh(self) -> Execution:
-        """Return the record as it is now."""
-        self.record = await self._driver.perform(self._api.get_execution(self.id))
-        return self.record
-
-    async def result(self, timeout_seconds: float | None = None) -> Execution:
-        """Return the record once the execution has ended, or as it is when `timeout_seconds` have passed."""
-        self.record = await self._driver.perform(self._api.result(self.id, seconds_left(timeout_seconds)))
-        return self.record
-
-    async def events(self, after: int = 0, *, on_input: AnswerInput | None = None) -> AsyncIterator[OutputEvent]:
-        """Yield the output events that follow number `after`, those to come included, to the end.
-
-        Parameters
-        ----------
-        on_input : callable, optional
-            Answers ``input()``, if the code was allowed to ask.
-        """
-        operation = self._api.events(self.id, after, answer=on_input is not None)
-        async for event in self._driver.stream(operation, Result(), on_input):
-            yield event
-
-    async def cancel(self) -> Execution:
-        """Cancel the execution, queued or running, and return its record."""
-        self.record = await self._driver.perform(self._api.cancel(self.id))
-        return self.record
-
-    async def answer_input(self, value: str) -> None:
-        """Answer a pending ``input()``."""
-        await self._driver.perform(self._api.answer_input(self.id, value))
 
 
 class AsyncStandardExecSession:

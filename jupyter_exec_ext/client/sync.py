@@ -20,12 +20,13 @@ from ..errors import ExecError
 from ..models import Execution, FileInfo, KernelSpecInfo, OutputEvent, Session
 from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from .core import ExecApi, execution_request, new_key, seconds_left, session_request
+from .core import ExecApi, execution_request, new_key, session_request
 from .exchange import RetryPolicy
 from .local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
 from .standard import StandardSession, open_standard_session
 from .steps import Result
 from .sync_driver import AnswerInput, RunLock, SyncDriver
+from .sync_execution import ExecutionHandle as ExecutionHandle
 from .transfers import FileListing, FilesApi, save_locally
 
 if TYPE_CHECKING:
@@ -343,53 +344,6 @@ class ExecSession:
     def close(self) -> None:
         """Shut the session down on the server."""
         self._driver.perform(self._api.delete_session(self.id))
-
-
-class ExecutionHandle:
-    """An execution on the server, from any client."""
-
-    def __init__(self, driver: SyncDriver, api: ExecApi, record: Execution) -> None:
-        self.record = record
-        self._driver = driver
-        self._api = api
-
-    @property
-    def id(self) -> str:
-        """The execution's id."""
-        return self.record.id
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id!r}, state={self.record.state.value!r})"
-
-    def refresh(self) -> Execution:
-        """Return the record as it is now."""
-        self.record = self._driver.perform(self._api.get_execution(self.id))
-        return self.record
-
-    def result(self, timeout_seconds: float | None = None) -> Execution:
-        """Return the record once the execution has ended, or as it is when `timeout_seconds` have passed."""
-        self.record = self._driver.perform(self._api.result(self.id, seconds_left(timeout_seconds)))
-        return self.record
-
-    def events(self, after: int = 0, *, on_input: AnswerInput | None = None) -> Iterator[OutputEvent]:
-        """Yield the output events that follow number `after`, those to come included, to the end.
-
-        Parameters
-        ----------
-        on_input : callable, optional
-            Answers ``input()``, if the code was allowed to ask.
-        """
-        operation = self._api.events(self.id, after, answer=on_input is not None)
-        yield from self._driver.stream(operation, Result(), on_input)
-
-    def cancel(self) -> Execution:
-        """Cancel the execution, queued or running, and return its record."""
-        self.record = self._driver.perform(self._api.cancel(self.id))
-        return self.record
-
-    def answer_input(self, value: str) -> None:
-        """Answer a pending ``input()``."""
-        self._driver.perform(self._api.answer_input(self.id, value))
 
 
 class StandardExecSession:

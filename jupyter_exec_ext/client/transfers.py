@@ -39,7 +39,7 @@ class FileListing(list[FileInfo]):
 
 @dataclass(frozen=True, slots=True)
 class FilesApi:
-    """The operations on a session's files."""
+    """The operations on a session's files, and on an execution's outputs beyond the cap."""
 
     retry: RetryPolicy = DEFAULT_RETRY
 
@@ -94,9 +94,24 @@ class FilesApi:
         ------
         TransferCorrupted
         """
+        yield from self._download(_url(session_id, path), target, progress)
+
+    def download_output(
+        self, execution_id: str, name: str, target: Target, progress: Progress | None
+    ) -> Operation[None]:
+        """Download an output beyond the cap into `target`; the server tells its digest.
+
+        Raises
+        ------
+        TransferCorrupted
+        """
+        url = f"{API}executions/{segment(execution_id)}/outputs/{segment(name)}"
+        yield from self._download(url, target, progress)
+
+    def _download(self, url: str, target: Target, progress: Progress | None) -> Operation[None]:
         request = Request(
             "GET",
-            _url(session_id, path),
+            url,
             headers={WANT_DIGEST_HEADER: WANT_SHA256, "Accept-Encoding": "identity"},
             read_timeout_seconds=_SILENCE_SECONDS,
         )

@@ -171,11 +171,14 @@ class KernelConnection:
             return
         for _ in range(min(len(messages), _PIECES_PER_TURN)):
             self._dispatch(channel, messages.popleft())
-        if messages:
-            self._loop.call_soon(self._hand_over, channel, messages)  # others first
-        else:
-            self._reading.discard(channel)
-            self._drain(channel)
+        if messages:  # others first
+            self._loop.call_soon(self._resources.when_few_wait, partial(self._hand_over, channel, messages))
+        else:  # the next large one is not read before this one is where it belongs
+            self._resources.when_few_wait(partial(self._go_on, channel))
+
+    def _go_on(self, channel: str) -> None:
+        self._reading.discard(channel)
+        self._drain(channel)
 
     # --- the kernel's pulse, on the control channel ---
 
@@ -288,7 +291,7 @@ def _receive(socket: zmq.Socket[bytes]) -> tuple[list[bytes], bytes | memoryview
             head.append(socket.recv(zmq.NOBLOCK))
             continue
         frame = socket.recv(zmq.NOBLOCK, copy=False)
-        content = memoryview(frame) if len(frame) > LARGE_BYTES else frame.bytes
+        content = frame.buffer if len(frame) > LARGE_BYTES else frame.bytes
         while socket.get(zmq.RCVMORE):
             socket.recv(zmq.NOBLOCK, copy=False)  # binary buffers, of which output has none
         break

@@ -52,6 +52,7 @@ from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .no_files import NoFiles
+from .outputs import OutputVerbs
 from .ports import EventLog, KernelHost, SessionFiles, Store
 from .processes import MARK
 from .resources import EngineResources
@@ -92,8 +93,8 @@ class ExecEngine(LoggingConfigurable):
     max_code_bytes = Integer(8 * 1024 * 1024, help="The largest code an execution may have, in bytes.").tag(config=True)
     max_output_bytes = Integer(
         32 * 1024 * 1024,
-        help="The output of an execution that is kept, in bytes; beyond it, head and tail are kept and the bytes left "
-        "out are counted in `truncated`.",
+        help="The output of an execution that its record and event log keep, in bytes; beyond it, they keep head and "
+        "tail, the bytes left out are counted in `truncated`, and the whole goes to files (ExecStore.max_spool_bytes).",
     ).tag(config=True)
     inherited_env = List(
         Unicode(),
@@ -142,8 +143,9 @@ class ExecEngine(LoggingConfigurable):
         self._executions = store.executions
         self._session_files = self._make_session_files()
         self.files = FileVerbs(self._session_files, self.get_session)
+        self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
-        self._resources = EngineResources(self.max_output_bytes)
+        self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self._stopping = False

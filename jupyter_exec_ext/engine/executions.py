@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
-from ..models import Execution, ExecutionState, FilesEvent, OutputEvent, StateEvent
+from ..models import Execution, ExecutionState, FilesEvent, OutputEvent, SpooledOutput, StateEvent
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
+from ..wire.overflow import Overflow
 from .lifecycle import advance
-from .ports import EventLog, ExecutionStore, WritableLog
+from .ports import EventLog, ExecutionStore, OutputSpool, WritableLog
 from .runner import Verdict
 
 
@@ -64,8 +66,9 @@ class LiveExecution:
         self.owner = owner
         self.log = log
         self._store = store
-        self._limiter = OutputLimiter(max_output_bytes)
         self._fold = OutputFold()
+        self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record))
+        self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._log(StateEvent(record.state))
 
@@ -80,9 +83,13 @@ class LiveExecution:
         self._log(StateEvent(self.record.state))
 
     def emit(self, event: OutputEvent) -> None:
-        """Take in output, within the cap."""
+        """Take in output, within the cap; what is beyond it goes to the spool."""
+        if self._overflow.active:
+            self._overflow.see(event)
         for passed in self._limiter.feed(event):
             self._log(passed)
+        if self._overflow.active:
+            self._overflow.flush()
 
     def _log(self, event: OutputEvent) -> None:
         self._fold.add(event)
@@ -91,7 +98,7 @@ class LiveExecution:
     async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
         """Write the terminal record, once, and wake whoever waits for it; `files` is what the run left behind."""
         state = advance(self.record.state, verdict.state)
-        for event in self._limiter.close():
+        for event in self._limiter.close(*await self._spooled()):
             self._log(event)
         if files is not None:
             self._log(files)
@@ -109,6 +116,11 @@ class LiveExecution:
         )
         await self._store.finish(self.record, self.owner, self.log)
         self._finished.set_result(self.record)
+
+    async def _spooled(self) -> tuple[Sequence[SpooledOutput], str | None]:
+        spool = self._overflow.spool
+        written = {} if spool is None else await spool.close()
+        return self._overflow.report(written, None if spool is None else spool.problem)
 
     def on_end(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the execution has ended."""

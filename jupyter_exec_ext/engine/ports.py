@@ -18,8 +18,10 @@ from ..models import (
     KernelSpecInfo,
     OutputEvent,
     Session,
+    SpooledOutput,
     StoredExecution,
 )
+from ..wire.overflow import Spool, SpooledFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,17 @@ class WritableLog(EventLog, Protocol):
         """Number the event and store it."""
 
 
+class OutputSpool(Spool, Protocol):
+    """Where what an execution's output cap leaves out is written; no trouble with it is ever raised."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why some of it could not be written."""
+
+    async def close(self) -> Mapping[str, SpooledFile]:
+        """Write what is left and return what there is."""
+
+
 class SessionStore(Protocol):
     """Keeps session records, those of ended sessions included."""
 
@@ -226,6 +239,12 @@ class ExecutionStore(Protocol):
     async def sync(self) -> None:
         """Return once what was accepted would survive a power failure too."""
 
+    def spool(self, execution: Execution) -> OutputSpool | None:
+        """Return where what the execution's output cap leaves out is written; None if nothing of it is kept."""
+
+    def when_few_wait(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now or, if much waits to be spooled, when there is less."""
+
     async def finish(self, execution: Execution, owner: str, log: Any) -> None:
         """Write the end event and the terminal row; then let readers see both.
 
@@ -237,6 +256,12 @@ class ExecutionStore(Protocol):
 
     async def get(self, execution_id: str) -> StoredExecution | None:
         """Return a record; of a finished execution with its outputs."""
+
+    async def summary(self, execution_id: str) -> StoredExecution | None:
+        """Return a record without its outputs."""
+
+    async def open_spooled(self, execution: Execution, output: SpooledOutput) -> int | None:
+        """Return a descriptor of a file of a finished execution's spool, None if it is no longer kept."""
 
     async def log(self, execution_id: str) -> EventLog | None:
         """Return the log of a finished execution, None once it is no longer kept."""

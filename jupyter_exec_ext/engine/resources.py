@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,11 +20,18 @@ class EngineResources:
     Parameters
     ----------
     max_value_bytes : int
-        A value in a kernel's message that is larger is counted but not kept: no execution's cap would let it pass.
+        A value in a kernel's message that is larger is left in the message: no execution's cap would let it pass.
+    when_few_wait : callable, optional
+        Calls what it is given now or, if much of what was read waits to be written, when there is less.
     """
 
-    def __init__(self, max_value_bytes: int) -> None:
+    def __init__(
+        self,
+        max_value_bytes: int,
+        when_few_wait: Callable[[Callable[[], None]], None] = lambda callback: callback(),
+    ) -> None:
         self.max_value_bytes = max_value_bytes
+        self.when_few_wait = when_few_wait
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, 65_536)  # room for many sessions; the default ends at 255
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="jupyter-exec-messages")

@@ -1,13 +1,8 @@
-"""Files over HTTP: raw bytes up and down as they come, never a whole file in memory.
-
-What code wrote is never shown on this origin: every download is an attachment of no particular type, in a sandbox, and
-the browser is told not to guess.
-"""
+"""Files over HTTP: raw bytes up and down as they come, never a whole file in memory."""
 
 from __future__ import annotations
 
 from tornado import web
-from tornado.iostream import StreamClosedError
 
 from ..engine.ports import FileWriter
 from ..errors import ExecError
@@ -15,11 +10,11 @@ from ..wire.native import to_json
 from ..wire.transfer import (
     DIGEST_HEADER,
     WANT_DIGEST_HEADER,
-    content_disposition,
     digest_header,
     wants_sha256,
 )
 from .base import ExecHandler
+from .downloads import send_file
 
 # An upload that is refused is read to its end if no more than this is left, so that the sender gets the answer and
 # not a broken connection.
@@ -150,23 +145,7 @@ class SessionFileHandler(ExecHandler):
         if wants_sha256(self.request.headers.get(WANT_DIGEST_HEADER, "")):
             digest = await self.engine.files.digest(self.caller, session_id, path)
         reader = await self.engine.files.open(self.caller, session_id, path)
-        try:
-            self.set_header("Content-Type", "application/octet-stream")
-            self.set_header("Content-Length", str(reader.info.size_bytes))
-            self.set_header("Content-Disposition", content_disposition(path))
-            self.set_header("Content-Security-Policy", "sandbox")
-            self.set_header("X-Content-Type-Options", "nosniff")
-            if digest is not None:
-                self.set_header(DIGEST_HEADER, digest_header(digest))
-            await self.flush()
-            async for block in reader.blocks():
-                self.write(block)
-                await self.flush()
-            self.finish()
-        except StreamClosedError:
-            self.log.debug("the reader of a file is gone (request %s)", self.request_id)
-        finally:
-            await reader.close()
+        await send_file(self, reader, digest)
 
     @web.authenticated
     async def delete(self, session_id: str, path: str) -> None:

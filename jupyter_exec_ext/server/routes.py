@@ -17,6 +17,7 @@ from .executions import (
 )
 from .files import SessionFileHandler, SessionFilesHandler
 from .info import InfoHandler, NotFoundHandler, OpenAPIHandler
+from .outputs import ExecutionOutputHandler
 from .sessions import (
     SessionHandler,
     SessionInterruptHandler,
@@ -96,6 +97,11 @@ ROUTES = (
         {"GET": Access(scope("executions:read"), "execute")},
     ),
     Route(
+        "/executions/{execution_id}/outputs/{name}",
+        ExecutionOutputHandler,
+        {"GET": Access(scope("executions:read"), "execute")},
+    ),
+    Route(
         "/executions/{execution_id}/cancel",
         ExecutionCancelHandler,
         {"POST": Access(scope("executions:control"), "execute")},
@@ -112,6 +118,7 @@ def _pattern(path: str) -> str:
     start, rest = re.subn(r"/\{path\}$", "", path.rstrip("/"))
     # A file's path goes to the end, whatever it holds; what it may not hold is refused with a reason.
     end = "/(?P<path>.+)" if rest else "/?"
+    start = start.replace("{name}", "(?P<name>[A-Za-z0-9_.-]{1,64})")
     return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", start) + end
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import IdempotencyKeyReused
-from ..models import EndEvent, Execution, IdempotencyKey, StoredExecution
+from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredExecution
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.native import execution_from_json, summary_to_json, to_json
 from .database import Database
 from .eventlog import DurableLog, LogLine, StoredLog
 from .logfile import LogFile, LogIndex, log_path
 from .retention import Retention, expire
+from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import Writer
 
 _EXPIRE_SECONDS = 3600.0
@@ -43,13 +44,17 @@ class ExecutionRepository:
         The directory of the log files, one directory for each session.
     server : str
         The id of this server.
+    max_spool_bytes : int
+        How much of what an execution's output cap leaves out is kept; 0 for nothing.
     """
 
-    def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention) -> None:
+    def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention, max_spool_bytes: int) -> None:
         self._writer = writer
         self._logs = logs
         self._server = server
         self._retention = retention
+        self._max_spool_bytes = max_spool_bytes
+        self._spool_thread = SpoolThread()
         self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
         self._expire_at = 0.0
         self._bytes_until_expiry = 0
@@ -94,6 +99,17 @@ class ExecutionRepository:
     def _report(self, error: OSError | None) -> None:
         self._writer.health.report(None if error is None else f"an event log could not be written: {error.strerror}")
 
+    def spool(self, execution: Execution) -> FileSpool | None:
+        """Return where what the output cap leaves out is written; None if nothing of it is kept."""
+        if self._max_spool_bytes <= 0:
+            return None
+        directory = spool_path(self._logs, execution.session_id, execution.id)
+        return FileSpool(directory, self._max_spool_bytes, self._spool_thread)
+
+    def when_few_wait(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now or, if much waits to be spooled, when there is less."""
+        self._spool_thread.when_few_wait(callback)
+
     async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
         """Write the end event and the terminal row; then let readers see both."""
         loop = asyncio.get_running_loop()
@@ -109,7 +125,7 @@ class ExecutionRepository:
             self._writer.perform_last(execution.id, row)
             self._writer.sync()
             log_synced.result()
-            self._expire_if_due(sum(len(line.line) for line in lines))
+            self._expire_if_due(sum(len(line.line) for line in lines) + _spooled_bytes(execution))
             return lines
 
         lines = await loop.run_in_executor(self._writer.thread, save)
@@ -177,6 +193,24 @@ class ExecutionRepository:
             return None
         return StoredLog(LogFile(path, row["log_bytes"], row["last_seq"], LogIndex(index)))
 
+    async def summary(self, execution_id: str) -> StoredExecution | None:
+        """Return a record without its outputs."""
+        unsaved = self._not_yet_saved(execution_id)
+        if unsaved is not None:
+            return unsaved.stored
+        row = await self._writer.run(lambda db: _row(db, execution_id))
+        return None if row is None else StoredExecution(row["owner"], execution_from_json(loads_strict(row["record"])))
+
+    async def open_spooled(self, execution: Execution, output: SpooledOutput) -> int | None:
+        """Open what was spooled, for reading; None if it is not there as it was written."""
+        return await asyncio.to_thread(
+            open_spooled, spool_path(self._logs, execution.session_id, execution.id) / output.name, output.size_bytes
+        )
+
+    def close(self) -> None:
+        """Write what is left of the spools."""
+        self._spool_thread.close()
+
     async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest records, oldest first, without their outputs."""
         sql = "SELECT record FROM executions WHERE session_id = ? ORDER BY accepted_at DESC, rowid DESC LIMIT ?"
@@ -221,14 +255,19 @@ def _complete(db: Database, execution: Execution, owner: str, server: str, file:
     complete_row(db, execution, file)
 
 
+def _spooled_bytes(execution: Execution) -> int:
+    return sum(spooled.size_bytes for spooled in execution.spooled)
+
+
 def complete_row(db: Database, execution: Execution, file: LogFile) -> None:
     """Make the row of an accepted execution a terminal one; a terminal row is never changed."""
     db.execute(
-        "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, last_seq = ?, end_offset = ?, record = ? "
-        "WHERE id = ? AND NOT finished",
+        "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, spool_bytes = ?, last_seq = ?, "
+        "end_offset = ?, record = ? WHERE id = ? AND NOT finished",
         (
             time.time(),
             file.size_bytes,
+            _spooled_bytes(execution),
             file.last_seq,
             file.last_offset,
             dump_bytes(summary_to_json(execution)).decode(),

@@ -95,4 +95,9 @@ MIGRATIONS = (
             "CREATE INDEX tokens_by_parent ON tokens (parent_id)",
         ),
     ),
+    Migration(
+        3,
+        "spooled output",
+        ("ALTER TABLE executions ADD COLUMN spool_bytes INTEGER NOT NULL DEFAULT 0",),
+    ),
 )

@@ -17,6 +17,7 @@ from .executions import complete_row
 from .instances import ServerInstance
 from .logfile import log_path, recovered
 from .sessions import put_session
+from .spool import remove_spool
 
 REASON = "the server was restarted while it ran"
 REASON_QUEUED = "the server was restarted before it ran"
@@ -51,7 +52,8 @@ def recover(db: Database, logs: Path, instance: ServerInstance) -> int:
 def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
     """Complete the log and the row of an execution that was cut.
 
-    Where the log has its end already, only the row was missing: the execution ended as the log says.
+    Where the log has its end already, only the row was missing: the execution ended as the log says. Otherwise no
+    record names what was spooled, so it goes.
     """
     events: list[OutputEvent] = []
     file = recovered(log_path(logs, row["session_id"], row["id"]), lambda line: _takes(line, events))
@@ -59,6 +61,7 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
     if events and isinstance(events[-1], EndEvent):
         complete_row(db, events[-1].execution, file)
         return
+    remove_spool(logs, row["session_id"], row["id"])
     execution = _cut(accepted, events)
     lines: list[tuple[int, OutputEvent]] = [] if events else [(1, StateEvent(ExecutionState.QUEUED))]
     lines.append((file.last_seq + len(lines) + 1, EndEvent(execution)))

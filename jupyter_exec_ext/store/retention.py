@@ -1,4 +1,4 @@
-"""What is forgotten: executions that are too old, and the oldest when all logs together are too big."""
+"""What is forgotten: executions that are too old, and the oldest when all together is too much."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .database import Database
 from .logfile import log_path
+from .spool import remove_spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Retention:
     max_age_seconds : float
         Since the end of an execution or session.
     max_bytes : int
-        Of all event logs.
+        Of all event logs and spooled outputs.
     """
 
     max_age_seconds: float
@@ -33,12 +34,13 @@ def expire(db: Database, logs: Path, retention: Retention) -> list[str]:
     """
     horizon = time.time() - retention.max_age_seconds
     rows = db.execute(
-        "SELECT id, session_id, finished_at, SUM(log_bytes) OVER (ORDER BY finished_at DESC, id) AS newer_bytes "
-        "FROM executions WHERE finished"
+        "SELECT id, session_id, finished_at, SUM(log_bytes + spool_bytes) OVER (ORDER BY finished_at DESC, id) "
+        "AS newer_bytes FROM executions WHERE finished"
     ).fetchall()
     expired = [row for row in rows if row["finished_at"] < horizon or row["newer_bytes"] > retention.max_bytes]
     for row in expired:
         log_path(logs, row["session_id"], row["id"]).unlink(missing_ok=True)
+        remove_spool(logs, row["session_id"], row["id"])
     db.executemany("DELETE FROM executions WHERE id = ?", [(row["id"],) for row in expired])
     bare = db.execute(
         "SELECT id FROM sessions WHERE ended_at < ? AND NOT EXISTS "

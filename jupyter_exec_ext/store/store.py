@@ -35,7 +35,14 @@ class ExecStore(LoggingConfigurable):
         7 * 86_400.0, help="How long a finished execution is kept, in seconds, with its event log and outputs."
     ).tag(config=True)
     max_bytes = Integer(
-        2 * 1024**3, help="How much all event logs may have, in bytes; beyond it the oldest executions are forgotten."
+        2 * 1024**3,
+        help="How much all event logs and spooled outputs may have, in bytes; beyond it the oldest executions are "
+        "forgotten.",
+    ).tag(config=True)
+    max_spool_bytes = Integer(
+        256 * 1024**2,
+        help="How much of an execution's output beyond ExecEngine.max_output_bytes is kept in files for download, in "
+        "bytes; at most half of max_bytes; 0 to keep none.",
     ).tag(config=True)
     reserve_bytes = Integer(
         4 * 1024**2,
@@ -75,7 +82,8 @@ class ExecStore(LoggingConfigurable):
             raise
         retention = Retention(self.max_age_seconds, self.max_bytes)
         self.sessions = SessionRepository(self._writer, self._instance.id)
-        self.executions = ExecutionRepository(self._writer, self.logs, self._instance.id, retention)
+        max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # or one could drive all others out
+        self.executions = ExecutionRepository(self._writer, self.logs, self._instance.id, retention, max_spool_bytes)
 
     def left_behind(self) -> list[Session]:
         """Return the sessions of servers that are gone, whose kernels may still run."""
@@ -100,5 +108,6 @@ class ExecStore(LoggingConfigurable):
         """Write what is left, and close every file."""
         if not self._closed:
             self._closed = True
+            self.executions.close()
             self._writer.close()
             self._instance.close()

@@ -6,10 +6,13 @@ that no execution could keep, their size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from .jsontext import utf8_size
 from .kernel import FrameCodec, KernelMessage
+from .large_json import dump_in_pieces
 from .pieces import PIECE_BYTES, LeftOut, Take, keep_up_to, loads_in_pieces
 from .translate import strip_ansi
 
@@ -75,7 +78,7 @@ def _plain(max_bytes: int) -> Take:
     """Return a `take` that joins text without escape sequences, which are costly to find where there are many."""
     keep = keep_up_to(max_bytes)
 
-    def take(pieces: Iterator[str]) -> Any:
+    def take(pieces: Iterable[str]) -> Any:
         return str(keep(strip_ansi(piece) for piece in pieces))
 
     return take
@@ -98,20 +101,32 @@ def _without_holes(body: Any) -> Any:
     return {**body, "data": whole, "metadata": {} if _left_out(metadata) else metadata}
 
 
+@dataclass(frozen=True, slots=True)
+class _JSONPieces:
+    """The JSON of a value, in pieces; strings that were left out included."""
+
+    value: Any
+
+    def __iter__(self) -> Iterator[str]:
+        return dump_in_pieces(self.value)
+
+
 def _whole(value: Any) -> Any:
-    missing = 0 if isinstance(value, str) else _left_out(value)
-    return LeftOut(missing) if missing else value
+    if isinstance(value, (str, LeftOut)) or not _left_out(value):
+        return value
+    pieces = _JSONPieces(value)
+    return LeftOut(sum(map(utf8_size, pieces)), pieces)
 
 
-def _left_out(value: Any) -> int:
-    """Return the bytes left out anywhere inside `value`."""
-    total, todo = 0, [value]
+def _left_out(value: Any) -> bool:
+    """Return whether anything was left out anywhere inside `value`."""
+    todo = [value]
     while todo:
         item = todo.pop()
         if isinstance(item, LeftOut):
-            total += item.size_bytes
-        elif isinstance(item, dict):
+            return True
+        if isinstance(item, dict):
             todo.extend(item.values())
         elif isinstance(item, list):
             todo.extend(item)
-    return total
+    return False

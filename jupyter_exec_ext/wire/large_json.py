@@ -7,6 +7,7 @@ from typing import Any
 
 from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
 from .jsontext import dumps, to_bytes
+from .pieces import LeftOut
 
 # From here on a record or event is worth a worker thread.
 LARGE_CHARACTERS = 256 * 1024
@@ -49,6 +50,11 @@ def dump_in_pieces(value: Any) -> Iterator[str]:
     """Yield the text that `dumps` returns, in pieces."""
     if isinstance(value, str):
         yield from _string(value)
+    elif isinstance(value, LeftOut):
+        yield '"'
+        for piece in value.pieces:
+            yield dumps(piece)[1:-1]
+        yield '"'
     elif isinstance(value, dict):
         yield "{"
         for number, (key, item) in enumerate(value.items()):

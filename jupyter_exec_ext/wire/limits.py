@@ -8,7 +8,7 @@ head, what is missing, and the tail.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,19 +21,21 @@ from ..models import (
     OutputEvent,
     ResponsiveEvent,
     ResultEvent,
+    SpooledOutput,
     StreamEvent,
     TruncatedEvent,
     Truncation,
     UnresponsiveEvent,
 )
+from .clip import clip_middle, head_of, tail_of
 from .jsontext import dumps, utf8_size
-from .outputs import truncation_marker
 from .pieces import LeftOut
 
 EVENT_OVERHEAD_BYTES = 100
 _MAX_TAIL_BYTES = 256 * 1024
 _MAX_PROMPT_BYTES = 4096
-_MAX_MIME_LENGTH = 255
+MAX_MIME_LENGTH = 255
+METADATA = "application/vnd.jupyter.metadata+json"  # our own name for what has none
 # Of use only while the code runs: they pass at once, whatever is held back.
 _NEWS_OF_THE_KERNEL = (UnresponsiveEvent, ResponsiveEvent)
 
@@ -68,40 +70,28 @@ def _cost(event: OutputEvent) -> int:
     return event_size(event) + (0 if isinstance(event, StreamEvent) else EVENT_OVERHEAD_BYTES)
 
 
-def _is_continuation(byte: int) -> bool:
-    return byte & 0xC0 == 0x80
+def error_as_data(event: ErrorEvent) -> tuple[JSONObject, dict[str, int]]:
+    """Return an error as values by MIME type, and their sizes."""
+    text = f"{event.name}: {event.value}\n{event.traceback}"
+    return {"text/plain": text}, {"text/plain": utf8_size(text)}
 
 
-def head_of(text: str, max_bytes: int) -> str:
-    """Return the longest prefix of `text` with at most `max_bytes` in UTF-8, cut between characters."""
-    if text.isascii():
-        return text[:max_bytes]
-    raw = text.encode("utf-8", "surrogatepass")
-    end = min(max_bytes, len(raw))
-    while 0 < end < len(raw) and _is_continuation(raw[end]):
-        end -= 1
-    return raw[:end].decode("utf-8", "surrogatepass")
+class LeftOutWatcher:
+    """Told of what the cap holds back and leaves out; this one makes nothing of it."""
 
+    def held_back(self, event: OutputEvent) -> None:
+        """Note that `event` is not logged now; later, or never."""
 
-def tail_of(text: str, max_bytes: int) -> str:
-    """Return the longest suffix of `text` with at most `max_bytes` in UTF-8, cut between characters."""
-    if text.isascii():
-        return text[max(len(text) - max_bytes, 0) :]
-    raw = text.encode("utf-8", "surrogatepass")
-    start = max(len(raw) - max_bytes, 0)
-    while start < len(raw) and _is_continuation(raw[start]):
-        start += 1
-    return raw[start:].decode("utf-8", "surrogatepass")
+    def cut(self, name: str) -> None:
+        """Note that text of the stream `name`, which was held back, is left out."""
 
+    def dropped(self, event: DisplayEvent | ResultEvent | ErrorEvent) -> None:
+        """Note that `event`, which was held back, is left out."""
 
-def clip_middle(text: str, max_bytes: int, name: str) -> tuple[str, int]:
-    """Return `text` with a marker in place of its middle, if it is too long, and the number of bytes left out."""
-    size = utf8_size(text)
-    if size <= max_bytes:
-        return text, 0
-    head, tail = head_of(text, max_bytes // 2), tail_of(text, max_bytes // 2)
-    dropped = size - utf8_size(head) - utf8_size(tail)
-    return head + truncation_marker(dropped, name) + tail, dropped
+    def left_out(
+        self, event: DisplayEvent | ResultEvent | ErrorEvent, data: JSONObject, sizes: Mapping[str, int]
+    ) -> None:
+        """Note that of `event`, which is new, the values in `data` are left out, each of its size."""
 
 
 class OutputLimiter:
@@ -111,6 +101,8 @@ class OutputLimiter:
     ----------
     max_output_bytes : int
         The cap on text and MIME data, in bytes. A quarter of it, at most 256 KiB, is kept for the tail.
+    watcher : LeftOutWatcher, optional
+        Told of what does not pass.
 
     Notes
     -----
@@ -119,7 +111,8 @@ class OutputLimiter:
     health.
     """
 
-    def __init__(self, max_output_bytes: int) -> None:
+    def __init__(self, max_output_bytes: int, watcher: LeftOutWatcher | None = None) -> None:
+        self._watcher = watcher or LeftOutWatcher()
         self._tail_bytes = min(_MAX_TAIL_BYTES, max_output_bytes // 4)
         self._head_left = max_output_bytes - self._tail_bytes
         self._truncated = Truncation(max_output_bytes)
@@ -177,17 +170,25 @@ class OutputLimiter:
             event = replace(event, text=event.text[len(start) :])
             cost -= utf8_size(start)
         self._tailing = True
+        self._watcher.held_back(event)
         self._tail.append(event)
         self._tail_used += cost
         self._tail_errors += isinstance(event, ErrorEvent)
         self._trim()
         return head
 
-    def close(self) -> list[OutputEvent]:
-        """Return what is left to log: the counts, if anything was dropped, and the tail."""
+    def close(self, spooled: Sequence[SpooledOutput] = (), unspooled_reason: str | None = None) -> list[OutputEvent]:
+        """Return what is left to log: the counts, if anything was dropped, and the tail.
+
+        Parameters
+        ----------
+        spooled, unspooled_reason
+            Where what was dropped is kept, and why not all of it.
+        """
         rest: list[OutputEvent] = [self._trimmed_clear] if self._trimmed_clear else []
         if self._dropped_any():
-            rest.append(TruncatedEvent(self._truncated))
+            truncated = replace(self._truncated, spooled=tuple(spooled), unspooled_reason=unspooled_reason)
+            rest.append(TruncatedEvent(truncated))
         for event in self._tail:
             last = rest[-1] if rest else None
             if isinstance(event, StreamEvent) and isinstance(last, StreamEvent) and event.name == last.name:
@@ -225,6 +226,7 @@ class OutputLimiter:
         if rest:
             self._tail.appendleft(replace(event, text=rest))
         if dropped:
+            self._watcher.cut(event.name)
             self._clear_takes_effect()
 
     def _drop(self, event: OutputEvent) -> None:
@@ -235,8 +237,10 @@ class OutputLimiter:
         self._clear_takes_effect()
         if isinstance(event, ErrorEvent):
             self._tail_errors -= 1
+            self._watcher.dropped(event)
             self._count(error_bytes=event_size(event))
         elif isinstance(event, (DisplayEvent, ResultEvent)):
+            self._watcher.dropped(event)
             self._count(display_bytes=event_size(event), display_count=1)
 
     def _clear_takes_effect(self) -> None:
@@ -248,19 +252,21 @@ class OutputLimiter:
     def _shrink(self, event: DisplayEvent | ResultEvent) -> DisplayEvent | ResultEvent | None:
         """Drop those representations of a bundle that are too big, keep the others."""
         room = max(0 if self._tailing else self._head_left, self._tail_bytes) - EVENT_OVERHEAD_BYTES
-        if metadata_size(event.metadata) > room // 4:
+        if event.metadata and metadata_size(event.metadata) > room // 4:
+            self._watcher.left_out(event, {METADATA: event.metadata}, {METADATA: metadata_size(event.metadata)})
             self._count(display_bytes=metadata_size(event.metadata))
             event = replace(event, metadata={})
         room -= metadata_size(event.metadata)
         sizes = {mime: value_size(value) for mime, value in event.data.items()}
-        too_big = {
+        too_big = [
             mime
             for mime, size in sizes.items()
-            if size > room or len(mime) > _MAX_MIME_LENGTH or isinstance(event.data[mime], LeftOut)
-        }
+            if size > room or len(mime) > MAX_MIME_LENGTH or isinstance(event.data[mime], LeftOut)
+        ]
         if not too_big:
             return event
         self._count(display_bytes=sum(sizes[mime] for mime in too_big))
+        self._watcher.left_out(event, {mime: event.data[mime] for mime in too_big}, sizes)
         kept = {mime: value for mime, value in event.data.items() if mime not in too_big}
         if not kept:
             self._count(display_count=1)
@@ -270,6 +276,7 @@ class OutputLimiter:
     def _clip_error(self, event: ErrorEvent) -> ErrorEvent:
         if event_size(event) <= self._tail_bytes:
             return event
+        self._watcher.left_out(event, *error_as_data(event))
         name, dropped_name = clip_middle(event.name, 256, "the error's name")
         value, dropped_value = clip_middle(event.value, self._tail_bytes // 4, "the error")
         traceback, dropped_traceback = clip_middle(event.traceback, self._tail_bytes // 2, "the traceback")

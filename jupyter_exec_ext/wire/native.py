@@ -36,6 +36,7 @@ from ..models import (
     Session,
     SessionRequest,
     SessionState,
+    SpooledOutput,
     StateEvent,
     StreamEvent,
     TruncatedEvent,
@@ -54,7 +55,7 @@ MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new proce
 _MAX_SECONDS = 1e9
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-Record = Execution | Session | ErrorInfo | Truncation | KernelSpecInfo | FileInfo
+Record = Execution | Session | ErrorInfo | Truncation | SpooledOutput | KernelSpecInfo | FileInfo
 R = TypeVar("R")
 
 EVENT_TYPES: dict[str, type[OutputEvent]] = {
@@ -87,7 +88,7 @@ def utc_timestamp(seconds: float) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, tuple):  # the files of an execution; everything else is JSON already
+    if isinstance(value, tuple):  # the files of an execution, spooled outputs; everything else is JSON already
         return [_plain(item) for item in value]
     return to_json(value) if isinstance(value, Record) else value
 
@@ -148,7 +149,11 @@ def error_info_from_json(data: Any) -> ErrorInfo:
 
 def truncation_from_json(data: Any) -> Truncation:
     """Read a `Truncation`."""
-    return _build(Truncation, data, {})
+    return _build(Truncation, data, {"spooled": _spooled_from_json})
+
+
+def _spooled_from_json(data: Any) -> tuple[SpooledOutput, ...]:
+    return tuple(_build(SpooledOutput, item, {}) for item in data)
 
 
 def file_info_from_json(data: Any) -> FileInfo:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from .jsontext import loads_lenient, utf8_size
@@ -25,15 +25,22 @@ _FIRST_WINDOW_BYTES = 256
 _BACKSLASH = 0x5C
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
-Take = Callable[[Iterator[str]], Any]
+Take = Callable[[Iterable[str]], Any]
 Buffer = bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Stands for a value that was counted and not kept, since nobody could have it."""
+    """Stands for a value that was counted and is not kept, since no record could have it.
+
+    Parameters
+    ----------
+    pieces : iterable of str
+        Its text, read from the message anew each time; the message stays in memory as long as this does.
+    """
 
     size_bytes: int
+    pieces: Iterable[str] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"[... {self.size_bytes:,} bytes left out ...]"
@@ -42,7 +49,7 @@ class LeftOut:
 def keep_up_to(max_bytes: int) -> Take:
     """Return a `take` that joins a string of at most `max_bytes` and leaves out a larger one."""
 
-    def take(pieces: Iterator[str]) -> Any:
+    def take(pieces: Iterable[str]) -> Any:
         kept: list[str] = []
         size = 0
         for piece in pieces:
@@ -51,7 +58,7 @@ def keep_up_to(max_bytes: int) -> Take:
                 kept.append(piece)
             else:
                 kept.clear()
-        return "".join(kept) if size <= max_bytes else LeftOut(size)
+        return "".join(kept) if size <= max_bytes else LeftOut(size, pieces)
 
     return take
 
@@ -62,7 +69,7 @@ def loads_in_pieces(raw: Buffer, take: Take = "".join) -> Any:
     Parameters
     ----------
     take : callable
-        Makes a value of a long string, which it gets in pieces. Keys are always joined.
+        Makes a value of a long string, which it gets in pieces, as often as it likes. Keys are always joined.
 
     Raises
     ------
@@ -131,20 +138,28 @@ def _begins_escape(raw: Buffer, start: int, backslash: int) -> bool:
     return (len(before) - len(before.rstrip(b"\\"))) % 2 == 0
 
 
-def _pieces(raw: Buffer, start: int, end: int) -> Iterator[str]:
-    """Yield the string between two quotes in pieces."""
-    while start < end:
-        cut = end if end - start <= PIECE_BYTES else _window_end(raw, start, start + PIECE_BYTES)
-        text: str = loads_lenient('"' + raw[start:cut].decode("utf-8", "surrogatepass") + '"')
-        yield text
-        start = cut
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The string between two quotes, in pieces."""
+
+    raw: Buffer
+    start: int
+    end: int
+
+    def __iter__(self) -> Iterator[str]:
+        start = self.start
+        while start < self.end:
+            cut = self.end if self.end - start <= PIECE_BYTES else _window_end(self.raw, start, start + PIECE_BYTES)
+            text: str = loads_lenient('"' + self.raw[start:cut].decode("utf-8", "surrogatepass") + '"')
+            yield text
+            start = cut
 
 
 def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take) -> Any:
     """Put the long strings in the places that were kept for them; containers are changed in place."""
 
     def value_of(item: Any) -> Any:
-        return take(_pieces(raw, *spans[item])) if isinstance(item, str) and item in spans else item
+        return take(_Pieces(raw, *spans[item])) if isinstance(item, str) and item in spans else item
 
     holder = [root]
     containers: list[Any] = [holder]
@@ -152,7 +167,7 @@ def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take)
         container = containers.pop()
         if isinstance(container, dict):
             filled = {
-                "".join(_pieces(raw, *spans[key])) if key in spans else key: value_of(value)
+                "".join(_Pieces(raw, *spans[key])) if key in spans else key: value_of(value)
                 for key, value in container.items()
             }
             container.clear()

@@ -160,6 +160,24 @@ def test_files_go_up_and_come_down(tmp_path: Path, server: Host) -> None:
     assert run("file", "list", session_id) == ""
 
 
+def test_output_beyond_the_cap_is_pointed_out_and_comes_down(tmp_path: Path, server: Host) -> None:
+    where = ["--server", server.info.url]
+    code = "for i in range(10): print('x' * 999_999)"
+    done = jupyter_exec(tmp_path, "run", "-c", code, *where, **at(server))
+    assert done.returncode == 0
+    advice = done.stderr.splitlines()[-1]
+    assert advice.endswith("NAME (of stdout)")
+    execution_id = advice.split("download ")[1].split()[0]
+    listed = jupyter_exec(tmp_path, "output", "list", execution_id, *where, **at(server))
+    assert (listed.stdout.split(), listed.stderr) == (["10000000", "stdout", "text/plain"], "")
+    done = jupyter_exec(tmp_path, "output", "download", execution_id, "stdout", "all.txt", *where, **at(server))
+    assert (done.stdout, done.stderr) == ("all.txt\n", "")
+    assert (tmp_path / "all.txt").read_text() == ("x" * 999_999 + "\n") * 10
+    missing = jupyter_exec(tmp_path, "output", "download", execution_id, "nope", *where, **at(server))
+    assert missing.returncode == 3
+    assert "there are: stdout" in missing.stderr
+
+
 def test_a_transfer_shows_its_progress_on_a_terminal(tmp_path: Path, server: Host) -> None:
     (tmp_path / "in.bin").write_bytes(bytes(3 * 2**20))
     where = ["--server", server.info.url]
@@ -499,6 +517,7 @@ def test_every_command_explains_itself(tmp_path: Path) -> None:
         ["session", "list"],
         ["session", "start"],
         ["file", "list"],
+        ["output", "list"],
         ["serve"],
         ["doctor"],
     ):

@@ -16,8 +16,9 @@ from jupyter_exec_ext.models import (
     StreamEvent,
     TruncatedEvent,
 )
+from jupyter_exec_ext.wire.clip import head_of, tail_of
 from jupyter_exec_ext.wire.kernel import KernelMessage
-from jupyter_exec_ext.wire.limits import OutputLimiter, event_size, head_of, tail_of
+from jupyter_exec_ext.wire.limits import OutputLimiter, event_size
 from jupyter_exec_ext.wire.outputs import OutputFold
 from jupyter_exec_ext.wire.translate import RunTranslator
 
