@@ -29,7 +29,9 @@ from .flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
 from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
-_MESSAGES_PER_TURN = 16
+_MESSAGES_PER_TURN = 32
+_TURN_SECONDS = 0.002
+_FEW_MESSAGES = 8  # a run that prints a little has no more at a time
 _PIECES_PER_TURN = 4
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
@@ -122,11 +124,14 @@ class KernelConnection:
         socket = self._sockets[channel]
         if socket.closed or channel in self._reading:
             return
-        for _ in range(_MESSAGES_PER_TURN):
+        give_way_at = self._loop.time() + _TURN_SECONDS
+        for number in range(_MESSAGES_PER_TURN):
             try:
                 head, content = _receive(socket)
             except zmq.Again:
-                return
+                if number < _FEW_MESSAGES:
+                    return
+                break
             if len(content) > LARGE_BYTES:
                 self._read_apart(channel, head, content)
                 return
@@ -136,17 +141,33 @@ class KernelConnection:
                 self._log.exception("a message on %s could not be taken in", channel)
             if socket.closed:
                 return
-        self._loop.call_soon(self._drain, channel)  # others first
+            if self._loop.time() > give_way_at:
+                break
+        self._pause(channel)
+        self._resources.turns.take(partial(self._go_on, channel))  # others first
+
+    def _pause(self, channel: str) -> None:
+        """Read no more on this channel until `_go_on`."""
+        self._reading.add(channel)
+        # It stays ready as long as nobody reads it, and would wake the loop all the time.
+        self._loop.remove_reader(self._sockets[channel].FD)
+
+    def _go_on(self, channel: str) -> None:
+        socket = self._sockets[channel]
+        if not socket.closed:
+            self._reading.discard(channel)
+            self._loop.add_reader(socket.FD, self._drain, channel)
+            self._drain(channel)
 
     # --- large messages, in a worker thread; what comes behind them on the channel waits ---
 
     @property
     def reading(self) -> bool:
-        """Whether a message has come that is still being read."""
+        """Whether something has come that is still to be read."""
         return bool(self._reading)
 
     def _read_apart(self, channel: str, head: list[bytes], content: bytes | memoryview) -> None:
-        self._reading.add(channel)
+        self._pause(channel)
         work = self._loop.run_in_executor(
             self._resources.workers,
             read_large,
@@ -175,10 +196,6 @@ class KernelConnection:
             self._loop.call_soon(self._resources.when_few_wait, partial(self._hand_over, channel, messages))
         else:  # the next large one is not read before this one is where it belongs
             self._resources.when_few_wait(partial(self._go_on, channel))
-
-    def _go_on(self, channel: str) -> None:
-        self._reading.discard(channel)
-        self._drain(channel)
 
     # --- the kernel's pulse, on the control channel ---
 

@@ -20,7 +20,8 @@ from ..wire.kernel import execute_request
 MAX_WAITING_MESSAGES = 4
 
 _WAITS = "waits"
-_PART_CHARACTERS = 1024 * 1024
+_MAX_UNSENT_MESSAGES = 16
+_PART_CHARACTERS = 128 * 1024
 
 _IN_THE_KERNEL = f"""\
 import sys, threading, zmq
@@ -42,6 +43,7 @@ class OutStreamInParts(OutStream):
 
 def keep_all():
     thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+    thread.socket.setsockopt(zmq.SNDHWM, {_MAX_UNSENT_MESSAGES})
     done.set()
 
 thread, done = get_ipython().kernel.iopub_thread, threading.Event()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import zmq
 
+from .turns import Turns
+
 # Large messages are checked and parsed there. The work is bound by the interpreter lock, so more would not be faster.
 _WORKERS = 2
 
@@ -32,6 +34,7 @@ class EngineResources:
     ) -> None:
         self.max_value_bytes = max_value_bytes
         self.when_few_wait = when_few_wait
+        self.turns = Turns()
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, 65_536)  # room for many sessions; the default ends at 255
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="jupyter-exec-messages")
@@ -45,6 +48,7 @@ class EngineResources:
 
     def close(self) -> None:
         """Close everything; what is still being parsed is of no use to anybody."""
+        self.turns.close()
         self.context.destroy(linger=0)
         self.workers.shutdown(wait=False, cancel_futures=True)
         if self._directory is not None:

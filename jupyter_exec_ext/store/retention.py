@@ -1,4 +1,7 @@
-"""What is forgotten: executions that are too old, and the oldest when all together is too much."""
+"""What is forgotten: executions that are too old, and when all together is too much, the oldest.
+
+Of what is too much, spooled outputs go before records and logs.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +37,23 @@ def expire(db: Database, logs: Path, retention: Retention) -> list[str]:
     """
     horizon = time.time() - retention.max_age_seconds
     rows = db.execute(
-        "SELECT id, session_id, finished_at, SUM(log_bytes + spool_bytes) OVER (ORDER BY finished_at DESC, id) "
-        "AS newer_bytes FROM executions WHERE finished"
+        "SELECT id, session_id, finished_at, log_bytes, spool_bytes, "
+        "SUM(log_bytes) OVER newest_first AS newer_log_bytes, SUM(spool_bytes) OVER newest_first AS newer_spool_bytes "
+        "FROM executions WHERE finished WINDOW newest_first AS (ORDER BY finished_at DESC, id) "
+        "ORDER BY finished_at DESC, id"
     ).fetchall()
-    expired = [row for row in rows if row["finished_at"] < horizon or row["newer_bytes"] > retention.max_bytes]
+    expired = [row for row in rows if row["finished_at"] < horizon or row["newer_log_bytes"] > retention.max_bytes]
     for row in expired:
         log_path(logs, row["session_id"], row["id"]).unlink(missing_ok=True)
         remove_spool(logs, row["session_id"], row["id"])
     db.executemany("DELETE FROM executions WHERE id = ?", [(row["id"],) for row in expired])
+    kept = rows[: len(rows) - len(expired)]
+    # Room is for records and logs first: what was left out of one never drives out another.
+    max_spool_bytes = retention.max_bytes - sum(row["log_bytes"] for row in kept)
+    unspooled = [row for row in kept if row["spool_bytes"] and row["newer_spool_bytes"] > max_spool_bytes]
+    for row in unspooled:
+        remove_spool(logs, row["session_id"], row["id"])
+    db.executemany("UPDATE executions SET spool_bytes = 0 WHERE id = ?", [(row["id"],) for row in unspooled])
     bare = db.execute(
         "SELECT id FROM sessions WHERE ended_at < ? AND NOT EXISTS "
         "(SELECT 1 FROM executions WHERE session_id = sessions.id)",

@@ -36,8 +36,8 @@ class ExecStore(LoggingConfigurable):
     ).tag(config=True)
     max_bytes = Integer(
         2 * 1024**3,
-        help="How much all event logs and spooled outputs may have, in bytes; beyond it the oldest executions are "
-        "forgotten.",
+        help="How much all event logs and spooled outputs may have, in bytes; beyond it the oldest spooled outputs "
+        "are forgotten, then the oldest executions.",
     ).tag(config=True)
     max_spool_bytes = Integer(
         256 * 1024**2,

@@ -132,6 +132,8 @@ def test_f4_ten_kernels_that_print_without_end(host: Host, capsys: pytest.Captur
     assert all(record.ok for record in records)
     assert lost == 0
     assert max(grown) <= 200 * 1024 * 1024
+    if SCALE >= 10:  # in six seconds the first, in which the kernels' queues fill, weigh too much
+        assert p99 <= 250
 
 
 def test_f29_random_frames_are_read_or_refused() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -175,13 +176,27 @@ async def test_a_spooled_output_is_opened_as_it_was_written(open_store: Any) -> 
     assert await store.executions.summary("exe_2") is None
 
 
-async def test_spools_count_for_what_is_kept_and_go_with_their_executions(open_store: Any) -> None:
+async def test_when_there_is_too_much_old_spools_go_before_any_record(open_store: Any) -> None:
     store = open_store(max_bytes=100_000)
-    for number in range(40):
+    for number in range(20):
         await finish_with_spool(store, f"exe_{number:02}", 10_000)
-    kept = {execution.id for execution in await store.executions.list("ses_1", 100)}
-    assert 5 <= len(kept) <= 10
-    assert spools(store) == kept
+    assert len(await store.executions.list("ses_1", 100)) == 20
+    spooled = spools(store)
+    assert spooled == {f"exe_{number:02}" for number in range(20 - len(spooled), 20)}
+    assert 5 <= len(spooled) <= 10
+    oldest = (await store.executions.summary("exe_00")).execution
+    assert await store.executions.open_spooled(oldest, oldest.spooled[0]) is None
+
+
+async def test_a_spool_goes_with_its_execution(open_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(max_age_seconds=1000.0)
+    await finish_with_spool(store, "exe_1", 10_000)
+    later = time.time() + 2000
+    monkeypatch.setattr("time.time", lambda: later)
+    store.close()
+    store = open_store(max_age_seconds=1000.0)
+    await finish_with_spool(store, "exe_2", 10_000)
+    assert spools(store) == {"exe_2"}
 
 
 async def test_one_spool_cannot_drive_all_else_out(open_store: Any) -> None:

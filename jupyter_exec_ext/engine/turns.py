@@ -1,0 +1,56 @@
+"""Floods get what others leave of the event loop.
+
+A kernel whose messages come faster than they are read would keep the loop busy, and ten of them the whole server: on a
+machine where they take the processors, too, a process that always wants to run gets no more than its share, and all
+that anybody else asks of it waits for that. One that rests in between is given the processor at once when something
+comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+_REST_FACTOR = 4
+_MAX_REST_SECONDS = 0.1
+
+
+class Turns:
+    """Calls those who have more to do one after the other, and rests in between.
+
+    A rest is a multiple of what the turn before it took and of how late that came, both by the clock: the less of the
+    processor we get, the longer others have it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._next: asyncio.TimerHandle | None = None
+        self._rest_seconds = 0.0
+
+    def take(self, turn: Callable[[], None]) -> None:
+        """Call `turn` once, when it is its turn; it may take another one."""
+        self._waiting.append(turn)
+        if self._next is None:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        due = time.monotonic() + self._rest_seconds
+        self._next = asyncio.get_running_loop().call_later(self._rest_seconds, self._call, due)
+
+    def _call(self, due: float) -> None:
+        turn = self._waiting.popleft()
+        try:
+            turn()
+        finally:
+            self._rest_seconds = min(_REST_FACTOR * (time.monotonic() - due), _MAX_REST_SECONDS)
+            self._next = None
+            if self._waiting:
+                self._schedule()
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        self._waiting.clear()
+        if self._next is not None:
+            self._next.cancel()

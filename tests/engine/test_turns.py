@@ -1,0 +1,52 @@
+"""Turns one after the other, with rests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from jupyter_exec_ext.engine.turns import Turns
+
+
+async def test_everybody_gets_a_turn_in_order_and_others_in_between() -> None:
+    turns, seen, over = Turns(), [], asyncio.Event()
+
+    def turn(name: str, left: int) -> None:
+        seen.append(name)
+        time.sleep(0.01)  # this is its work
+        if left:
+            turns.take(lambda: turn(name, left - 1))
+        elif name == "b":
+            over.set()
+
+    for name in "ab":
+        turns.take(lambda name=name: turn(name, 2))  # type: ignore[misc]
+    began, others = time.monotonic(), 0
+    while not over.is_set():
+        await asyncio.sleep(0.001)
+        others += 1
+    assert seen == ["a", "b"] * 3
+    assert time.monotonic() - began >= 0.01 * 5 * 4
+    assert others > 50
+
+
+async def test_a_turn_that_fails_does_not_take_the_others_theirs() -> None:
+    turns, over = Turns(), asyncio.Event()
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+
+    def fail() -> None:
+        raise RuntimeError("a defect of ours")
+
+    turns.take(fail)
+    turns.take(over.set)
+    await asyncio.wait_for(over.wait(), 5)
+    assert len(errors) == 1
+
+
+async def test_after_the_close_nobody_is_called() -> None:
+    turns, seen = Turns(), []
+    turns.take(lambda: seen.append(1))
+    turns.close()
+    await asyncio.sleep(0.05)
+    assert seen == []
