@@ -81,6 +81,8 @@ class KernelConnection:
             raise
         for channel, socket in self._sockets.items():
             self._loop.add_reader(socket.FD, self._drain, channel)
+            # ZeroMQ promises a signal only for what comes after a look.
+            self._loop.call_soon(self._drain, channel)
 
     def _connect(
         self, context: zmq.Context[zmq.Socket[bytes]], info: Mapping[str, Any], channel: str
