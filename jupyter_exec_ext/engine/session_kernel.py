@@ -244,9 +244,10 @@ class SessionKernel:
 
     async def _will_exit_politely(self) -> bool:
         """Return False for a kernel that would let us wait in vain."""
-        kernel, connection = self.kernel, self.connection
+        kernel = self.kernel
         if kernel is None or await asyncio.to_thread(is_stopped, kernel.pid):
             return False
+        connection = self.connection
         if connection is None or not connection.answers_on_control:
             return True  # nothing is known
         return await connection.answers(_POLITE_SECONDS)
