@@ -182,9 +182,12 @@ class SessionKernel:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
             if self._given_up.done():
                 raise _given_up_error()
-            if died.done():
-                raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
+            self._require_alive(died)
             await proof
+            kernel.take_over_watch()
+            self.starts += 1
+            await self._listener.on_connected(kernel.kernel_id, self.starts)
+            self._require_alive(died)  # to the last: whoever waits for the kernel uses it at once
         except BaseException:
             proof.cancel()
             await asyncio.wait([proof])
@@ -192,10 +195,10 @@ class SessionKernel:
                 proof.exception()  # it failed for the same reason, or too late to matter
             self.disconnect()
             raise
-        died.cancel()
-        kernel.take_over_watch()
-        self.starts += 1
-        await self._listener.on_connected(kernel.kernel_id, self.starts)
+
+    def _require_alive(self, died: asyncio.Future[KernelExit]) -> None:
+        if died.done():
+            raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
 
     async def _prove(self, connection: KernelConnection, pid: int | None) -> None:
         """Prove the connection and, meanwhile, note what a death would be explained by."""
