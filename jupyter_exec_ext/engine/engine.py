@@ -168,8 +168,6 @@ class ExecEngine(LoggingConfigurable):
         ------
         InvalidRequest, KernelSpecNotFound, TooManySessions, TooManyKernels, KernelStartFailed, KernelStartTimeout
         """
-        if self._stopping:
-            raise ShuttingDown("the server is shutting down")
         spec = await self.host.find(request.kernel_name or self.host.default_kernel_name)
         env = kernel_environment(
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
@@ -193,6 +191,8 @@ class ExecEngine(LoggingConfigurable):
 
     def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
+        if self._stopping:
+            raise ShuttingDown("the server is shutting down")
         self._forget_ended()
         if self.max_sessions and len(self._live) >= self.max_sessions:
             raise TooManySessions(f"this server runs at most {self.max_sessions} sessions; delete one first")
