@@ -362,9 +362,10 @@ class ExecEngine(LoggingConfigurable):
     async def list_executions(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest executions, oldest first."""
         await self.get_session(caller, session_id)
-        live = self._live.get(session_id)
+        # Those that end while the store is read are in it as they were before, so they are noted first.
+        live = [execution for _, execution in self._running.values() if execution.record.session_id == session_id]
         known = {execution.id: execution for execution in await self._executions.list(session_id, limit)}
-        known.update((execution.record.id, execution.record) for execution in (live.executions() if live else ()))
+        known.update((execution.record.id, execution.record) for execution in live)
         return list(known.values())[-limit:]
 
     async def notebook(self, caller: Caller, session_id: str) -> JSONObject:
