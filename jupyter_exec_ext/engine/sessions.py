@@ -330,8 +330,8 @@ class LiveSession:
         """End what runs and what is queued, and wait for it; return whether something ran."""
         ran = self._run is not None
         executions = self.executions()
-        for execution in reversed(executions):
-            await self._end(execution, cause)
+        # All at once: what runs is not to go on while the ends of what is queued are written.
+        await asyncio.gather(*(self._end(execution, cause) for execution in reversed(executions)))
         for execution in executions:
             await execution.wait()
         return ran
