@@ -111,6 +111,7 @@ class KernelConnection:
             socket.identity = self._codec.session_id.encode()
         between = "-" if info["transport"] == "ipc" else ":"
         socket.connect(f"{info['transport']}://{info['ip']}{between}{info[f'{channel}_port']}")
+        self._loop.call_soon(self._drain, channel)  # ZeroMQ promises a signal only for what comes after a look
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
         """Send a message and return its id."""

@@ -26,6 +26,8 @@ from ..errors import (
     LogExpired,
     NoInputRequested,
     PayloadTooLarge,
+    QueueFull,
+    SessionEnded,
     SessionNotFound,
     ShuttingDown,
     StoreUnavailable,
@@ -170,8 +172,6 @@ class ExecEngine(LoggingConfigurable):
         ------
         InvalidRequest, KernelSpecNotFound, TooManySessions, TooManyKernels, KernelStartFailed, KernelStartTimeout
         """
-        if self._stopping:
-            raise ShuttingDown("the server is shutting down")
         spec = await self.host.find(request.kernel_name or self.host.default_kernel_name)
         env = kernel_environment(
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
@@ -195,6 +195,8 @@ class ExecEngine(LoggingConfigurable):
 
     def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
+        if self._stopping:
+            raise ShuttingDown("the server is shutting down")
         self._forget_ended()
         if self.max_sessions and len(self._live) >= self.max_sessions:
             raise TooManySessions(f"this server runs at most {self.max_sessions} sessions; delete one first")
@@ -297,27 +299,39 @@ class ExecEngine(LoggingConfigurable):
         """
         idempotency = None if key is None else IdempotencyKey(key, _hash_of(request))
         session = await self.get_session(caller, session_id)
-        live = self._live.get(session_id)
+        try:
+            execution = await self._accept(session, request, idempotency)
+        except (SessionEnded, QueueFull):
+            # It needs no room if it has had its own: an answer that was lost is given again, whatever came after it.
+            earlier = idempotency and await self._executions.find(session_id, session.owner, idempotency)
+            if not earlier:
+                raise
+            return await self._handle_of(earlier)
+        if isinstance(execution, StoredExecution):
+            return await self._handle_of(execution)
+        self._keep_touching()
+        # The code is on its way; nobody is told so before the record would survive a power failure.
+        await self._executions.sync()
+        return execution
+
+    async def _accept(
+        self, session: Session, request: ExecutionRequest, key: IdempotencyKey | None
+    ) -> LiveExecution | StoredExecution:
+        """Record an execution and put it in its session's queue, or find the one that came with the same key."""
+        live = self._live.get(session.id)
         if live is None or session.state is SessionState.ENDED:
-            if idempotency is not None:
-                earlier = await self._executions.find(session_id, session.owner, idempotency)
-                if earlier is not None:
-                    return await self._handle_of(earlier)
             raise ended_error(session)
         record = self._new_execution(session, request)
         with live.room():
-            log = await self._executions.accept(record, session.owner, idempotency)
+            log = await self._executions.accept(record, session.owner, key)
             if isinstance(log, StoredExecution):
-                return await self._handle_of(log)
+                return log
             execution = LiveExecution(
                 record, session.owner, log, self._executions, max_output_bytes=self.max_output_bytes
             )
             self._running[record.id] = (live, execution)
             execution.on_end(lambda: self._running.pop(record.id))
             await live.submit(execution)
-        self._keep_touching()
-        # The code is on its way; nobody is told so before the record would survive a power failure.
-        await self._executions.sync()
         return execution
 
     def _new_execution(self, session: Session, request: ExecutionRequest) -> Execution:
@@ -350,9 +364,10 @@ class ExecEngine(LoggingConfigurable):
     async def list_executions(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest executions, oldest first."""
         await self.get_session(caller, session_id)
-        live = self._live.get(session_id)
+        # Those that end while the store is read are in it as they were before, so they are noted first.
+        live = [execution for _, execution in self._running.values() if execution.record.session_id == session_id]
         known = {execution.id: execution for execution in await self._executions.list(session_id, limit)}
-        known.update((execution.record.id, execution.record) for execution in (live.executions() if live else ()))
+        known.update((execution.record.id, execution.record) for execution in live)
         return list(known.values())[-limit:]
 
     async def notebook(self, caller: Caller, session_id: str) -> JSONObject:

@@ -114,6 +114,7 @@ class KernelRun:
         self._started = asyncio.Event()
         self._started_at = 0.0
         self._settled = False
+        self._over = False
         self._time_is_up = False
         self._interrupted = False
         self._stop: StopCause | None = None
@@ -153,9 +154,9 @@ class KernelRun:
 
     async def interrupt(self) -> None:
         """Ask the code to stop, once, with no more consequences than that."""
-        self._interrupted = True
         await self._until_started()
-        if not (self._translator.replied or self._translator.idle):  # or it would hit the code that runs next
+        if not (self._over or self._translator.replied or self._translator.idle):  # or it hits the code that runs next
+            self._interrupted = True
             await self._kernel.interrupt()
 
     async def _until_started(self) -> None:
@@ -186,6 +187,8 @@ class KernelRun:
         try:
             verdict = await self._to_the_end(timeout_seconds)
         finally:
+            self._over = True
+            self._started.set()  # who waits for that need not wait any longer
             for pending in (self._settle_timer, self._end_timer):
                 if pending is not None:
                     pending.cancel()

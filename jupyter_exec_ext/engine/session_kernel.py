@@ -184,9 +184,12 @@ class SessionKernel:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
             if self._given_up.done():
                 raise _given_up_error()
-            if died.done():
-                raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
+            self._require_alive(died)
             await proof
+            kernel.take_over_watch()
+            self.starts += 1
+            await self._listener.on_connected(kernel.kernel_id, self.starts)
+            self._require_alive(died)  # to the last: whoever waits for the kernel uses it at once
         except BaseException:
             proof.cancel()
             await asyncio.wait([proof])
@@ -194,10 +197,10 @@ class SessionKernel:
                 proof.exception()  # it failed for the same reason, or too late to matter
             self.disconnect()
             raise
-        died.cancel()
-        kernel.take_over_watch()
-        self.starts += 1
-        await self._listener.on_connected(kernel.kernel_id, self.starts)
+
+    def _require_alive(self, died: asyncio.Future[KernelExit]) -> None:
+        if died.done():
+            raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
 
     async def _prove(self, connection: KernelConnection, pid: int | None) -> None:
         """Prove the connection and, meanwhile, note what a death would be explained by."""
@@ -246,9 +249,10 @@ class SessionKernel:
 
     async def _will_exit_politely(self) -> bool:
         """Return False for a kernel that would let us wait in vain."""
-        kernel, connection = self.kernel, self.connection
+        kernel = self.kernel
         if kernel is None or await asyncio.to_thread(is_stopped, kernel.pid):
             return False
+        connection = self.connection
         if connection is None or not connection.answers_on_control:
             return True  # nothing is known
         return await connection.answers(_POLITE_SECONDS)

@@ -82,12 +82,15 @@ class LiveSession:
         )
         self._queue: deque[LiveExecution] = deque()
         self._accepting = 0
+        self._all_accepted = asyncio.Event()
+        self._all_accepted.set()
         self._current: LiveExecution | None = None
         self._run: KernelRun | None = None
         self._worker: asyncio.Task[None] | None = None
         self._revival: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._cut: StopCause | None = None
 
     @property
     def running(self) -> bool:
@@ -147,16 +150,18 @@ class LiveSession:
         if taken >= self._settings.max_queued_executions:
             raise QueueFull(f"the session has {taken} queued executions, as many as it may; wait for one to end")
         self._accepting += 1
+        self._all_accepted.clear()
         try:
             yield
         finally:
             self._accepting -= 1
+            if not self._accepting:
+                self._all_accepted.set()
 
     async def submit(self, execution: LiveExecution) -> None:
         """Put a recorded execution in the queue."""
-        if self._closing is not None:
-            reason = "the session ended before it could run"
-            await execution.finish(Verdict(ExecutionState.CANCELLED, True, reason))
+        if self._cut is not None:  # the session was closed while it was recorded
+            await self._end(execution, self._cut)
             return
         self._queue.append(execution)
         self._disarm_idle_timer()
@@ -300,13 +305,14 @@ class LiveSession:
 
     def _begin_close(self, reason: str, cut: ExecutionState, now: bool) -> asyncio.Task[None]:
         if self._closing is None:
-            self._closing = self._loop.create_task(self._close(reason, cut, now))
+            self._cut = StopCause(cut, reason, at_once=True)
+            self._closing = self._loop.create_task(self._close(self._cut, now))
             self._kernel.give_up()
         return self._closing
 
-    async def _close(self, reason: str, cut: ExecutionState, now: bool) -> None:
+    async def _close(self, cut: StopCause, now: bool) -> None:
         self._disarm_idle_timer()
-        killed = await self._end_all(StopCause(cut, reason, at_once=True))
+        killed = await self._end_all(cut)
         try:
             await self._kernel.shutdown(now=now or killed)
         except Exception:
@@ -315,16 +321,17 @@ class LiveSession:
         for task in (self._worker, self._revival):
             if task is not None:
                 await asyncio.wait([task])
+        await self._all_accepted.wait()  # what is just being recorded gets its end, too
         await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())
-        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=reason)
+        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason)
 
     async def _end_all(self, cause: StopCause) -> bool:
         """End what runs and what is queued, and wait for it; return whether something ran."""
         ran = self._run is not None
         executions = self.executions()
-        for execution in reversed(executions):
-            await self._end(execution, cause)
+        # All at once: what runs is not to go on while the ends of what is queued are written.
+        await asyncio.gather(*(self._end(execution, cause) for execution in reversed(executions)))
         for execution in executions:
             await execution.wait()
         return ran

@@ -94,6 +94,8 @@ class ExecutionRepository:
 
     async def sync(self) -> None:
         """Return once what was accepted would survive a power failure too."""
+        if self._writer.closed:  # it has ended since then, which is synced, too
+            return
         await asyncio.get_running_loop().run_in_executor(self._writer.thread, self._writer.sync)
 
     def _report(self, error: OSError | None) -> None:

@@ -54,6 +54,11 @@ class Writer:
     ----------
     path : Path or None
         The database file; None for a database in memory.
+
+    Attributes
+    ----------
+    closed : bool
+        No more jobs are taken.
     """
 
     def __init__(self, path: Path | None, reserve: Reserve | None, health: StoreHealth) -> None:
@@ -63,7 +68,7 @@ class Writer:
         self._reserve = reserve
         self._unsaved: dict[str, Callable[[Database], object]] = {}
         self._retry: asyncio.TimerHandle | None = None
-        self._closed = False
+        self.closed = False
         self._database = self._opened(path)
 
     def _opened(self, path: Path | None) -> Database:
@@ -89,7 +94,7 @@ class Writer:
         StoreUnavailable, StorageFull
             With nothing written.
         """
-        if self._closed:
+        if self.closed:
             raise StoreUnavailable("the server is shutting down")
         give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
         return await asyncio.get_running_loop().run_in_executor(self.thread, self.perform, job, write, give_up_at)
@@ -179,9 +184,9 @@ class Writer:
 
     def close(self) -> None:
         """Finish the jobs that wait, and close the database."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if self._retry is not None:
             self._retry.cancel()
         self.thread.submit(self._retry_all)
