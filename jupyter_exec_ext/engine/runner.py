@@ -271,9 +271,13 @@ class KernelRun:
                 state, reason = ExecutionState.INTERRUPTED, "interrupted"
         elif state is ExecutionState.CANCELLED:
             reason = "the kernel skipped it because an earlier request of another client failed"
-        elif not self._translator.complete:
-            missing = "idle" if self._translator.replied else "the result"
-            reason = f"the kernel did not report {missing}"
+        elif not self._translator.replied:
+            reason = "the kernel did not report the result"
+            if state is ExecutionState.OK:  # nobody can know
+                state = ExecutionState.ERROR
+                self._emit(ErrorEvent("ResultUnknown", reason))
+        elif not self._translator.idle:
+            reason = "the kernel did not report idle"
         return Verdict(state, True, reason, execution_count=self._translator.execution_count)
 
     async def _died(self) -> Verdict:

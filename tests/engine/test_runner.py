@@ -72,6 +72,19 @@ async def test_the_time_limit_ends_a_run_whose_output_never_does() -> None:
     assert verdict.reason == "the kernel did not report idle"
 
 
+async def test_a_run_whose_result_never_comes_is_no_success() -> None:
+    events: list[OutputEvent] = []
+    run, connection, _ = new_run(events, settle_seconds=0.05)
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    run.on_message(status("idle"))
+    verdict = await running
+    assert (verdict.state, verdict.preserved) == (ExecutionState.ERROR, True)
+    assert verdict.reason == "the kernel did not report the result"
+    assert events == [ErrorEvent("ResultUnknown", "the kernel did not report the result")]
+
+
 async def test_an_interrupt_that_waited_until_the_code_was_over_is_not_sent() -> None:
     run, connection, kernel = new_run([])
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
