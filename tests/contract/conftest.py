@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,22 @@ import pytest
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from tests.blocking import Blocking, LoopThread
 from tests.hosts import HOSTS, Host
+
+# These differ from the server in how they are reached; one client each is enough, except in full.
+_ONE_CLIENT = {"server-base-url": "sync", "lab": "async"}
+_IN_FULL = int(os.environ.get("EXEC_FAULT_SCALE", "1")) >= 10
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the other client on those hosts."""
+
+    def is_left_out(item: pytest.Item) -> bool:
+        params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        return "client" in params and params["client"] != _ONE_CLIENT.get(params["host"], params["client"])
+
+    if not _IN_FULL:
+        config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+        items[:] = [item for item in items if not is_left_out(item)]
 
 
 @pytest.fixture(scope="session", params=list(HOSTS))

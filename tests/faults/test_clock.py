@@ -1,0 +1,58 @@
+"""F17: the server's wall clock jumps by an hour (libfaketime), and no time limit cares; see `test_faults`."""
+
+from __future__ import annotations
+
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from jupyter_exec_ext import ExecClient
+from jupyter_exec_ext.models import ExecutionState
+from tests.hosts import Host, running_host
+
+LIMIT_SECONDS = 3.0
+Jump = Callable[[float], None]
+
+
+@pytest.fixture(scope="module")
+def faked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Jump]]:
+    library = Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH")) / "faketime/libfaketimeMT.so.1"
+    assert library.exists(), "this test needs libfaketime: apt-get install libfaketime"
+    home = tmp_path_factory.mktemp("clock")
+    offset = home / "offset"
+
+    def jump(seconds: float) -> None:
+        offset.write_text(f"{seconds:+.0f}")
+
+    jump(0)
+    env = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    idle = ("--ExecEngine.session_idle_timeout_seconds=60",)
+    with running_host("server", home, *idle, env=env) as host:
+        yield host, jump
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_f17_a_clock_that_jumps_changes_no_time_limit(faked: tuple[Host, Jump], seconds: float) -> None:
+    host, jump = faked
+    jump(0)
+    with ExecClient(host.info) as client, client.session() as session:
+        before = session.run("'kept'; kept = 1")
+        limited = session.submit("import time; time.sleep(60)", timeout_seconds=LIMIT_SECONDS)
+        began = time.monotonic()
+        jump(seconds)
+        record = limited.result(30)
+        assert record.state is ExecutionState.TIMEOUT
+        assert abs(time.monotonic() - began - LIMIT_SECONDS) <= 1.0
+        unlimited = session.run("time.sleep(1); print(kept)", timeout_seconds=30)  # neither it nor its session ended
+        assert unlimited.stdout == "1\n"
+    first, last = (datetime.fromisoformat(e.created_at.replace("Z", "+00:00")) for e in (before, unlimited))
+    assert abs((last - first).total_seconds() - seconds) < 60, "the server's clock did not jump"
