@@ -16,10 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jupyter_core.paths import jupyter_data_dir
-from traitlets import Bool, Float, Integer, List, Unicode, default
-from traitlets.config import LoggingConfigurable
-
 from ..auth.caller import Caller
 from ..errors import (
     ExecutionNotFound,
@@ -49,7 +45,7 @@ from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from ..wire.notebook import notebook_from
-from .environment import DEFAULT_NAMES, kernel_environment
+from .environment import kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
@@ -59,6 +55,7 @@ from .ports import EventLog, KernelHost, SessionFiles, Store
 from .processes import MARK
 from .resources import EngineResources
 from .sessions import LiveSession, SessionSettings, ended_error
+from .settings import EngineSettings
 from .upload import FileLimits
 
 _TOUCH_SECONDS = 1.0
@@ -67,75 +64,8 @@ _MAX_ENDED_SESSIONS = 1000
 _MAX_NOTEBOOK_CELLS = 10_000
 
 
-class ExecEngine(LoggingConfigurable):
+class ExecEngine(EngineSettings):
     """Runs code in sessions; configured as ``c.ExecEngine``."""
-
-    default_timeout_seconds = Float(
-        300.0, help="Run time of an execution whose request names none, in seconds; time in the queue is not counted."
-    ).tag(config=True)
-    max_timeout_seconds = Float(
-        86_400.0, help="The longest run time a request may ask for, in seconds; a longer one is lowered to it."
-    ).tag(config=True)
-    interrupt_grace_seconds = Float(
-        2.0, help="How long interrupted code may take to end before its kernel is killed, in seconds."
-    ).tag(config=True)
-    settle_seconds = Float(
-        5.0, help="How long a kernel may be silent between the reply and the end of its output, in seconds."
-    ).tag(config=True)
-    kernel_start_timeout_seconds = Float(60.0, help="How long a new kernel may take until it answers, in seconds.").tag(
-        config=True
-    )
-    session_idle_timeout_seconds = Float(
-        3600.0,
-        help="A session that runs nothing for this long is shut down, in seconds; 0 for never. A request may ask for "
-        "another value.",
-    ).tag(config=True)
-    max_sessions = Integer(100, help="How many sessions there may be at once; 0 for no limit.").tag(config=True)
-    max_queued_executions = Integer(1000, help="How many executions may wait in one session.").tag(config=True)
-    max_code_bytes = Integer(8 * 1024 * 1024, help="The largest code an execution may have, in bytes.").tag(config=True)
-    max_output_bytes = Integer(
-        32 * 1024 * 1024,
-        help="The output of an execution that its record and event log keep, in bytes; beyond it, they keep head and "
-        "tail, the bytes left out are counted in `truncated`, and the whole goes to files (ExecStore.max_spool_bytes).",
-    ).tag(config=True)
-    inherited_env = List(
-        Unicode(),
-        DEFAULT_NAMES,
-        help="Names (with * as a wildcard) of the server's environment variables that kernels get. Nothing else of "
-        "the server's environment reaches a kernel.",
-    ).tag(config=True)
-    caller_env = List(
-        Unicode(),
-        ["*"],
-        help="Names (with * as a wildcard) of the environment variables that a request may set for its session. "
-        "Under Kernel Gateway the default is KERNEL_* and the gateway's own env_whitelist.",
-    ).tag(config=True)
-
-    session_directories = Bool(
-        True,
-        help="Whether each session works in a directory of its own, with files that can be listed, uploaded and "
-        "downloaded. If not, kernels start in the server's own directory.",
-    ).tag(config=True)
-    work_root = Unicode(
-        help="The directory that holds the sessions' directories. The default is jupyter_exec_ext/work in Jupyter's "
-        "data directory."
-    ).tag(config=True)
-    max_file_bytes = Integer(4 * 1024**3, help="The largest file that may be uploaded, in bytes; 0 for no limit.").tag(
-        config=True
-    )
-    max_session_bytes = Integer(
-        8 * 1024**3,
-        help="How much the files of a session may have together before an upload is refused, in bytes; 0 for no "
-        "limit. What code writes is counted, not stopped.",
-    ).tag(config=True)
-    max_session_files = Integer(
-        10_000, help="How many files a session may have before an upload is refused; 0 for no limit."
-    ).tag(config=True)
-    max_watched_entries = Integer(
-        10_000,
-        help="Executions report which files they created or changed, unless the session's directory has more entries "
-        "than this; 0 to report none.",
-    ).tag(config=True)
 
     def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -152,10 +82,6 @@ class ExecEngine(LoggingConfigurable):
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
-
-    @default("work_root")
-    def _default_work_root(self) -> str:
-        return os.path.join(jupyter_data_dir(), "jupyter_exec_ext", "work")
 
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:
@@ -435,22 +361,6 @@ class ExecEngine(LoggingConfigurable):
             raise NoInputRequested("the execution is not running")
 
     # --- the whole ---
-
-    def limits(self) -> dict[str, float]:
-        """Return the limits that hold for every caller."""
-        names = (
-            "default_timeout_seconds",
-            "max_timeout_seconds",
-            "max_sessions",
-            "max_queued_executions",
-            "max_code_bytes",
-            "max_output_bytes",
-            "session_idle_timeout_seconds",
-            "max_file_bytes",
-            "max_session_bytes",
-            "max_session_files",
-        )
-        return {name: getattr(self, name) for name in names}
 
     def trouble(self) -> str | None:
         """Return what is wrong with the store, if anything is; one sentence for an administrator."""

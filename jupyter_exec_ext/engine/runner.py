@@ -273,7 +273,9 @@ class KernelRun:
             reason = "the kernel skipped it because an earlier request of another client failed"
         elif not self._translator.replied:
             reason = "the kernel did not report the result"
-            if state is ExecutionState.OK:  # nobody can know
+            if state is ExecutionState.OK and self._stop is not None:
+                state, reason = self._stop.state, self._stop.reason
+            elif state is ExecutionState.OK:  # nobody can know
                 state = ExecutionState.ERROR
                 self._emit(ErrorEvent("ResultUnknown", reason))
         elif not self._translator.idle:
