@@ -274,7 +274,12 @@ class KernelRun:
         elif not self._translator.complete:
             missing = "idle" if self._translator.replied else "the result"
             reason = f"the kernel did not report {missing}"
-        return Verdict(state, True, reason, execution_count=self._translator.execution_count)
+        return self._ended(state, reason)
+
+    def _ended(self, state: ExecutionState, reason: str | None) -> Verdict:
+        """Return the verdict on code that has ended; its kernel may have ended right after it."""
+        count = self._translator.execution_count
+        return Verdict(state, self._exit is None, reason, self._exit, execution_count=count)
 
     async def _died(self) -> Verdict:
         await self._last_words()
@@ -289,9 +294,7 @@ class KernelRun:
         if not self._stop.at_once:
             signal = await self._interrupt_and_wait()
             if signal is _Signal.COMPLETE:
-                return Verdict(
-                    self._stop.state, True, self._stop.reason, execution_count=self._translator.execution_count
-                )
+                return self._ended(self._stop.state, self._stop.reason)
         reason = f"{self._stop.reason}; the kernel had to be killed"
         if self._exit is None:
             await self._kernel.kill()
