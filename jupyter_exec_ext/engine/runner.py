@@ -263,6 +263,8 @@ class KernelRun:
     # --- verdicts ---
 
     def _completed(self) -> Verdict:
+        if self._stop is not None and not (self._translator.complete or self._settled):
+            return self._ended(self._stop.state, self._stop.reason)
         state = self._translator.verdict()
         error, reason = self._translator.error, None
         if self._interrupted and (error is None or error.name == "KeyboardInterrupt"):
