@@ -263,6 +263,8 @@ class KernelRun:
     # --- verdicts ---
 
     def _completed(self) -> Verdict:
+        if self._stop is not None and not (self._translator.complete or self._settled):
+            return self._ended(self._stop.state, self._stop.reason)
         state = self._translator.verdict()
         error, reason = self._translator.error, None
         if self._interrupted and (error is None or error.name == "KeyboardInterrupt"):
@@ -273,14 +275,17 @@ class KernelRun:
             reason = "the kernel skipped it because an earlier request of another client failed"
         elif not self._translator.replied:
             reason = "the kernel did not report the result"
-            if state is ExecutionState.OK and self._stop is not None:
-                state, reason = self._stop.state, self._stop.reason
-            elif state is ExecutionState.OK:  # nobody can know
+            if state is ExecutionState.OK:  # nobody can know
                 state = ExecutionState.ERROR
                 self._emit(ErrorEvent("ResultUnknown", reason))
         elif not self._translator.idle:
             reason = "the kernel did not report idle"
-        return Verdict(state, True, reason, execution_count=self._translator.execution_count)
+        return self._ended(state, reason)
+
+    def _ended(self, state: ExecutionState, reason: str | None) -> Verdict:
+        """Return the verdict on code that has ended; its kernel may have ended right after it."""
+        count = self._translator.execution_count
+        return Verdict(state, self._exit is None, reason, self._exit, execution_count=count)
 
     async def _died(self) -> Verdict:
         await self._last_words()
@@ -295,9 +300,7 @@ class KernelRun:
         if not self._stop.at_once:
             signal = await self._interrupt_and_wait()
             if signal is _Signal.COMPLETE:
-                return Verdict(
-                    self._stop.state, True, self._stop.reason, execution_count=self._translator.execution_count
-                )
+                return self._ended(self._stop.state, self._stop.reason)
         reason = f"{self._stop.reason}; the kernel had to be killed"
         if self._exit is None:
             await self._kernel.kill()

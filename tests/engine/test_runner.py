@@ -116,6 +116,30 @@ async def test_an_interrupt_that_a_kernel_lost_at_the_start_is_sent_again() -> N
     assert (verdict.state, verdict.preserved) == (ExecutionState.CANCELLED, True)
 
 
+async def test_a_kernel_that_dies_as_its_code_ends_is_not_taken_for_a_living_one() -> None:
+    run, connection, _ = new_run([])
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}))
+    run.on_exit(KernelExit(signal="SIGKILL"))
+    run.on_message(status("idle"))
+    verdict = await running
+    assert (verdict.state, verdict.preserved) == (ExecutionState.OK, False)
+
+
+async def test_code_that_is_stopped_while_its_reply_is_awaited_was_not_interrupted() -> None:
+    run, connection, _ = new_run([])
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    await run.interrupt()
+    run.on_message(status("idle"))
+    run.stop(StopCause(ExecutionState.CANCELLED, "cancelled"))
+    verdict = await running
+    assert (verdict.state, verdict.reason) == (ExecutionState.CANCELLED, "cancelled")
+
+
 async def test_what_a_dead_kernel_had_published_stands_before_its_death() -> None:
     events: list[OutputEvent] = []
     run, connection, _ = new_run(events)
