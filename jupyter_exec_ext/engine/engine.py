@@ -103,6 +103,7 @@ class ExecEngine(EngineSettings):
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
         )
         live = self._place(caller, request, spec, env)
+        self._keep_touching()
         loop = asyncio.get_running_loop()
         self._store.on_forget(lambda session_ids: _post(loop, self._remove_files, session_ids))
         try:
@@ -371,15 +372,17 @@ class ExecEngine(EngineSettings):
         return {eid: live.record.id for eid, (live, _) in self._running.items()}
 
     def _keep_touching(self) -> None:
-        """While anything runs, keep telling the host so, or it might cull a kernel or stop the server."""
+        """While anything runs or starts, keep telling the host so, or it might cull a kernel or stop the server."""
         if self._touch_timer is None:
             self._touch_timer = asyncio.get_running_loop().call_later(_TOUCH_SECONDS, self._touch)
 
     def _touch(self) -> None:
         self._touch_timer = None
-        for session, _ in self._running.values():
+        in_use = [live for live in self._live.values() if live.record.state is SessionState.STARTING]
+        in_use += [session for session, _ in self._running.values()]
+        for session in in_use:
             session.touch()
-        if self._running:
+        if in_use:
             self._keep_touching()
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:

@@ -31,6 +31,9 @@ _ANSWERING_LANGUAGE = "python"
 # A kernel that has no answer for this long will not exit politely either.
 _POLITE_SECONDS = 1.0
 
+# Jupyter chooses a kernel's ports before the kernel takes them. Another process may be faster, and the kernel exits so.
+_LOST_ITS_PORT = KernelExit(exit_code=1)
+
 
 @dataclass(frozen=True, slots=True)
 class KernelListener:
@@ -101,6 +104,7 @@ class SessionKernel:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._unwatch_exit = _nothing
+        self._failed_start: KernelExit | None = None
         self._given_up: asyncio.Future[None] = self._loop.create_future()
         self._host_watch: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
@@ -126,7 +130,7 @@ class SessionKernel:
         if kernel is not None and kernel.being_shut_down:
             await kernel.settled()
         if kernel is None or not kernel.present:
-            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
+            await self._start_new()
             return
         if not await kernel.alive():
             await self._end_marked()
@@ -145,6 +149,16 @@ class SessionKernel:
             await self._connect(kernel)
         else:
             await self._ensure()
+
+    async def _start_new(self) -> None:
+        self._failed_start = None
+        try:
+            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
+        except KernelStartFailed as error:
+            if self._failed_start != _LOST_ITS_PORT:
+                raise
+            self._log.warning("session %s: %s; trying once more", self._session_id, error.message)
+            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
 
     async def _connect_new(self, kernel: Kernel) -> None:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
@@ -200,6 +214,7 @@ class SessionKernel:
 
     def _require_alive(self, died: asyncio.Future[KernelExit]) -> None:
         if died.done():
+            self._failed_start = died.result()
             raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
 
     async def _prove(self, connection: KernelConnection, pid: int | None) -> None:

@@ -263,8 +263,7 @@ class LiveSession:
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use."""
-        if self._current is not None:
-            self._kernel.touch()
+        self._kernel.touch()
 
     # --- control ---
 

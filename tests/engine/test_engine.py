@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -145,12 +146,37 @@ async def test_a_longer_time_limit_than_allowed_is_lowered(make_engine: Make) ->
 
 # --- kernels that do not start ---
 
+_KERNEL = (sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}")
+
 
 def install_kernelspec(tmp_path: Path, name: str, *argv: str) -> None:
     directory = tmp_path / "jupyter_data_dir" / "kernels" / name
     directory.mkdir(parents=True)
     quoted = ", ".join(f'"{arg}"' for arg in argv)
     (directory / "kernel.json").write_text(f'{{"argv": [{quoted}], "display_name": "{name}", "language": "python"}}')
+
+
+async def test_a_kernel_that_loses_its_ports_to_another_process_is_started_again(
+    engine: ExecEngine, tmp_path: Path
+) -> None:
+    """ipykernel exits with code 1 then; only the first start of this one does so."""
+    first = f"mkdir {tmp_path / 'started'} 2>/dev/null && exit 1; exec {' '.join(_KERNEL)}"
+    install_kernelspec(tmp_path, "unlucky", "sh", "-c", first)
+    session = await engine.create_session(ME, SessionRequest(kernel_name="unlucky"))
+    assert (await run(engine, session.id, "print('here')")).stdout == "here\n"
+
+
+async def test_a_kernel_is_not_culled_while_it_starts(
+    engine: ExecEngine, manager: AsyncMappingKernelManager, tmp_path: Path
+) -> None:
+    manager.cull_idle_timeout, manager.cull_busy = 2, True
+    install_kernelspec(tmp_path, "slow", "sh", "-c", f"sleep 4; exec {' '.join(_KERNEL)}")
+    creating = asyncio.create_task(new_session(engine, kernel_name="slow"))
+    while not creating.done():
+        for kernel_id in manager.list_kernel_ids():
+            await manager.cull_kernel_if_idle(kernel_id)
+        await asyncio.wait([creating], timeout=0.2)
+    assert (await run(engine, await creating, "print('here')")).stdout == "here\n"
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit(9)", "import time; time.sleep(1); raise SystemExit(9)"])
