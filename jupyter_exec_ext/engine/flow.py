@@ -50,6 +50,8 @@ thread, done = get_ipython().kernel.iopub_thread, threading.Event()
 thread.schedule(keep_all)
 if not done.wait(10):
     raise TimeoutError("the thread that sends output does not answer")
+# Commands go to IPython's history in batches: writing each in a thread beside the next one slows that down.
+get_ipython().history_manager.db_cache_size = 100
 for stream in (sys.stdout, sys.stderr):
     if type(stream) is OutStream:
         stream.__class__ = OutStreamInParts

@@ -89,6 +89,11 @@ async def test_what_is_printed_arrives_whole_and_in_parts(reader: Reader, code: 
     assert max(map(len, reader.parts)) <= 256 * 1024
 
 
+async def test_the_history_is_written_in_batches_and_complete_in_the_session(reader: Reader) -> None:
+    await reader.run("first = 1")
+    assert await reader.run("%history -l 2\nprint(get_ipython().history_manager.db_cache_size)") == "first = 1\n100\n"
+
+
 async def test_wrong_use_of_the_streams_is_reported_as_ever(reader: Reader) -> None:
     code = "import sys\ntry: sys.stdout.write(5)\nexcept TypeError as error: print(error)"
     assert "must be str" in await reader.run(code)
