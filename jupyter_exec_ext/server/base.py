@@ -155,8 +155,8 @@ class ExecHandler(APIHandler):
 
     # --- reading ---
 
-    def json_body(self) -> Any:
-        """Return the parsed body; None if there is none.
+    def json_body(self, if_none: Any = None) -> Any:
+        """Return the parsed body, or `if_none` if nothing was sent.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class ExecHandler(APIHandler):
         if self._body_bytes > self._max_body_bytes:
             raise PayloadTooLarge(f"the request body may have at most {self._max_body_bytes} bytes")
         if not self._chunks:
-            return None
+            return if_none
         media_type = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             raise UnsupportedMediaType("send the body as JSON with 'Content-Type: application/json'")

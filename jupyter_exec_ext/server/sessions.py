@@ -24,7 +24,7 @@ class SessionsHandler(ExecHandler):
     @web.authenticated
     async def post(self) -> None:
         """Create a session; the answer comes when its kernel is ready."""
-        request = session_request_from_json(self.json_body())
+        request = session_request_from_json(self.json_body(if_none={}))
         session = await self.engine.create_session(self.caller, request)
         if self._abandoned:
             await self.engine.delete_session(self.caller, session.id)

@@ -304,7 +304,7 @@ def session_request_from_json(data: Any) -> SessionRequest:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = _Body({} if data is None else data)
+    body = _Body(data)
     request = SessionRequest(
         kernel_name=body.text("kernel_name", MAX_NAME_LENGTH),
         name=body.text("name", MAX_NAME_LENGTH) or "",

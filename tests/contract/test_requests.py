@@ -34,6 +34,10 @@ def assert_refused(answer: requests.Response, status: int, code: str, words: str
     assert answer.headers["X-Request-Id"] == body["request_id"]
 
 
+def test_a_session_request_may_be_missing_but_not_null(host: Host, session_id: str) -> None:
+    assert_refused(post(host, "sessions", "null"), 400, "invalid_request", "object")
+
+
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
