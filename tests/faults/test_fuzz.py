@@ -225,7 +225,10 @@ def fuzz(world: World, operation: Any, examples: int) -> tuple[Counter[int], lis
         answer = case.call(base_url=world.url, session=world.http, timeout=30)
         statuses[answer.status_code] += 1
         error = answer.json() if answer.status_code >= 400 else {}
-        checks = CHECKS if error.get("code") in NOT_THERE else [*CHECKS, positive_data_acceptance]
+        # The rules for paths (relative, no '..', so many bytes a part) go beyond what a schema can say.
+        about_path = name == "listFiles" and "path" in error.get("message", "")
+        unsaid = about_path or error.get("code") in NOT_THERE
+        checks = CHECKS if unsaid else [*CHECKS, positive_data_acceptance]
         try:
             case.validate_response(answer, checks=checks)
         except FailureGroup as failures:
