@@ -4,10 +4,17 @@
     ├── InvalidRequest              400  the request itself is wrong
     │   ├── InvalidJSON
     │   ├── KernelSpecNotFound
-    │   └── LanguageNotSupported
+    │   ├── LanguageNotSupported
+    │   └── PolicyNotFound
     ├── Unauthenticated             401  no credentials, or wrong ones
+    │   ├── TokenExpired
+    │   └── TokenRevoked
     ├── Forbidden                   403  known, but not allowed
     │   ├── MissingScope
+    │   ├── OwnerOnly
+    │   ├── PolicyDenied
+    │   │   └── IsolationRequired
+    │   ├── TokenTooBroad
     │   ├── HostNotAllowed
     │   ├── OriginNotAllowed
     │   └── XSRFCheckFailed
@@ -15,13 +22,15 @@
     │   ├── SessionNotFound
     │   ├── ExecutionNotFound
     │   ├── FileNotFound
-    │   └── OutputNotFound
+    │   ├── OutputNotFound
+    │   └── TokenNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
     │   ├── NoInputRequested
     │   ├── IdempotencyKeyReused
     │   ├── NotAFile
-    │   └── FilesNotAvailable
+    │   ├── FilesNotAvailable
+    │   └── NotAwaitingApproval
     ├── Gone                        410  was there
     │   ├── SessionEnded
     │   ├── LogExpired
@@ -32,6 +41,9 @@
     ├── LimitReached                429  try again when there is room
     │   ├── TooManySessions
     │   ├── TooManyKernels
+    │   ├── TooManyTokens
+    │   ├── TooManyAttempts
+    │   ├── PolicyLimitReached
     │   └── QueueFull
     ├── InternalError               500
     ├── KernelStartFailed           502
@@ -56,7 +68,8 @@ framework (the idea is h11's). The client raises the same class again from the `
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class ExecError(Exception):
@@ -70,6 +83,8 @@ class ExecError(Exception):
         When it makes sense to try again.
     request_id : str, optional
         The id under which the server logged the failure.
+    limit : mapping, optional
+        The limit that stands against it: ``policy``, ``name`` and ``value``.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -77,12 +92,18 @@ class ExecError(Exception):
     _by_code: ClassVar[dict[str, type[ExecError]]] = {}
 
     def __init__(
-        self, message: str = "", *, retry_after_seconds: float | None = None, request_id: str | None = None
+        self,
+        message: str = "",
+        *,
+        retry_after_seconds: float | None = None,
+        request_id: str | None = None,
+        limit: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after_seconds = retry_after_seconds
         self.request_id = request_id
+        self.limit = limit
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -127,11 +148,29 @@ class LanguageNotSupported(InvalidRequest):
     code = "language_not_supported"
 
 
+class PolicyNotFound(InvalidRequest):
+    """The server has no policy of this name."""
+
+    code = "policy_not_found"
+
+
 class Unauthenticated(ExecError):
     """No credentials, or wrong ones."""
 
     code = "unauthenticated"
     status = 401
+
+
+class TokenExpired(Unauthenticated):
+    """The token was right, and its time is over."""
+
+    code = "token_expired"
+
+
+class TokenRevoked(Unauthenticated):
+    """The token was right, and it has been revoked."""
+
+    code = "token_revoked"
 
 
 class Forbidden(ExecError):
@@ -145,6 +184,30 @@ class MissingScope(Forbidden):
     """The caller's token lacks the scope that the route needs."""
 
     code = "missing_scope"
+
+
+class OwnerOnly(Forbidden):
+    """Whoever comes with a scoped token may not do this, whatever its scopes."""
+
+    code = "owner_only"
+
+
+class PolicyDenied(Forbidden):
+    """The token's policy does not allow it; the message names the limit and its value."""
+
+    code = "policy_denied"
+
+
+class IsolationRequired(PolicyDenied):
+    """The kernel is less isolated than it must be for the caller."""
+
+    code = "isolation_required"
+
+
+class TokenTooBroad(Forbidden):
+    """A token was asked for that could do more than whoever asks, or than its policy allows."""
+
+    code = "token_too_broad"
 
 
 class HostNotAllowed(Forbidden):
@@ -196,6 +259,12 @@ class OutputNotFound(NotFound):
     code = "output_not_found"
 
 
+class TokenNotFound(NotFound):
+    """There is no such token, or it is not the caller's to manage."""
+
+    code = "token_not_found"
+
+
 class MethodNotAllowed(ExecError):
     """The path exists, the method does not."""
 
@@ -232,6 +301,12 @@ class FilesNotAvailable(Conflict):
     """The session has no working directory of its own, so there are no files to speak of."""
 
     code = "files_not_available"
+
+
+class NotAwaitingApproval(Conflict):
+    """The execution does not wait for approval, or not any more."""
+
+    code = "not_awaiting_approval"
 
 
 class Gone(ExecError):
@@ -296,6 +371,24 @@ class TooManyKernels(LimitReached):
     """The host's limit on kernels was reached."""
 
     code = "too_many_kernels"
+
+
+class TooManyTokens(LimitReached):
+    """The server's limit on tokens was reached."""
+
+    code = "too_many_tokens"
+
+
+class TooManyAttempts(LimitReached):
+    """Too many wrong tokens came from this address."""
+
+    code = "too_many_attempts"
+
+
+class PolicyLimitReached(LimitReached):
+    """A limit of the token's policy was reached; the message names it and its value."""
+
+    code = "policy_limit_reached"
 
 
 class QueueFull(LimitReached):

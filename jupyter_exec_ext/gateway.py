@@ -48,8 +48,9 @@ from .engine.environment import DEFAULT_NAMES
 from .engine.hosted import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
 from .server.base import Services
-from .server.gate import UNAUTHENTICATED, site_of
+from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
 from .server.routes import tornado_rules
+from .server.users import describe_user, user_from
 from .wire.native import env_from_json
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
@@ -83,27 +84,30 @@ def host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
 
 
 class GatewayGate:
-    """Kernel Gateway's token, from the Authorization header alone."""
+    """Kernel Gateway's token and scoped ones, from the Authorization header alone."""
 
-    def __init__(self, token: str, allowed_hosts: list[str], allow_origin: str) -> None:
+    def __init__(self, token: str, allowed_hosts: list[str], allow_origin: str, bearers: Bearers) -> None:
         self._token = token.encode()
         self._allowed_hosts = allowed_hosts
         self._allow_origin = allow_origin
+        self._bearers = bearers
 
     async def authenticate(self, handler: APIHandler) -> Caller:
-        """Return the owner, if the request brings the gateway's token."""
+        """Return the bearer of a scoped token, or the owner if the request brings the gateway's token."""
         request = handler.request
         self._check_site(request)
+        text = scoped_token(request)
+        if text is not None:
+            caller = self._bearers.authenticate(text, request.remote_ip or "")
+            let_in(handler, user_from(caller.user))
+            return caller
         if self._token:
             match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
             if not hmac.compare_digest(match[1].encode() if match else b"", self._token):
                 raise Unauthenticated(UNAUTHENTICATED)
         user = User("gateway", "gateway", "gateway", "GW", None, None)
-        # What JupyterHandler.prepare would note, without its login cookie.
-        handler.current_user = handler._jupyter_current_user = user
-        handler._token_authenticated = True  # type: ignore[attr-defined]
-        handler.set_cors_headers()
-        return owner("gateway")
+        let_in(handler, user)
+        return owner("gateway", describe_user(user))
 
     async def preflight(self, handler: APIHandler) -> None:
         """Let those ask who may send requests; the stock handlers add the CORS headers."""
@@ -240,7 +244,7 @@ class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
     def create_request_handlers(self) -> list[tuple[Any, ...]]:
         """Return the stock routes, with the Host check and our kernels handler, and before them ours."""
         app = self.parent
-        gate = GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin)
+        gate = GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens)
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
         ours = [
             (url_path_join("/", app.base_url, pattern), type(handler.__name__, (CORSMixin, handler), {}), options)

@@ -139,6 +139,8 @@ class Session:
 
     Parameters
     ----------
+    isolation : str
+        What the kernel is kept from: ``none`` (it has the rights of the server's user), ``sandbox`` or ``remote``.
     kernel_starts : int
         How often a kernel was started for the session. When the number differs between two executions, the
         variables of the first were gone in the second.
@@ -156,6 +158,7 @@ class Session:
     name: str = ""
     kernel_id: str | None = None
     kernel_starts: int = 0
+    isolation: str = "none"
     idle_timeout_seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     ended_at: str | None = None
@@ -185,6 +188,94 @@ class FileInfo:
     sha256: str | None = None
 
 
+class Decision(str, Enum):
+    """What became of an execution that a person had to approve."""
+
+    APPROVED = "approved"
+    EDITED = "edited"
+    REJECTED = "rejected"
+    TIMEOUT = "timeout"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """That a person had to approve an execution, and what became of it.
+
+    Parameters
+    ----------
+    why : str
+        What the policy found in the code.
+    expires_at : str
+        Until when it waits, in UTC ISO 8601.
+    decision : Decision or None
+        None while it waits.
+    reason : str
+        What the person who decided has to say about it.
+    original_code : str or None
+        What the caller had sent, where the person edited it.
+    """
+
+    why: str
+    expires_at: str
+    decision: Decision | None = None
+    decided_by: str = ""
+    decided_at: str | None = None
+    reason: str = ""
+    original_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A scoped token, as it is shown: without its secret.
+
+    Parameters
+    ----------
+    principal : str
+        Whom the sessions belong to that it creates: the ids of the tokens above it and its own.
+    policy : str
+        The name of its policy.
+    limits : mapping
+        Fields of the policy that the token narrows.
+    created_by : str
+        For people: the deployment's user, or the token above it.
+    last_used_at : str or None
+        Exact to a minute.
+    revoked_at : str or None
+        When it was revoked, itself or with a token above it.
+    expired : bool
+        Whether its time is over.
+    """
+
+    id: str
+    principal: str
+    name: str
+    policy: str
+    scopes: Sequence[str]
+    created_at: str
+    expires_at: str
+    created_by: str = ""
+    parent_id: str | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    last_used_at: str | None = None
+    revoked_at: str | None = None
+    expired: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it lets anybody in."""
+        return self.revoked_at is None and not self.expired
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A token with its secret: the only time that it is shown."""
+
+    token: Token
+    text: str = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
     """One request to run code in a session, and what came of it.
@@ -207,6 +298,8 @@ class Execution:
         The session's `kernel_starts` when this execution ran.
     kernel_exit_code, kernel_signal
         How the kernel process ended, where it did and where that is known.
+    approval : Approval or None
+        Where a person had to approve it.
     """
 
     id: str
@@ -233,6 +326,7 @@ class Execution:
     kernel_starts: int = 0
     kernel_exit_code: int | None = None
     kernel_signal: str | None = None
+    approval: Approval | None = None
 
     @property
     def ok(self) -> bool:
@@ -397,12 +491,52 @@ class ExecutionRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """What a caller asks for when a token is created; None for what the server or the caller's own token has."""
+
+    name: str
+    policy: str | None = None
+    scopes: Sequence[str] | None = None
+    expires_in_seconds: float | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """What a person says about an execution that waits for approval.
+
+    Parameters
+    ----------
+    approve : bool
+        False to reject it.
+    code : str or None
+        What is to run instead of what was asked for.
+    reason : str
+        For the caller to read.
+    """
+
+    approve: bool
+    code: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpecInfo:
-    """An installed kernelspec, as far as a caller needs to know it."""
+    """An installed kernelspec, as far as a caller needs to know it.
+
+    Parameters
+    ----------
+    provisioner : str
+        What starts its kernels.
+    isolation : str
+        What its kernels are kept from: ``none``, ``sandbox`` or ``remote``.
+    """
 
     name: str
     display_name: str
     language: str
+    provisioner: str = "local-provisioner"
+    isolation: str = "none"
 
 
 # --- what a store keeps ---------------------------------------------------------------------------------------------
@@ -430,3 +564,42 @@ class StoredExecution:
 
     owner: str
     execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A link of a token's chain: what a token on the way from the owner down to it was given.
+
+    Parameters
+    ----------
+    token_id : str
+        Of the token that was given this.
+    policy : str
+        A policy's name.
+    limits : mapping
+        How the token narrows it.
+    """
+
+    token_id: str
+    policy: str
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token, and what it takes to let its bearer in.
+
+    Parameters
+    ----------
+    grants : sequence of Grant
+        From the token that the owner created down to this one.
+    user : mapping
+        The deployment's user whose rights the token can never exceed.
+    expires_at_seconds : float
+        Since the epoch.
+    """
+
+    token: Token
+    grants: Sequence[Grant]
+    user: Mapping[str, Any]
+    expires_at_seconds: float

@@ -9,11 +9,13 @@ SCOPES: dict[str, str] = {
     "sessions:create": "start a session with a kernel of its own",
     "sessions:read": "list the caller's sessions and read them",
     "sessions:delete": "shut a session down",
+    "kernels:attach": "make a session of a kernel that the server already runs, such as a notebook's",
     "executions:create": "run code in a session",
     "executions:read": "list and read executions and their events",
     "executions:control": "interrupt, restart and cancel; answer input()",
     "files:read": "list and download the files of a session",
     "files:write": "upload and delete the files of a session",
+    "tokens:create": "create tokens that may do no more than the caller's own; list, rotate and revoke them",
 }
 
 ALL_SCOPES = frozenset(SCOPES)

@@ -123,6 +123,7 @@ def error_from(reply: Reply) -> ExecError:
         message or f"the server answered {reply.status}",
         retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
         request_id=reply.headers.get("x-request-id"),
+        limit=body.get("limit") if known else None,
     )
 
 

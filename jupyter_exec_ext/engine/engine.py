@@ -11,17 +11,21 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..auth.caller import Caller
+from ..auth.policy import allowed_seconds, check_code, check_env, check_kernel, least
 from ..errors import (
     ExecutionNotFound,
+    IsolationRequired,
     LogExpired,
     NoInputRequested,
     PayloadTooLarge,
+    PolicyDenied,
+    PolicyLimitReached,
     QueueFull,
     SessionEnded,
     SessionNotFound,
@@ -40,24 +44,37 @@ from ..models import (
     SessionRequest,
     SessionState,
     StoredExecution,
+    Token,
 )
 from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from ..wire.notebook import notebook_from
+from .admission import Admission
+from .approvals import ApprovalVerbs, needed_approval
 from .environment import kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .no_files import NoFiles
 from .outputs import OutputVerbs
+from .policy_files import configured_policies
 from .ports import EventLog, KernelHost, SessionFiles, Store
+from .process_limits import ProcessLimits
 from .processes import MARK
+from .quotas import FileLimits
 from .resources import EngineResources
 from .sessions import LiveSession, SessionSettings, ended_error
 from .settings import EngineSettings
-from .upload import FileLimits
+from .token_watch import TokenWatch, why_ended
+from .tokens import TokenVerbs
 
+T = TypeVar("T")
+
+UNPROTECTED = (
+    "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
+    "isolated kernelspec, or let the administrator set ExecEngine.allow_unprotected_tokens"
+)
 _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
 _MAX_ENDED_SESSIONS = 1000
@@ -74,19 +91,26 @@ class ExecEngine(EngineSettings):
         self._sessions = store.sessions
         self._executions = store.executions
         self._session_files = self._make_session_files()
+        self._admission = Admission()
+        policies = configured_policies(self.policies, self.policy_file)
+        self._token_watch = TokenWatch(store.tokens, self.log, self._note_expired)
+        self.tokens = TokenVerbs(
+            store.tokens, policies, self, in_background=self.in_background, on_end=self._token_watch.look
+        )
         self.files = FileVerbs(self._session_files, self.get_session)
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
+        self.approvals = ApprovalVerbs(self._executions, self._running, self.max_code_bytes)
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
 
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:
             return NoFiles()
-        limits = FileLimits(self.max_file_bytes, self.max_session_bytes, self.max_session_files)
+        limits = FileLimits(self.max_file_bytes or None, self.max_session_bytes or None, self.max_session_files or None)
         return LocalFiles(Path(self.work_root), limits, max_watched_entries=self.max_watched_entries, log=self.log)
 
     # --- sessions ---
@@ -97,8 +121,12 @@ class ExecEngine(EngineSettings):
         Raises
         ------
         InvalidRequest, KernelSpecNotFound, TooManySessions, TooManyKernels, KernelStartFailed, KernelStartTimeout
+        PolicyDenied, PolicyLimitReached
         """
-        spec = await self.host.find(request.kernel_name or self.host.default_kernel_name)
+        spec = self._isolated(await self.host.find(request.kernel_name or self.host.default_kernel_name))
+        self._check_kernel(caller, spec)
+        for policy in caller.policies:
+            check_env(policy, request.env)
         env = kernel_environment(
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
         )
@@ -120,6 +148,28 @@ class ExecEngine(EngineSettings):
         self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, spec.name)
         return live.record
 
+    def _isolated(self, spec: KernelSpecInfo) -> KernelSpecInfo:
+        """Say how isolated the kernels of a kernelspec are."""
+        return replace(spec, isolation=self.isolation_levels.get(spec.provisioner, "none"))
+
+    def _check_kernel(self, caller: Caller, spec: KernelSpecInfo) -> None:
+        """Decide whether a caller may use the kernels of a kernelspec; raises `PolicyDenied`."""
+        for policy in caller.policies:
+            check_kernel(policy, spec.name, spec.isolation)
+        if caller.bounds and spec.isolation == "none" and not self.allow_unprotected_tokens:
+            raise IsolationRequired(UNPROTECTED)
+
+    async def kernelspecs(self, caller: Caller) -> list[KernelSpecInfo]:
+        """Return the kernelspecs that a caller may use."""
+        usable = []
+        for spec in map(self._isolated, await self.host.kernelspecs()):
+            try:
+                self._check_kernel(caller, spec)
+            except PolicyDenied:
+                continue
+            usable.append(spec)
+        return usable
+
     def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
         if self._stopping:
@@ -127,8 +177,9 @@ class ExecEngine(EngineSettings):
         self._forget_ended()
         if self.max_sessions and len(self._live) >= self.max_sessions:
             raise TooManySessions(f"this server runs at most {self.max_sessions} sessions; delete one first")
+        alive = [live.record for live in self._live.values() if live.record.state is not SessionState.ENDED]
+        self._admission.check_session(caller, (session.owner for session in alive))
         moment = utc_timestamp(time.time())
-        timeout = request.idle_timeout_seconds
         record = Session(
             id=f"ses_{secrets.token_hex(12)}",
             owner=caller.principal,
@@ -138,7 +189,10 @@ class ExecEngine(EngineSettings):
             created_at=moment,
             last_activity_at=moment,
             name=request.name,
-            idle_timeout_seconds=self.session_idle_timeout_seconds if timeout is None else timeout,
+            isolation=spec.isolation,
+            idle_timeout_seconds=_allowed_seconds(
+                caller, "max_idle_seconds", request.idle_timeout_seconds, self.session_idle_timeout_seconds
+            ),
             metadata=request.metadata,
         )
         live = self._live[record.id] = LiveSession(
@@ -153,10 +207,37 @@ class ExecEngine(EngineSettings):
                 self.settle_seconds,
                 self.kernel_start_timeout_seconds,
                 self.max_queued_executions,
+                min((p.max_session_seconds for p in caller.policies if p.max_session_seconds), default=None),
+                ProcessLimits(
+                    least(policy.max_cpu_seconds for policy in caller.policies),
+                    least(policy.max_memory_bytes for policy in caller.policies),
+                ),
             ),
             log=self.log,
         )
+        if caller.token_id is not None:
+            live.on_end(self._token_watch.watch(caller.token_id, lambda token: self._end_session_of(token, live)))
         return live
+
+    def _end_session_of(self, token: Token, live: LiveSession) -> None:
+        """End what was begun in the name of a token that has ended."""
+        self._admission.forget(token.principal)
+        self.in_background(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
+
+    def _note_expired(self, token_id: str) -> None:
+        self.in_background(self._store.tokens.note_expired(token_id))
+
+    def while_token_is_good(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Call `on_end` when the caller's token, if it is one, has been revoked or has expired.
+
+        Returns
+        -------
+        callable
+            Ends the watch.
+        """
+        if caller.token_id is None:
+            return _nothing
+        return self._token_watch.watch(caller.token_id, lambda _: on_end())
 
     def _forget_ended(self) -> None:
         for session_id, live in list(self._live.items()):
@@ -221,14 +302,15 @@ class ExecEngine(EngineSettings):
         Raises
         ------
         SessionNotFound, SessionEnded, PayloadTooLarge, LanguageNotSupported, QueueFull, IdempotencyKeyReused
+        PolicyDenied, PolicyLimitReached
         StorageFull, StoreUnavailable
             With nothing accepted.
         """
         idempotency = None if key is None else IdempotencyKey(key, _hash_of(request))
         session = await self.get_session(caller, session_id)
         try:
-            execution = await self._accept(session, request, idempotency)
-        except (SessionEnded, QueueFull):
+            execution = await self._accept(caller, session, request, idempotency)
+        except (SessionEnded, QueueFull, PolicyLimitReached):
             # It needs no room if it has had its own: an answer that was lost is given again, whatever came after it.
             earlier = idempotency and await self._executions.find(session_id, session.owner, idempotency)
             if not earlier:
@@ -242,40 +324,60 @@ class ExecEngine(EngineSettings):
         return execution
 
     async def _accept(
-        self, session: Session, request: ExecutionRequest, key: IdempotencyKey | None
+        self, caller: Caller, session: Session, request: ExecutionRequest, key: IdempotencyKey | None
     ) -> LiveExecution | StoredExecution:
         """Record an execution and put it in its session's queue, or find the one that came with the same key."""
         live = self._live.get(session.id)
         if live is None or session.state is SessionState.ENDED:
             raise ended_error(session)
-        record = self._new_execution(session, request)
+        record = self._new_execution(caller, live, request)
         with live.room():
-            log = await self._executions.accept(record, session.owner, key)
+            ticket = self._admission.enter(caller)
+            try:
+                log = await self._executions.accept(record, session.owner, key)
+            except BaseException:
+                ticket.withdraw()
+                raise
             if isinstance(log, StoredExecution):
+                ticket.withdraw()
                 return log
             execution = LiveExecution(
-                record, session.owner, log, self._executions, max_output_bytes=self.max_output_bytes
+                record,
+                session.owner,
+                log,
+                self._executions,
+                max_output_bytes=min([self.max_output_bytes, *_set(p.max_output_bytes for p in caller.policies)]),
+                max_queue_seconds=min(_set(p.max_queue_seconds for p in caller.policies), default=None),
             )
             self._running[record.id] = (live, execution)
             execution.on_end(lambda: self._running.pop(record.id))
+            execution.on_end(ticket.leave)
+            if execution.awaits_approval:
+                self.approvals.await_answer(live, execution)
             await live.submit(execution)
         return execution
 
-    def _new_execution(self, session: Session, request: ExecutionRequest) -> Execution:
-        if utf8_size(request.code) > self.max_code_bytes:
+    def _new_execution(self, caller: Caller, live: LiveSession, request: ExecutionRequest) -> Execution:
+        session = live.record
+        code_bytes = utf8_size(request.code)
+        if code_bytes > self.max_code_bytes:
             raise PayloadTooLarge(f"'code' may have at most {self.max_code_bytes} bytes")
+        for policy in caller.policies:
+            check_code(policy, code_bytes)
         source_for_kernel("", request.language, session.language)
-        asked = request.timeout_seconds or self.default_timeout_seconds
+        asked = _allowed_seconds(caller, "max_execution_seconds", request.timeout_seconds, self.default_timeout_seconds)
+        approval = needed_approval(caller, request.code, first_run=not live.has_run)
         return Execution(
             id=f"exe_{secrets.token_hex(12)}",
             session_id=session.id,
-            state=ExecutionState.QUEUED,
+            state=ExecutionState.QUEUED if approval is None else ExecutionState.AWAITING_APPROVAL,
             code=request.code,
             created_at=utc_timestamp(time.time()),
             language=request.language,
             metadata=request.metadata,
             timeout_seconds=min(asked, self.max_timeout_seconds),
             allow_input=request.allow_input,
+            approval=approval,
         )
 
     async def _handle_of(self, earlier: StoredExecution) -> ExecutionHandle:
@@ -407,6 +509,7 @@ class ExecEngine(EngineSettings):
         for session, result in zip(sessions, results, strict=True):
             if isinstance(result, BaseException):
                 self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
+        self._token_watch.close()
         if self._touch_timer is not None:
             self._touch_timer.cancel()
         if self._background:
@@ -418,6 +521,21 @@ class ExecEngine(EngineSettings):
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[[Sequence[str]], None], session_ids: Sequence[str]) -> None:
     loop.call_soon_threadsafe(call, session_ids)
+
+
+def _allowed_seconds(caller: Caller, limit: str, asked: float | None, default: float) -> float:
+    """Return how long something may take for a caller; raises `PolicyDenied` if that is not what was asked for."""
+    for policy in caller.policies:
+        default = allowed_seconds(policy, limit, asked, default)
+    return default if asked is None else asked
+
+
+def _set(values: Iterable[T | None]) -> Iterator[T]:
+    return (value for value in values if value is not None)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _hash_of(request: ExecutionRequest) -> str:

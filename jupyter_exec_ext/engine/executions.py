@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..models import Execution, ExecutionState, FilesEvent, OutputEvent, SpooledOutput, StateEvent
+from ..models import Approval, Execution, ExecutionState, FilesEvent, OutputEvent, SpooledOutput, StateEvent
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
@@ -52,25 +52,58 @@ class LiveExecution:
     Parameters
     ----------
     record : Execution
-        As accepted, in the state ``queued``.
+        As accepted, in the state ``queued`` or ``awaiting_approval``.
     owner : str
         The principal it belongs to.
     log : WritableLog
         Empty and open.
+    max_queue_seconds : float or None
+        How long it may wait for its turn.
     """
 
     def __init__(
-        self, record: Execution, owner: str, log: WritableLog, store: ExecutionStore, *, max_output_bytes: int
+        self,
+        record: Execution,
+        owner: str,
+        log: WritableLog,
+        store: ExecutionStore,
+        *,
+        max_output_bytes: int,
+        max_queue_seconds: float | None = None,
     ) -> None:
         self.record = record
         self.owner = owner
         self.log = log
+        self.max_queue_seconds = max_queue_seconds
         self._store = store
         self._fold = OutputFold()
         self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record))
         self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log(StateEvent(record.state))
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether a person has to decide about it."""
+        return self.record.state is ExecutionState.AWAITING_APPROVAL
+
+    def approve(self, approval: Approval, code: str) -> None:
+        """Put it in the queue, with the code that a person has approved."""
+        self.record = replace(
+            self.record, state=advance(self.record.state, ExecutionState.QUEUED), code=code, approval=approval
+        )
+        self._log(StateEvent(self.record.state))
+        self._decided.set_result(None)
+
+    def note_decision(self, approval: Approval) -> None:
+        """Take in a decision that ends it."""
+        self.record = replace(self.record, approval=approval)
+
+    async def decided(self) -> None:
+        """Return once it does not await approval any more: it is queued, or has ended."""
+        either: list[asyncio.Future[Any]] = [self._decided, self._finished]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
     def start(self, kernel_starts: int) -> None:
         """Note that the code is being sent to the kernel."""

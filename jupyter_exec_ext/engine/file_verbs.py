@@ -9,6 +9,7 @@ from ..auth.caller import Caller
 from ..errors import Conflict, NotFound
 from ..models import Session, SessionState
 from .ports import FileList, FileReader, FileWriter, SessionFiles
+from .quotas import limits_of
 from .sessions import ended_error
 
 # Returns a session, ended or not, if the caller may see it.
@@ -67,7 +68,7 @@ class FileVerbs:
         session = await self._find(caller, session_id)
         if session.state is SessionState.ENDED:
             raise ended_error(session)
-        return await self._files.create(session_id, path, size_bytes)
+        return await self._files.create(session_id, path, size_bytes, limits_of(caller.policies))
 
     async def delete(self, caller: Caller, session_id: str, path: str) -> None:
         """Delete a file, also of a session that has ended."""

@@ -26,9 +26,10 @@ from .changes import ChangeWatch
 from .confinement import DIRECTORY, open_directory, open_file
 from .file_errors import in_our_terms
 from .ports import FileList
+from .quotas import NO_LIMITS, FileLimits
 from .reading import LocalReader, describe, sha256_of
 from .tree import Entry, TooManyEntriesError, walk
-from .upload import FileLimits, LocalUpload, Usage
+from .upload import LocalUpload, Usage
 
 T = TypeVar("T")
 _THREADS = 4
@@ -185,12 +186,16 @@ class LocalFiles:
 
     # --- writing ---
 
-    async def create(self, session_id: str, path: str, size_bytes: int | None) -> LocalUpload:
+    async def create(
+        self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
+    ) -> LocalUpload:
         """Begin to write a file."""
         parts = path_parts(path)
-        if self._limits.max_file_bytes and (size_bytes or 0) > self._limits.max_file_bytes:
-            raise QuotaExceeded(f"a file may have at most {self._limits.max_file_bytes} bytes (max_file_bytes)")
-        usage = self._usage.setdefault(session_id, Usage(self._limits))
+        limits = self._limits.within(limits)
+        if limits.max_file_bytes is not None and (size_bytes or 0) > limits.max_file_bytes:
+            raise QuotaExceeded(f"a file may have at most {limits.max_file_bytes} bytes (max_file_bytes)")
+        usage = self._usage.setdefault(session_id, Usage())
+        counts = limits.max_session_bytes is not None or limits.max_session_files is not None
 
         def committed(found: os.stat_result, sha256: str) -> FileInfo:
             self._note(session_id, path, found)
@@ -198,13 +203,17 @@ class LocalFiles:
 
         async with usage.lock:
             with in_our_terms(path):
-                directory, replaced, stored = await self._in_thread(self._make_way, session_id, parts, usage)
-            usage.stored_bytes, usage.stored_files = stored
+                directory, replaced, stored = await self._in_thread(
+                    self._make_way, session_id, parts, usage if counts else None
+                )
+            if stored is not None:
+                usage.stored_bytes, usage.stored_files = stored
             upload = LocalUpload(
                 directory,
                 path,
                 size_bytes,
                 replaced,
+                limits=limits,
                 usage=usage,
                 in_thread=self._in_thread,
                 describe=committed,
@@ -213,13 +222,16 @@ class LocalFiles:
         return upload
 
     def _make_way(
-        self, session_id: str, parts: tuple[str, ...], usage: Usage
-    ) -> tuple[int, os.stat_result | None, tuple[int, int]]:
-        """Open the directory that the file goes to; say what is in the file's place, and what is stored already."""
+        self, session_id: str, parts: tuple[str, ...], usage: Usage | None
+    ) -> tuple[int, os.stat_result | None, tuple[int, int] | None]:
+        """Open the directory that the file goes to; say what is in the file's place.
+
+        With `usage`, say also what is stored already.
+        """
         self._prepare(session_id)  # the code may have removed it
         root = self._open_root(session_id)
         try:
-            stored = self._measure(root, usage)
+            stored = None if usage is None else self._measure(root, usage)
             directory = open_directory(root, parts[:-1], make=True)
         finally:
             os.close(root)
@@ -234,9 +246,6 @@ class LocalFiles:
 
     def _measure(self, root: int, usage: Usage) -> tuple[int, int]:
         """Return how many bytes and files are stored, and remove what a killed server left behind."""
-        limits = self._limits
-        if not limits.max_session_bytes and not limits.max_session_files:
-            return 0, 0
 
         def left_over(directory: int, name: str) -> None:
             if name not in usage.under_way:

@@ -21,6 +21,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
@@ -212,7 +213,12 @@ class HostedKernels:
         """Return the installed kernelspecs; those that cannot be read are left out."""
         found = await asyncio.to_thread(self._specs.get_all_specs)
         return [
-            KernelSpecInfo(name, str(item["spec"].get("display_name", name)), str(item["spec"].get("language", "")))
+            KernelSpecInfo(
+                name,
+                str(item["spec"].get("display_name", name)),
+                str(item["spec"].get("language", "")),
+                _provisioner(item["spec"].get("metadata")),
+            )
             for name, item in sorted(found.items())
         ]
 
@@ -230,7 +236,7 @@ class HostedKernels:
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
-        return KernelSpecInfo(name, spec.display_name, spec.language)
+        return KernelSpecInfo(name, spec.display_name, spec.language, _provisioner(spec.metadata))
 
     def forget_files(self, kernel_ids: set[str]) -> None:
         """Remove the connection files and sockets of kernels whose server was killed."""
@@ -272,6 +278,13 @@ class HostedKernels:
                     raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
+
+
+def _provisioner(metadata: Any) -> str:
+    """Return the name of a kernelspec's provisioner, from its metadata."""
+    named = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
+    name = named.get("provisioner_name") if isinstance(named, dict) else None
+    return str(name or KernelProvisionerFactory.instance().default_provisioner_name)
 
 
 def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:

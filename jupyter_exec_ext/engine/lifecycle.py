@@ -7,7 +7,8 @@ changes a state goes through `advance`; nothing else assigns one.
             │                │          │
             └────────────────┴──────────┴──> cancelled | rejected | server_restarted | token_revoked
 
-A queued execution can also end as ``kernel_died``: the kernel it waited for could not be started again.
+An execution that waits can also end as ``timeout``: nobody has approved it, or its turn did not come, in time. A queued
+one can end as ``kernel_died``, too: the kernel it waited for could not be started again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ANY_TIME = frozenset({S.CANCELLED, S.REJECTED, S.SERVER_RESTARTED, S.TOKEN_REVO
 
 TRANSITIONS: dict[S, frozenset[S]] = {
     S.AWAITING_APPROVAL: _ANY_TIME | {S.QUEUED, S.TIMEOUT},
-    S.QUEUED: _ANY_TIME | {S.RUNNING, S.KERNEL_DIED},
+    S.QUEUED: _ANY_TIME | {S.RUNNING, S.TIMEOUT, S.KERNEL_DIED},
     S.RUNNING: _ANY_TIME | {S.OK, S.ERROR, S.INTERRUPTED, S.TIMEOUT, S.KERNEL_DIED, S.OOM_KILLED},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import FilesNotAvailable
 from .ports import FileList, FileReader, FileWriter
+from .quotas import NO_LIMITS, FileLimits
 
 
 class NoFiles:
@@ -24,7 +25,9 @@ class NoFiles:
         """Refuse."""
         raise _not_available()
 
-    async def create(self, session_id: str, path: str, size_bytes: int | None) -> FileWriter:
+    async def create(
+        self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
+    ) -> FileWriter:
         """Refuse."""
         raise _not_available()
 

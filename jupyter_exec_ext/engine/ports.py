@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,8 +20,11 @@ from ..models import (
     Session,
     SpooledOutput,
     StoredExecution,
+    StoredToken,
+    Token,
 )
 from ..wire.overflow import Spool, SpooledFile
+from .quotas import NO_LIMITS, FileLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,14 @@ class ExecutionStore(Protocol):
     def when_few_wait(self, callback: Callable[[], None]) -> None:
         """Call `callback` now or, if much waits to be spooled, when there is less."""
 
+    async def amend(self, execution: Execution) -> None:
+        """Replace the record of an accepted execution that has not ended, such as after a person edited its code.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+        """
+
     async def finish(self, execution: Execution, owner: str, log: Any) -> None:
         """Write the end event and the terminal row; then let readers see both.
 
@@ -270,8 +281,60 @@ class ExecutionStore(Protocol):
         """Return the session's newest records, oldest first, without their outputs."""
 
 
+class TokenStore(Protocol):
+    """Keeps scoped tokens; of their secrets, only hashes."""
+
+    def find(self, token_id: str, secret_hash: bytes) -> StoredToken | None:
+        """Return the token with this id, ended or not, if the secret is right; at once, from the event loop.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+
+    def ended(self, token_ids: Collection[str]) -> Mapping[str, Token]:
+        """Return those of these tokens that let nobody in any more; at once, from the event loop.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+
+    async def note_expired(self, token_id: str) -> None:
+        """Remember for good that a token was seen expired."""
+
+    async def note_use(self, token_id: str) -> None:
+        """Remember that a token was used now."""
+
+    async def add(self, stored: StoredToken, secret_hash: bytes, max_tokens: int) -> None:
+        """Insert a token, if there are not `max_tokens` active ones; 0 for no limit.
+
+        Raises
+        ------
+        TokenRevoked
+            If the token above it has ended meanwhile.
+        TooManyTokens, StorageFull, StoreUnavailable
+        """
+
+    async def list(self, root: str | None, *, ended: bool) -> Sequence[Token]:
+        """Return tokens, oldest first: all, or those whose principal is `root` or below it."""
+
+    async def get(self, token_id: str) -> StoredToken | None:
+        """Return a token, ended or not."""
+
+    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
+        """Give a token another secret; the one before it is good for a while longer."""
+
+    async def revoke(self, principal: str) -> Sequence[str]:
+        """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
+
+
 class Store(Protocol):
     """Where records are kept."""
+
+    @property
+    def tokens(self) -> TokenStore:
+        """Scoped tokens."""
 
     @property
     def sessions(self) -> SessionStore:
@@ -365,8 +428,10 @@ class SessionFiles(Protocol):
     async def digest(self, session_id: str, path: str) -> str:
         """Return the SHA-256 of a file, in hexadecimal."""
 
-    async def create(self, session_id: str, path: str, size_bytes: int | None) -> FileWriter:
-        """Begin to write a file, of which the size may be known.
+    async def create(
+        self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
+    ) -> FileWriter:
+        """Begin to write a file, of which the size may be known, within `limits` and the server's own.
 
         Raises
         ------

@@ -28,7 +28,8 @@ class Death:
 
 def plain_death(exit_: KernelExit) -> Death:
     """Return what the exit alone says."""
-    return Death(ExecutionState.KERNEL_DIED, f"the kernel {exit_}")
+    why = " because its processor time was used up" if exit_.signal == "SIGXCPU" else ""
+    return Death(ExecutionState.KERNEL_DIED, f"the kernel {exit_}{why}")
 
 
 class PostMortem:

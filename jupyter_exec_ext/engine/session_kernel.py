@@ -23,6 +23,7 @@ from .exhaustion import exhausted, out_of_resources
 from .health import HealthWatch
 from .ports import Kernel, KernelExit, KernelHost
 from .post_mortem import Death, PostMortem, plain_death
+from .process_limits import ProcessLimits, limit_process
 from .processes import is_stopped, kill_left_behind, kill_marked
 from .resources import EngineResources
 
@@ -83,6 +84,7 @@ class SessionKernel:
         workdir: Callable[[], Awaitable[str | None]],
         resources: EngineResources,
         start_timeout_seconds: float,
+        process_limits: ProcessLimits,
         listener: KernelListener,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
@@ -100,6 +102,7 @@ class SessionKernel:
         self._resources = resources
         self._post_mortem: PostMortem | None = None
         self._start_timeout = start_timeout_seconds
+        self._process_limits = process_limits
         self._listener = listener
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -183,6 +186,7 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
+        limit_process(kernel.pid, self._process_limits)
         try:
             connection = KernelConnection(
                 self._resources, kernel.connection_info(), on_message, self._log, can_wait=self._is_python

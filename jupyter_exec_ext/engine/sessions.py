@@ -11,32 +11,45 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..errors import ExecError, QueueFull, SessionEnded
-from ..models import ErrorEvent, ExecutionState, Session, SessionState
+from ..models import Approval, ErrorEvent, ExecutionState, Session, SessionState
 from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
 from .ports import KernelExit, KernelHost, SessionFiles, SessionStore
+from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
 from .session_kernel import KernelListener, SessionKernel
 
+_WAITING = (ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Times and limits that hold for every session; see the traits of the same names."""
+    """Times and limits; see the traits of the same names, and the policy of whoever has created the session.
+
+    Parameters
+    ----------
+    max_session_seconds : float or None
+        How long it may live.
+    process_limits : ProcessLimits
+        For its kernel's processes.
+    """
 
     interrupt_grace_seconds: float
     settle_seconds: float
     kernel_start_timeout_seconds: float
     max_queued_executions: int
+    max_session_seconds: float | None = None
+    process_limits: ProcessLimits = NO_PROCESS_LIMITS
 
 
 class LiveSession:
@@ -77,6 +90,7 @@ class LiveSession:
             workdir=partial(files.prepare, record.id),
             resources=resources,
             start_timeout_seconds=settings.kernel_start_timeout_seconds,
+            process_limits=settings.process_limits,
             listener=KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed),
             log=log,
         )
@@ -89,6 +103,11 @@ class LiveSession:
         self._worker: asyncio.Task[None] | None = None
         self._revival: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._life_timer: asyncio.TimerHandle | None = None
+        self._waits: dict[str, asyncio.TimerHandle] = {}
+        self._given_up: set[asyncio.Task[None]] = set()
+        self._on_end: list[Callable[[], object]] = []
+        self.has_run = False
         self._closing: asyncio.Task[None] | None = None
         self._cut: StopCause | None = None
 
@@ -117,6 +136,15 @@ class LiveSession:
             raise ended_error(self.record)
         await self._update(state=SessionState.IDLE)
         self._rest()
+        self._limit_life()
+
+    def _limit_life(self) -> None:
+        seconds = self._settings.max_session_seconds
+        if seconds is not None and self._closing is None:
+            reason = f"its policy lets it live for {seconds:g} s (max_session_seconds)"
+            self._life_timer = self._loop.call_later(
+                seconds, self._begin_close, reason, ExecutionState.CANCELLED, False
+            )
 
     def _on_message(self, message: KernelMessage) -> None:
         if self._run is not None:
@@ -164,14 +192,54 @@ class LiveSession:
             await self._end(execution, self._cut)
             return
         self._queue.append(execution)
+        if not execution.awaits_approval:
+            self._limit_wait(execution)
         self._disarm_idle_timer()
         if self._worker is None:
             self._worker = self._loop.create_task(self._work())
 
+    def _limit_wait(self, execution: LiveExecution) -> None:
+        """See to it that a queued execution does not wait for ever."""
+        seconds = execution.max_queue_seconds
+        if seconds is not None:
+            reason = f"its turn did not come within {seconds:g} s (max_queue_seconds)"
+            self.end_after(seconds, execution, lambda: StopCause(ExecutionState.TIMEOUT, reason))
+
+    def end_after(self, seconds: float, execution: LiveExecution, why: Callable[[], StopCause]) -> None:
+        """End an execution that waits, unless it has gone on by then."""
+
+        def give_up() -> None:
+            task = self._loop.create_task(self._end(execution, why()))
+            self._given_up.add(task)
+            task.add_done_callback(self._given_up.discard)
+
+        self._stop_waiting(execution)
+        self._waits[execution.record.id] = self._loop.call_later(seconds, give_up)
+        execution.on_end(lambda: self._stop_waiting(execution))
+
+    def _stop_waiting(self, execution: LiveExecution) -> None:
+        timer = self._waits.pop(execution.record.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def approve(self, execution: LiveExecution, approval: Approval, code: str) -> None:
+        """Let an execution that awaits approval take its turn."""
+        execution.approve(approval, code)
+        self._limit_wait(execution)
+
+    async def reject(self, execution: LiveExecution, approval: Approval, reason: str) -> None:
+        """End an execution that awaits approval."""
+        execution.note_decision(approval)
+        await self._end(execution, StopCause(ExecutionState.REJECTED, reason))
+
     async def _work(self) -> None:
         self.record = replace(self.record, state=SessionState.BUSY)
         while self._queue:
+            if self._queue[0].awaits_approval:  # what comes after it may build on it, so it keeps its place
+                await self._queue[0].decided()
+                continue
             self._current = self._queue.popleft()
+            self._stop_waiting(self._current)
             try:
                 await self._execute(self._current)
             except Exception as error:
@@ -207,6 +275,7 @@ class LiveSession:
         kernel, connection = self._kernel.kernel, self._kernel.connection
         assert kernel is not None and connection is not None
         execution.start(self.record.kernel_starts)
+        self.has_run = True
         kernel.touch()
         self._run = KernelRun(
             kernel,
@@ -249,7 +318,7 @@ class LiveSession:
     async def _end(self, execution: LiveExecution, cause: StopCause) -> None:
         if execution is self._current and self._run is not None:
             self._run.stop(cause)
-        elif execution.record.state is ExecutionState.QUEUED:
+        elif execution.record.state in _WAITING:
             if execution in self._queue:
                 self._queue.remove(execution)
             await execution.finish(Verdict(cause.state, True, cause.reason))
@@ -311,6 +380,8 @@ class LiveSession:
 
     async def _close(self, cut: StopCause, now: bool) -> None:
         self._disarm_idle_timer()
+        if self._life_timer is not None:
+            self._life_timer.cancel()
         killed = await self._end_all(cut)
         try:
             await self._kernel.shutdown(now=now or killed)
@@ -320,10 +391,18 @@ class LiveSession:
         for task in (self._worker, self._revival):
             if task is not None:
                 await asyncio.wait([task])
+        if self._given_up:
+            await asyncio.wait(self._given_up)
         await self._all_accepted.wait()  # what is just being recorded gets its end, too
         await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())
         await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason)
+        for callback in self._on_end:
+            callback()
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the session has ended."""
+        self._on_end.append(callback)
 
     async def _end_all(self, cause: StopCause) -> bool:
         """End what runs and what is queued, and wait for it; return whether something ran."""

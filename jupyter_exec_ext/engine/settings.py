@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 from jupyter_core.paths import jupyter_data_dir
-from traitlets import Bool, Float, Integer, List, Unicode, default
+from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, default, validate
 from traitlets.config import LoggingConfigurable
+from traitlets.utils.bunch import Bunch
 
+from ..auth.policy import ISOLATION_LEVELS
 from .environment import DEFAULT_NAMES
 
 
@@ -55,6 +57,33 @@ class EngineSettings(LoggingConfigurable):
         "Under Kernel Gateway the default is KERNEL_* and the gateway's own env_whitelist.",
     ).tag(config=True)
 
+    policies = Dict(
+        help="Policies for scoped tokens, by name: each an object with fields of a policy, beside the built-in "
+        "'default', 'trusted' and 'restricted', of which it may name one as its 'base'. A name may be that of a "
+        "built-in one, which it replaces."
+    ).tag(config=True)
+    policy_file = Unicode(
+        help="A TOML or JSON file with policies, by name, as in `policies`; those of `policies` take precedence."
+    ).tag(config=True)
+    allow_unprotected_tokens = Bool(
+        False,
+        help="Whether scoped tokens may run code in kernels without isolation. Such code has all rights of the "
+        "server's user, whatever the token says: it can read the server's own token.",
+    ).tag(config=True)
+    isolation_levels = Dict(
+        default_value={"local-provisioner": "none"},
+        value_trait=Unicode(),
+        help="The isolation ('none', 'sandbox' or 'remote') of the kernels of each provisioner, by the name that a "
+        "kernelspec gives it; 'none' for those not listed.",
+    ).tag(config=True)
+    default_token_seconds = Float(
+        3600.0, help="How long a scoped token is good whose request does not say, in seconds."
+    ).tag(config=True)
+    max_token_seconds = Float(
+        30 * 86_400.0, help="The longest that a scoped token may be good, in seconds; a longer one is refused."
+    ).tag(config=True)
+    max_tokens = Integer(1000, help="How many scoped tokens there may be at once; 0 for no limit.").tag(config=True)
+
     session_directories = Bool(
         True,
         help="Whether each session works in a directory of its own, with files that can be listed, uploaded and "
@@ -84,6 +113,13 @@ class EngineSettings(LoggingConfigurable):
     @default("work_root")
     def _default_work_root(self) -> str:
         return os.path.join(jupyter_data_dir(), "jupyter_exec_ext", "work")
+
+    @validate("isolation_levels")
+    def _known_levels(self, proposal: Bunch) -> dict[str, str]:
+        for name, level in proposal["value"].items():
+            if level not in ISOLATION_LEVELS:
+                raise TraitError(f"isolation_levels: {name!r} must be one of {', '.join(ISOLATION_LEVELS)}")
+        return dict(proposal["value"])
 
     def limits(self) -> dict[str, float]:
         """Return the limits that hold for every caller."""

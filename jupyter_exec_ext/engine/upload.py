@@ -16,6 +16,7 @@ from ..errors import QuotaExceeded
 from ..models import FileInfo
 from ..wire.paths import TEMPORARY_PREFIX
 from .file_errors import in_our_terms
+from .quotas import FileLimits
 
 _BLOCK_BYTES = 1024 * 1024
 
@@ -23,41 +24,30 @@ _BLOCK_BYTES = 1024 * 1024
 InThread = Callable[..., "asyncio.Future[Any]"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    """How much may be stored; 0 for no limit. See the traits of the same names."""
-
-    max_file_bytes: int
-    max_session_bytes: int
-    max_session_files: int
-
-
 @dataclass(slots=True)
 class Usage:
     """What a session's directory holds, and what is about to be added to it by uploads under way."""
 
-    limits: FileLimits
     stored_bytes: int = 0
     stored_files: int = 0
     under_way: dict[str, LocalUpload] = field(default_factory=dict)
     # Held while the directory is measured and while a file is put into it, so that none counts twice or not at all.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def check(self) -> None:
+    def check(self, limits: FileLimits) -> None:
         """Refuse what would exceed the session's quota.
 
         Raises
         ------
         QuotaExceeded
         """
-        limits = self.limits
         coming = sum(max(u.received_bytes, u.size_bytes or 0) - u.replaced_bytes for u in self.under_way.values())
-        if limits.max_session_bytes and self.stored_bytes + coming > limits.max_session_bytes:
+        if limits.max_session_bytes is not None and self.stored_bytes + coming > limits.max_session_bytes:
             raise QuotaExceeded(
                 f"the session's files may have at most {limits.max_session_bytes} bytes together (max_session_bytes)"
             )
         new = sum(not upload.replaces for upload in self.under_way.values())
-        if limits.max_session_files and self.stored_files + new > limits.max_session_files:
+        if limits.max_session_files is not None and self.stored_files + new > limits.max_session_files:
             raise QuotaExceeded(f"a session may have at most {limits.max_session_files} files (max_session_files)")
 
 
@@ -74,6 +64,8 @@ class LocalUpload:
         Where the file goes; its last part is its name in the directory.
     replaced : os.stat_result or None
         What is in its place now.
+    limits : FileLimits
+        What whoever uploads it must keep to.
     """
 
     def __init__(
@@ -83,6 +75,7 @@ class LocalUpload:
         size_bytes: int | None,
         replaced: os.stat_result | None,
         *,
+        limits: FileLimits,
         usage: Usage,
         in_thread: InThread,
         describe: Callable[[os.stat_result, str], FileInfo],
@@ -94,6 +87,7 @@ class LocalUpload:
         self._directory = directory
         self._path = path
         self._name = path.rpartition("/")[2]
+        self._limits = limits
         self._usage = usage
         self._in_thread = in_thread
         self._describe = describe
@@ -122,11 +116,11 @@ class LocalUpload:
         return os.open(self._temporary, flags, 0o644, dir_fd=self._directory)
 
     def _check(self) -> None:
-        most = self._usage.limits.max_file_bytes
+        most = self._limits.max_file_bytes
         size = max(self.received_bytes, self.size_bytes or 0)
-        if most and size > most:
+        if most is not None and size > most:
             raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes)")
-        self._usage.check()
+        self._usage.check(self._limits)
 
     async def write(self, data: bytes) -> None:
         """Take in the next bytes."""

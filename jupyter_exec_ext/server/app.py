@@ -47,7 +47,9 @@ class ExecExtensionApp(ExtensionApp):
     def initialize_handlers(self) -> None:
         """Register the route table."""
         if self.engine is not None:
-            services = Services(self.engine, ServerGate(), "jupyter_server", jupyter_server.__version__)
+            services = Services(
+                self.engine, ServerGate(self.engine.tokens), "jupyter_server", jupyter_server.__version__
+            )
             self.handlers.extend(tornado_rules(services))
 
     def current_activity(self) -> dict[str, str] | None:

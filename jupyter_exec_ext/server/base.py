@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
@@ -32,6 +32,7 @@ from ..errors import (
     MethodNotAllowed,
     MissingScope,
     NotFound,
+    OwnerOnly,
     PayloadTooLarge,
     UnsupportedMediaType,
 )
@@ -39,6 +40,8 @@ from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import collect, dump_in_pieces, is_large
 from .gate import Gate, authorize
 
+# How long what is under way in the name of a token that has ended may take to say so.
+_LAST_WORDS_SECONDS = 0.3
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
@@ -74,11 +77,14 @@ class Access:
         The scope; None if any caller may.
     action, resource : str
         What the deployment's authorizer is asked.
+    owner_only : bool
+        No scoped token will do.
     """
 
     scope: str | None
     action: str
     resource: str = "kernels"
+    owner_only: bool = False
 
 
 @stream_request_body
@@ -94,6 +100,7 @@ class ExecHandler(APIHandler):
         self.services = services
         self._access = access
         self._let_in = False
+        self._unwatch: Callable[[], None] = _nothing
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._max_body_bytes = 0
@@ -115,15 +122,37 @@ class ExecHandler(APIHandler):
             await self.services.gate.preflight(self)
             return
         self.caller = await self.services.gate.authenticate(self)
+        self._unwatch = self.engine.while_token_is_good(self.caller, self._token_ended)
         access = self._access.get(self.request.method or "")
         if access is None:
             self.set_header("Allow", ", ".join(sorted(self._access)))
             raise MethodNotAllowed(f"{self.request.method} is not possible here, only {', '.join(self._access)}")
         if access.scope is not None and access.scope not in self.caller.scopes:
             raise MissingScope(f"this needs the scope {access.scope!r}, which the token does not have")
+        if access.owner_only and not self.caller.is_owner:
+            raise OwnerOnly("this is the server's owner's to do; no scoped token will do")
         await authorize(self, access.action, access.resource)
         self.expect_body()
         self._let_in = True
+
+    def _token_ended(self) -> None:
+        """Let what is read meanwhile come to its own end, which tells why; cut the connection if it does not."""
+        asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._cut_off)
+
+    def _cut_off(self) -> None:
+        connection = self.request.connection
+        if not self._finished and connection is not None:
+            connection.stream.close()  # type: ignore[attr-defined]  # HTTP/1 is all there is
+
+    def on_finish(self) -> None:
+        """Be done with the caller's token."""
+        super().on_finish()
+        self._unwatch()
+
+    def on_connection_close(self) -> None:
+        """Be done with the caller's token."""
+        super().on_connection_close()
+        self._unwatch()
 
     def limit_body(self, max_bytes: int) -> None:
         """Make the connection end where a body becomes longer than this."""
@@ -263,6 +292,7 @@ class ExecHandler(APIHandler):
             "reason": responses.get(error.status, "Unknown"),
             "code": error.code,
             "request_id": self.request_id,
+            **({"limit": error.limit} if error.limit is not None else {}),
         }
 
     def _as_exec_error(self, status_code: int, raised: BaseException | None) -> ExecError:
@@ -295,3 +325,7 @@ class ExecHandler(APIHandler):
     def _request_summary(self) -> str:
         request: HTTPServerRequest = self.request
         return f"{request.method} {request.path} ({request.remote_ip})"
+
+
+def _nothing() -> None:
+    pass

@@ -6,14 +6,18 @@ own Host, Origin and XSRF checks, all as for Jupyter's own endpoints.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from jupyter_core.utils import ensure_async
+from jupyter_server.auth import User
 from jupyter_server.base.handlers import APIHandler
+from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
 from ..auth.caller import Caller, owner
+from ..auth.tokens import PREFIX
 from ..errors import (
     Forbidden,
     HostNotAllowed,
@@ -23,8 +27,14 @@ from ..errors import (
     Unavailable,
     XSRFCheckFailed,
 )
+from .users import describe_user, user_from
 
-UNAUTHENTICATED = "send the server's token in the header 'Authorization: token <token>'"
+UNAUTHENTICATED = "send the server's token, or a scoped one, in the header 'Authorization: token <token>'"
+HOST_REFUSED = (
+    "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
+    "ServerApp.allow_remote_access if it should"
+)
+ORIGIN_REFUSED = "a browser sent this from another site; set ServerApp.allow_origin if it may"
 
 
 class Gate(Protocol):
@@ -47,12 +57,51 @@ class Gate(Protocol):
         """
 
 
+# A scoped token, or what was meant to be one; what it is worth is the engine's to say.
+_SCOPED = re.compile(rf"(?:token|bearer)[ \t]+({PREFIX}\S*)", re.IGNORECASE)
+
+
+class Bearers(Protocol):
+    """Knows the bearers of scoped tokens."""
+
+    def authenticate(self, text: str, address: str) -> Caller:
+        """Return the bearer of a token that came from an address.
+
+        Raises
+        ------
+        Unauthenticated, TooManyAttempts, PolicyDenied, StoreUnavailable
+        """
+
+
+def scoped_token(request: HTTPServerRequest) -> str | None:
+    """Return the scoped token of a request: from the Authorization header alone, None if there is none."""
+    match = _SCOPED.fullmatch(request.headers.get("Authorization", "").strip())
+    return match[1] if match else None
+
+
+def let_in(handler: APIHandler, user: User) -> None:
+    """Note what `JupyterHandler.prepare` would, without its login cookie and without asking anybody about a token."""
+    handler.current_user = handler._jupyter_current_user = user
+    handler._token_authenticated = True  # type: ignore[attr-defined]
+    handler.set_cors_headers()
+
+
 class ServerGate:
-    """Jupyter Server's own authentication."""
+    """Jupyter Server's own authentication, and scoped tokens.
+
+    A scoped token is never shown to the server's identity provider: that would set a login cookie, with which its
+    bearer could do everything.
+    """
+
+    def __init__(self, bearers: Bearers) -> None:
+        self._bearers = bearers
 
     async def authenticate(self, handler: APIHandler) -> Caller:
-        """Return the owner, if the server knows the user."""
+        """Return the bearer of a scoped token or, if the server knows the user, the owner."""
         _check_senders(handler)
+        text = scoped_token(handler.request)
+        if text is not None:
+            return self._bearer(handler, text)
         try:
             await APIHandler.prepare(handler)
         except HTTPError as error:
@@ -60,7 +109,18 @@ class ServerGate:
         user = handler.current_user
         if user is None:
             raise Unauthenticated(UNAUTHENTICATED)
-        return owner(str(getattr(user, "display_name", "") or getattr(user, "username", "")))
+        name = str(getattr(user, "display_name", "") or getattr(user, "username", ""))
+        return owner(name, describe_user(user))
+
+    def _bearer(self, handler: APIHandler, text: str) -> Caller:
+        if not handler.check_host():
+            raise HostNotAllowed(HOST_REFUSED)
+        handler.current_user = None  # nobody yet: the server would let a token in from any site
+        if not handler.check_origin():
+            raise OriginNotAllowed(ORIGIN_REFUSED)
+        caller = self._bearers.authenticate(text, handler.request.remote_ip or "")
+        let_in(handler, user_from(caller.user))
+        return caller
 
     async def preflight(self, handler: APIHandler) -> None:
         """Answer as the server's own endpoints do."""
@@ -96,10 +156,7 @@ def _check_senders(handler: APIHandler) -> None:
 def _translate(handler: APIHandler, error: HTTPError) -> Exception:
     """Say in our terms which of the host's checks failed; it tells them apart by status and state only."""
     if not handler.check_host():
-        return HostNotAllowed(
-            "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
-            "ServerApp.allow_remote_access if it should"
-        )
+        return HostNotAllowed(HOST_REFUSED)
     if error.status_code == 400:  # without what was sent, which may be part of a token
         return InvalidRequest("what the request says about its sender is not valid UTF-8")
     if error.status_code >= 500:
@@ -107,7 +164,7 @@ def _translate(handler: APIHandler, error: HTTPError) -> Exception:
     if handler.current_user is None:
         return Unauthenticated(UNAUTHENTICATED)
     if error.status_code == 404:
-        return OriginNotAllowed("a browser sent this from another site; set ServerApp.allow_origin if it may")
+        return OriginNotAllowed(ORIGIN_REFUSED)
     if error.status_code == 403 and "xsrf" in (error.log_message or "").lower():
         return XSRFCheckFailed("send the cookie '_xsrf' and its value in the header 'X-XSRFToken', or use a token")
     return Forbidden(error.log_message or "the server refused the request")

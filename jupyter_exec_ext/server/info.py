@@ -7,6 +7,7 @@ from importlib.resources import files
 from tornado import web
 
 from .. import __version__
+from ..auth.policies import policy_to_json
 from ..errors import NotFound
 from ..wire.native import to_json
 from .base import ExecHandler
@@ -21,6 +22,8 @@ FEATURES = (
     "idempotency-key",
     "files",
     "notebook",
+    "tokens",
+    "approvals",
 )
 
 
@@ -47,9 +50,10 @@ class InfoHandler(ExecHandler):
                     "scopes": sorted(self.caller.scopes),
                 },
                 "limits": self.engine.limits(),
+                "policies": [policy_to_json(policy) for policy in self.caller.policies],
                 "trouble": self.engine.trouble(),
                 "default_kernel_name": host.default_kernel_name,
-                "kernelspecs": [to_json(spec) for spec in await host.kernelspecs()],
+                "kernelspecs": [to_json(spec) for spec in await self.engine.kernelspecs(self.caller)],
             }
         )
 

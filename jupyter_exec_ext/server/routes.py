@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..auth.scopes import scope
+from .approvals import ApprovalHandler, ApprovalsHandler
 from .base import Access, ExecHandler, Services
 from .executions import (
     ExecutionCancelHandler,
@@ -25,6 +26,7 @@ from .sessions import (
     SessionRestartHandler,
     SessionsHandler,
 )
+from .tokens import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
 
 PREFIX = "exec/v1"
 
@@ -90,6 +92,30 @@ ROUTES = (
             "DELETE": Access(scope("files:write"), "write", "contents"),
         },
     ),
+    Route(
+        "/tokens",
+        TokensHandler,
+        {
+            "GET": Access(scope("tokens:create"), "read", "tokens"),
+            "POST": Access(scope("tokens:create"), "write", "tokens"),
+        },
+    ),
+    Route(
+        "/tokens/{token_id}",
+        TokenHandler,
+        {
+            "GET": Access(scope("tokens:create"), "read", "tokens"),
+            "DELETE": Access(scope("tokens:create"), "write", "tokens"),
+        },
+    ),
+    Route(
+        "/tokens/{token_id}/rotate",
+        TokenRotateHandler,
+        {"POST": Access(scope("tokens:create"), "write", "tokens")},
+    ),
+    Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
+    Route("/approvals", ApprovalsHandler, {"GET": Access(None, "execute", owner_only=True)}),
+    Route("/approvals/{execution_id}", ApprovalHandler, {"POST": Access(None, "execute", owner_only=True)}),
     Route("/executions/{execution_id}", ExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
     Route(
         "/executions/{execution_id}/events",

@@ -112,6 +112,17 @@ class ExecutionRepository:
         """Call `callback` now or, if much waits to be spooled, when there is less."""
         self._spool_thread.when_few_wait(callback)
 
+    async def amend(self, execution: Execution) -> None:
+        """Replace the record of an accepted execution that has not ended.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+        """
+        values = (dump_bytes(to_json(execution)).decode(), execution.id)
+        sql = "UPDATE executions SET record = ? WHERE id = ? AND NOT finished"
+        await self._writer.run(lambda db: db.execute(sql, values), write=True)
+
     async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
         """Write the end event and the terminal row; then let readers see both."""
         loop = asyncio.get_running_loop()

@@ -100,4 +100,14 @@ MIGRATIONS = (
         "spooled output",
         ("ALTER TABLE executions ADD COLUMN spool_bytes INTEGER NOT NULL DEFAULT 0",),
     ),
+    Migration(
+        4,
+        "rotation of tokens, and what was seen of their end",
+        (
+            "ALTER TABLE tokens ADD COLUMN previous_hash BLOB",
+            "ALTER TABLE tokens ADD COLUMN previous_until REAL",
+            "ALTER TABLE tokens ADD COLUMN expired_at REAL",
+            "CREATE INDEX tokens_by_owner ON tokens (owner)",
+        ),
+    ),
 )

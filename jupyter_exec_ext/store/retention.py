@@ -1,4 +1,4 @@
-"""What is forgotten: executions that are too old, and when all together is too much, the oldest.
+"""What is forgotten: executions and tokens that ended too long ago, and when all together is too much, the oldest.
 
 Of what is too much, spooled outputs go before records and logs.
 """
@@ -54,6 +54,7 @@ def expire(db: Database, logs: Path, retention: Retention) -> list[str]:
     for row in unspooled:
         remove_spool(logs, row["session_id"], row["id"])
     db.executemany("UPDATE executions SET spool_bytes = 0 WHERE id = ?", [(row["id"],) for row in unspooled])
+    db.execute("DELETE FROM tokens WHERE MIN(COALESCE(revoked_at, expires_at), expires_at) < ?", (horizon,))
     bare = db.execute(
         "SELECT id FROM sessions WHERE ended_at < ? AND NOT EXISTS "
         "(SELECT 1 FROM executions WHERE session_id = sessions.id)",

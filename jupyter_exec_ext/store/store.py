@@ -15,10 +15,12 @@ from ..errors import ExecError
 from ..models import Session
 from .executions import ExecutionRepository
 from .instances import ServerInstance
+from .reader import Reader
 from .recovery import left_behind, recover
 from .reserve import Reserve
 from .retention import Retention
 from .sessions import SessionRepository
+from .tokens import TokenRepository
 from .writer import StoreHealth, Writer
 
 _DATABASE = "executions.db"
@@ -51,6 +53,7 @@ class ExecStore(LoggingConfigurable):
 
     sessions: SessionRepository
     executions: ExecutionRepository
+    tokens: TokenRepository
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -82,6 +85,8 @@ class ExecStore(LoggingConfigurable):
             raise
         retention = Retention(self.max_age_seconds, self.max_bytes)
         self.sessions = SessionRepository(self._writer, self._instance.id)
+        self._reader = Reader(directory / _DATABASE, self._writer)
+        self.tokens = TokenRepository(self._writer, self._reader)
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # or one could drive all others out
         self.executions = ExecutionRepository(self._writer, self.logs, self._instance.id, retention, max_spool_bytes)
 
@@ -109,5 +114,6 @@ class ExecStore(LoggingConfigurable):
         if not self._closed:
             self._closed = True
             self.executions.close()
+            self._reader.close()
             self._writer.close()
             self._instance.close()

@@ -59,6 +59,8 @@ class Writer:
     ----------
     closed : bool
         No more jobs are taken.
+    generation : int
+        Counts the databases that there have been: a damaged one is replaced.
     """
 
     def __init__(self, path: Path | None, reserve: Reserve | None, health: StoreHealth) -> None:
@@ -69,6 +71,7 @@ class Writer:
         self._unsaved: dict[str, Callable[[Database], object]] = {}
         self._retry: asyncio.TimerHandle | None = None
         self.closed = False
+        self.generation = 0
         self._database = self._opened(path)
 
     def _opened(self, path: Path | None) -> Database:
@@ -80,6 +83,7 @@ class Writer:
         return self._renewed(path)
 
     def _renewed(self, path: Path) -> Database:
+        self.generation += 1
         aside = set_aside(path)
         self.health.raise_alarm(
             f"the database was damaged and has been set aside as {aside}; no record or token in it is used any more"

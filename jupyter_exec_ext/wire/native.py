@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 
 from ..errors import InvalidRequest, UnexpectedAnswer
 from ..models import (
+    Approval,
+    ApprovalAnswer,
     ClearEvent,
+    Decision,
     DisplayEvent,
     EndEvent,
     ErrorEvent,
@@ -27,7 +30,9 @@ from ..models import (
     ExecutionState,
     FileInfo,
     FilesEvent,
+    Grant,
     InputRequestEvent,
+    IssuedToken,
     JSONObject,
     KernelSpecInfo,
     OutputEvent,
@@ -39,6 +44,8 @@ from ..models import (
     SpooledOutput,
     StateEvent,
     StreamEvent,
+    Token,
+    TokenRequest,
     TruncatedEvent,
     Truncation,
     UnresponsiveEvent,
@@ -46,6 +53,7 @@ from ..models import (
 from .jsontext import dumps, utf8_size
 
 MAX_NAME_LENGTH = 256
+MAX_REASON_LENGTH = 4096
 SUMMARY_CODE_CHARS = 4096
 MAX_METADATA_DEPTH = 32
 MAX_METADATA_BYTES = 64 * 1024
@@ -55,7 +63,9 @@ MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new proce
 _MAX_SECONDS = 1e9
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-Record = Execution | Session | ErrorInfo | Truncation | SpooledOutput | KernelSpecInfo | FileInfo
+Record = (
+    Execution | Session | ErrorInfo | Truncation | SpooledOutput | KernelSpecInfo | FileInfo | Approval | Token | Grant
+)
 R = TypeVar("R")
 
 EVENT_TYPES: dict[str, type[OutputEvent]] = {
@@ -80,6 +90,11 @@ EVENT_TYPES: dict[str, type[OutputEvent]] = {
 def utc_timestamp(seconds: float) -> str:
     """Return the UTC time `seconds` after the epoch as ISO 8601 with milliseconds and ``Z``."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds_of(timestamp: str) -> float:
+    """Return the seconds after the epoch of what `utc_timestamp` has made."""
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
 
 
 # --- out -----------------------------------------------------------------------------------------------------------
@@ -175,8 +190,36 @@ def execution_from_json(data: Any) -> Execution:
             "error": error_info_from_json,
             "truncated": truncation_from_json,
             "files": _files_from_json,
+            "approval": approval_from_json,
         },
     )
+
+
+def approval_from_json(data: Any) -> Approval:
+    """Read an `Approval`."""
+    return _build(Approval, data, {"decision": Decision})
+
+
+def token_from_json(data: Any) -> Token:
+    """Read a `Token`; raises `UnexpectedAnswer` if it is none."""
+    return _build(Token, data, {"scopes": tuple})
+
+
+def grant_from_json(data: Any) -> Grant:
+    """Read a `Grant`."""
+    return _build(Grant, data, {})
+
+
+def issued_token_from_json(data: Any) -> IssuedToken:
+    """Read a token with its secret; raises `UnexpectedAnswer` if there is none."""
+    if not isinstance(data, dict) or not isinstance(data.get("token"), str):
+        raise UnexpectedAnswer("the server sent no token")
+    return IssuedToken(token_from_json(data), data["token"])
+
+
+def issued_token_to_json(issued: IssuedToken) -> JSONObject:
+    """Return a token with its secret, as it is shown once."""
+    return {**to_json(issued.token), "token": issued.text}
 
 
 def session_from_json(data: Any) -> Session:
@@ -256,6 +299,13 @@ class _Body:
 
     def flag(self, name: str) -> bool:
         return bool(self.take(name, "true or false", lambda v: isinstance(v, bool)))
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        def check(value: Any) -> bool:
+            return isinstance(value, list) and len(value) <= 100 and all(isinstance(item, str) for item in value)
+
+        value = self.take(name, "a list of at most 100 strings", check)
+        return None if value is None else tuple(value)
 
     def done(self) -> None:
         for name in self._left:
@@ -365,3 +415,44 @@ def input_from_json(data: Any) -> str:
         raise InvalidRequest("'value' is missing: the text to answer with, as a string")
     body.done()
     return value
+
+
+def token_request_from_json(data: Any) -> TokenRequest:
+    """Read the body of ``POST /tokens``; raises `InvalidRequest`."""
+    body = _Body(data)
+    name = body.text("name", MAX_NAME_LENGTH)
+    if not name:
+        raise InvalidRequest("'name' is missing: what the token is for, so that a person recognises it in a list")
+    request = TokenRequest(
+        name=name,
+        policy=body.text("policy", MAX_NAME_LENGTH),
+        scopes=body.texts("scopes"),
+        expires_in_seconds=body.seconds("expires_in_seconds", zero_allowed=False),
+        limits=body.object("limits"),
+    )
+    body.done()
+    return request
+
+
+def rotation_from_json(data: Any) -> float:
+    """Read the body of ``POST /tokens/{tid}/rotate``: for how long the old secret is still good, in seconds."""
+    body = _Body(data)
+    overlap = body.seconds("overlap_seconds", zero_allowed=True)
+    body.done()
+    return overlap or 0.0
+
+
+def approval_answer_from_json(data: Any) -> ApprovalAnswer:
+    """Read the body of ``POST /approvals/{eid}``; raises `InvalidRequest`."""
+    body = _Body(data)
+    decision = body.text("decision")
+    if decision not in ("approve", "reject"):
+        raise InvalidRequest("'decision' must be 'approve' or 'reject'")
+    code = body.text("code")
+    if code is not None and decision == "reject":
+        raise InvalidRequest("'code' is what runs instead, so it goes with the decision 'approve'")
+    if code is not None and not _encodable(code):
+        raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
+    answer = ApprovalAnswer(decision == "approve", code, body.text("reason", MAX_REASON_LENGTH) or "")
+    body.done()
+    return answer

@@ -1,0 +1,220 @@
+"""Policies: what a scoped token may ask for, as plain records and pure decisions.
+
+A decision never counts or waits: it is given the numbers, and either returns or raises the error that names the limit
+and its value. Who counts, and sees to it that two requests do not both get the last place, is the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NoReturn
+
+from ..errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
+from .approval import NO_APPROVAL, ApprovalRule
+
+# From the least to the most; a kernel's level must be at least the one that a policy requires.
+ISOLATION_LEVELS = ("none", "sandbox", "remote")
+
+
+def _limit(default: Any, help_: str) -> Any:
+    return field(default=default, metadata={"help": help_})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Limits for whoever is bound to them; None is no limit beyond the server's own.
+
+    The defaults are those of the policy ``default``.
+    """
+
+    name: str = "default"
+    kernelspecs: tuple[str, ...] = _limit(("*",), "names (with `*`) of the kernelspecs that may be used")
+    isolation: str = _limit("none", "the least isolation that kernels must have: `none`, `sandbox` or `remote`")
+    max_sessions: int | None = _limit(5, "sessions at once")
+    max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
+    max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")
+    max_execution_seconds: float | None = _limit(600.0, "run time of an execution; one that names none gets this")
+    max_queue_seconds: float | None = _limit(3600.0, "how long an execution may wait in its session's queue")
+    max_cpu_seconds: int | None = _limit(None, "processor time of each process of a session")
+    max_memory_bytes: int | None = _limit(None, "address space of each process of a session")
+    max_output_bytes: int | None = _limit(8 * 1024**2, "output of an execution that its record and log keep")
+    max_code_bytes: int | None = _limit(1024**2, "code of an execution")
+    max_file_bytes: int | None = _limit(256 * 1024**2, "an uploaded file")
+    max_session_bytes: int | None = _limit(1024**3, "the files of a session together, before an upload is refused")
+    max_session_files: int | None = _limit(1000, "files of a session, before an upload is refused")
+    max_idle_seconds: float | None = _limit(3600.0, "how long a session may be idle until it is shut down")
+    max_session_seconds: float | None = _limit(86_400.0, "how long a session may live at all")
+    env: tuple[str, ...] = _limit(("*",), "names (with `*`) of the environment variables that a session may set")
+    attach: bool = _limit(False, "whether kernels that the server already runs may be attached")
+    approval: ApprovalRule = _limit(NO_APPROVAL, "which code waits for a person's approval")  # noqa: RUF009  # a field
+
+
+BUILT_IN: dict[str, Policy] = {
+    "default": Policy(),
+    "trusted": Policy(
+        name="trusted",
+        max_sessions=None,
+        max_open_executions=None,
+        max_executions_per_minute=None,
+        max_execution_seconds=None,
+        max_queue_seconds=None,
+        max_output_bytes=None,
+        max_code_bytes=None,
+        max_file_bytes=None,
+        max_session_bytes=None,
+        max_session_files=None,
+        max_idle_seconds=None,
+        max_session_seconds=None,
+        attach=True,
+    ),
+    "restricted": Policy(
+        name="restricted",
+        isolation="sandbox",
+        max_sessions=1,
+        max_open_executions=5,
+        max_executions_per_minute=30,
+        max_execution_seconds=60.0,
+        max_queue_seconds=300.0,
+        max_cpu_seconds=300,
+        max_memory_bytes=4 * 1024**3,
+        max_output_bytes=1024**2,
+        max_code_bytes=64 * 1024,
+        max_file_bytes=16 * 1024**2,
+        max_session_bytes=64 * 1024**2,
+        max_session_files=100,
+        max_idle_seconds=600.0,
+        max_session_seconds=3600.0,
+        env=(),
+    ),
+}
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------
+
+
+def check_kernel(policy: Policy, kernel_name: str, isolation: str) -> None:
+    """Decide whether a kernel may be used.
+
+    Raises
+    ------
+    PolicyDenied, IsolationRequired
+    """
+    if not matches(kernel_name, policy.kernelspecs):
+        _deny(policy, "kernelspecs", f"allows the kernelspecs {_names(policy.kernelspecs)}, not {kernel_name!r}")
+    if ISOLATION_LEVELS.index(isolation) < ISOLATION_LEVELS.index(policy.isolation):
+        raise IsolationRequired(
+            f"the policy {policy.name!r} requires the isolation {policy.isolation!r}, and the kernel {kernel_name!r} "
+            f"has {isolation!r}; choose a kernelspec with more",
+            limit=_told(policy, "isolation"),
+        )
+
+
+def check_attach(policy: Policy) -> None:
+    """Decide whether a kernel of somebody else may be attached; raises `PolicyDenied`."""
+    if not policy.attach:
+        _deny(policy, "attach", "does not let kernels be attached; create a session with a kernel of its own")
+
+
+def check_env(policy: Policy, names: Collection[str]) -> None:
+    """Decide whether a session may set environment variables; raises `PolicyDenied`."""
+    for name in names:
+        if not matches(name, policy.env):
+            _deny(policy, "env", f"lets a session set {_names(policy.env)}, not {name!r}")
+
+
+def check_session_count(policy: Policy, sessions: int) -> None:
+    """Decide whether there may be one session more than `sessions`; raises `PolicyLimitReached`."""
+    most = policy.max_sessions
+    if most is not None and sessions >= most:
+        _reached(policy, "max_sessions", f"allows {most} sessions at once; delete one first")
+
+
+def check_open_executions(policy: Policy, open_executions: int) -> None:
+    """Decide whether one more execution may be open; raises `PolicyLimitReached`."""
+    most = policy.max_open_executions
+    if most is not None and open_executions >= most:
+        text = f"allows {most} executions that are queued or running at once; wait for one to end"
+        _reached(policy, "max_open_executions", text, retry_after_seconds=1.0)
+
+
+def check_rate(policy: Policy, wait_seconds: float) -> None:
+    """Decide about one more execution within a minute.
+
+    Parameters
+    ----------
+    wait_seconds : float
+        When there will be room; 0 if there is now.
+
+    Raises
+    ------
+    PolicyLimitReached
+    """
+    if wait_seconds > 0:
+        text = f"allows {policy.max_executions_per_minute} executions a minute; the next in {wait_seconds:.1f} s"
+        _reached(policy, "max_executions_per_minute", text, retry_after_seconds=wait_seconds)
+
+
+def check_code(policy: Policy, code_bytes: int) -> None:
+    """Decide about the size of code; raises `PolicyDenied`."""
+    most = policy.max_code_bytes
+    if most is not None and code_bytes > most:
+        _deny(policy, "max_code_bytes", f"allows {most} bytes of code, not {code_bytes}")
+
+
+def allowed_seconds(policy: Policy, limit: str, asked: float | None, default: float) -> float:
+    """Return how many seconds a caller gets of what the field `limit` bounds.
+
+    Parameters
+    ----------
+    asked : float or None
+        What the request names. It is refused if it is more than the policy allows, not lowered: code that counts on
+        an hour does not do half of its work in a minute.
+    default : float
+        What a request that names none would get without a policy; lowered to what is allowed.
+
+    Raises
+    ------
+    PolicyDenied
+    """
+    most: float | None = getattr(policy, limit)
+    if most is None:
+        return default if asked is None else asked
+    if asked is None:
+        return min(default, most) or most  # no default at all is 0
+    if asked > most or asked == 0:
+        _deny(policy, limit, f"allows at most {most:g} s, not {f'{asked:g} s' if asked else 'for ever'}")
+    return asked
+
+
+def least(values: Iterable[int | None]) -> int | None:
+    """Return the smallest limit, None if there is none."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name fits one of the patterns, in which ``*`` stands for anything."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _names(patterns: Collection[str]) -> str:
+    return ", ".join(patterns) or "none"
+
+
+def _told(policy: Policy, limit: str) -> dict[str, Any]:
+    value = getattr(policy, limit)
+    return {"policy": policy.name, "name": limit, "value": list(value) if isinstance(value, tuple) else value}
+
+
+def _deny(policy: Policy, limit: str, text: str) -> NoReturn:
+    raise PolicyDenied(f"the policy {policy.name!r} {text} ({limit})", limit=_told(policy, limit))
+
+
+def _reached(policy: Policy, limit: str, text: str, retry_after_seconds: float | None = None) -> NoReturn:
+    error: ExecError = PolicyLimitReached(
+        f"the policy {policy.name!r} {text} ({limit})",
+        limit=_told(policy, limit),
+        retry_after_seconds=retry_after_seconds,
+    )
+    raise error

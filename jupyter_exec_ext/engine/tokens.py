@@ -1,0 +1,263 @@
+"""Scoped tokens: letting their bearers in, and the verbs to manage them.
+
+A token is verified on each request against the database, so that a revocation holds from the next request on, whichever
+server of the same user carried it out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from ..auth.budget import Budget
+from ..auth.caller import Bound, Caller, token_principal
+from ..auth.policies import narrowed, read_limits
+from ..auth.policy import Policy
+from ..auth.scopes import SCOPES
+from ..auth.tokens import new_token, parse_token
+from ..errors import (
+    Forbidden,
+    InvalidRequest,
+    PolicyDenied,
+    PolicyNotFound,
+    TokenExpired,
+    TokenNotFound,
+    TokenRevoked,
+    TokenTooBroad,
+    TooManyAttempts,
+    Unauthenticated,
+)
+from ..models import Grant, IssuedToken, StoredToken, Token, TokenRequest
+from ..wire.native import utc_timestamp
+from .ports import TokenStore
+from .settings import EngineSettings
+
+_NOTE_USE_SECONDS = 60.0
+_MAX_OVERLAP_SECONDS = 86_400.0
+_WRONG = "this is not a valid token; was it copied as a whole, and is it one of this server's?"
+# Wrong tokens from one address: so many at once, so many more in a minute.
+ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
+_MAX_ADDRESSES = 10_000
+
+
+class TokenVerbs:
+    """The server's scoped tokens, and their policies.
+
+    Parameters
+    ----------
+    policies : mapping
+        All there are, by name.
+    in_background : callable
+        Carries out what nobody waits for.
+    on_end : callable
+        Called when tokens have just been revoked.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        policies: Mapping[str, Policy],
+        settings: EngineSettings,
+        *,
+        in_background: Callable[[Coroutine[Any, Any, None]], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.policies = policies
+        self._store = store
+        self._settings = settings
+        self._in_background = in_background
+        self._on_end = on_end
+        self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
+        self._used_at: dict[tuple[str, str], float] = {}
+        self._noted_at: dict[str, float] = {}
+
+    # --- letting in ---
+
+    def authenticate(self, text: str, address: str) -> Caller:
+        """Return the bearer of a token.
+
+        Parameters
+        ----------
+        address : str
+            Where the request came from. Wrong tokens from one address are counted; too many shut it out, but for
+            tokens that have been good there before.
+
+        Raises
+        ------
+        Unauthenticated, TokenExpired, TokenRevoked
+            In the same time for an unknown token and for a wrong secret.
+        TooManyAttempts, PolicyDenied, StoreUnavailable
+        """
+        presented = parse_token(text)
+        stored = self._store.find(presented.id, presented.secret_hash) if presented is not None else None
+        if stored is None:
+            self._spend_attempt(address)
+            raise Unauthenticated(_WRONG)
+        token = stored.token
+        if (token.id, address) not in self._used_at and self._attempts.left(address, time.monotonic()) < 1:
+            self._spend_attempt(address)
+        self._require_active(token)
+        self._note_use(token.id, address)
+        return self._caller(stored)
+
+    def _spend_attempt(self, address: str) -> None:
+        wait = self._attempts.spend(address, time.monotonic())
+        if wait:
+            raise TooManyAttempts("too many wrong tokens came from this address", retry_after_seconds=wait)
+
+    def _require_active(self, token: Token) -> None:
+        if token.revoked_at is not None:
+            raise TokenRevoked(f"the token {token.id} was revoked at {token.revoked_at}; ask for another one")
+        if token.expired:
+            self._in_background(self._store.note_expired(token.id))
+            raise TokenExpired(f"the token {token.id} expired at {token.expires_at}; ask for another one")
+
+    def _note_use(self, token_id: str, address: str) -> None:
+        now = time.monotonic()
+        if len(self._used_at) > _MAX_ADDRESSES:
+            self._used_at.clear()
+        self._used_at[token_id, address] = now
+        if now - self._noted_at.get(token_id, -_NOTE_USE_SECONDS) >= _NOTE_USE_SECONDS:
+            if len(self._noted_at) > _MAX_ADDRESSES:
+                self._noted_at.clear()
+            self._noted_at[token_id] = now
+            self._in_background(self._store.note_use(token_id))
+
+    def _caller(self, stored: StoredToken) -> Caller:
+        """Return what the token may do now, with the policies as they are configured now."""
+        token = stored.token
+        return Caller(
+            token.principal,
+            f"token {token.id} ({token.name})",
+            frozenset(token.scopes),
+            self._bounds(stored.grants),
+            stored.user,
+        )
+
+    def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:
+        bounds = []
+        for depth, grant in enumerate(grants, 1):
+            principal = token_principal(tuple(above.token_id for above in grants[:depth]))
+            policy = self.policies.get(grant.policy)
+            if policy is None:
+                raise PolicyDenied(
+                    f"the token's policy {grant.policy!r} is not configured any more; ask for another one"
+                )
+            bounds.append(Bound(principal, policy))
+            if grant.limits:
+                bounds.append(Bound(principal, narrowed(policy, grant.limits)))
+        return tuple(bounds)
+
+    # --- managing ---
+
+    async def create(self, caller: Caller, request: TokenRequest) -> IssuedToken:
+        """Create a token that may do no more than the caller.
+
+        Raises
+        ------
+        Forbidden
+            If nobody could be asked later what the caller may do.
+        InvalidRequest, PolicyNotFound, TokenTooBroad, TooManyTokens
+        StorageFull, StoreUnavailable
+            With none created.
+        """
+        if not caller.user:
+            raise Forbidden(
+                "tokens are created by the server's own user: whether somebody else still may use the server could "
+                "not be found out later"
+            )
+        parent = await self._store.get(caller.token_id) if caller.token_id else None
+        policy = self._policy_for(request, parent)
+        read_limits(request.limits, policy)
+        scopes = self._scopes_for(request, caller)
+        lifetime = self._lifetime_for(request, parent)
+        secret = new_token()
+        grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
+        now = time.time()
+        token = Token(
+            id=secret.id,
+            principal=token_principal(tuple(grant.token_id for grant in grants)),
+            name=request.name,
+            policy=policy.name,
+            scopes=scopes,
+            created_at=utc_timestamp(now),
+            expires_at=utc_timestamp(now + lifetime),
+            created_by=caller.display_name or caller.principal,
+            parent_id=parent.token.id if parent else None,
+            limits=dict(request.limits),
+        )
+        stored = StoredToken(token, grants, caller.user, now + lifetime)
+        await self._store.add(stored, secret.secret_hash, self._settings.max_tokens)
+        return IssuedToken(token, secret.text)
+
+    def _policy_for(self, request: TokenRequest, parent: StoredToken | None) -> Policy:
+        name = request.policy or (parent.token.policy if parent else "default")
+        policy = self.policies.get(name)
+        if policy is None:
+            raise PolicyNotFound(f"there is no policy {name!r}; there are {', '.join(self.policies)}")
+        return policy
+
+    def _scopes_for(self, request: TokenRequest, caller: Caller) -> tuple[str, ...]:
+        if not request.scopes:
+            raise InvalidRequest(f"'scopes' is missing: a list of what the token may do, from {', '.join(SCOPES)}")
+        for name in request.scopes:
+            if name not in SCOPES:
+                raise InvalidRequest(f"there is no scope {name[:64]!r}; there are {', '.join(SCOPES)}")
+            if name not in caller.scopes:
+                raise TokenTooBroad(f"the scope {name!r} is not among the caller's own")
+        return tuple(name for name in SCOPES if name in request.scopes)
+
+    def _lifetime_for(self, request: TokenRequest, parent: StoredToken | None) -> float:
+        most = self._settings.max_token_seconds
+        if parent is not None:
+            most = min(most, parent.expires_at_seconds - time.time())
+        asked = request.expires_in_seconds
+        if asked is None:
+            return min(self._settings.default_token_seconds, most)
+        if asked > most:
+            whose = "the caller's own token is good for" if parent is not None else "max_token_seconds is"
+            raise TokenTooBroad(f"'expires_in_seconds' is {asked:g}, and {whose} {most:.0f} s")
+        return asked
+
+    async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
+        """Return tokens, oldest first: the owner's are all; a token's are itself and those below it."""
+        return await self._store.list(None if caller.is_owner else caller.principal, ended=ended)
+
+    async def get(self, caller: Caller, token_id: str) -> Token:
+        """Return a token, ended or not; raises `TokenNotFound`."""
+        stored = await self._store.get(token_id)
+        if stored is None or not caller.may_see(stored.token.principal):
+            raise TokenNotFound(f"no token {token_id!r}")
+        return stored.token
+
+    async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:
+        """Give a token a new secret.
+
+        Parameters
+        ----------
+        overlap_seconds : float
+            For how long the one before it is still good, so that whoever has it can be given the new one.
+
+        Raises
+        ------
+        TokenNotFound, TokenRevoked, TokenExpired, InvalidRequest
+        """
+        token = await self.get(caller, token_id)
+        if overlap_seconds > _MAX_OVERLAP_SECONDS:
+            raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
+        self._require_active(token)
+        secret = new_token(token.id)
+        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds)
+        return IssuedToken(token, secret.text)
+
+    async def revoke(self, caller: Caller, token_id: str) -> None:
+        """Revoke a token and all that were created below it; what they run ends. One that is revoked already is fine.
+
+        Raises
+        ------
+        TokenNotFound, StorageFull, StoreUnavailable
+        """
+        token = await self.get(caller, token_id)
+        await self._store.revoke(token.principal)
+        self._on_end()

@@ -1,0 +1,27 @@
+"""Approvals over HTTP."""
+
+from __future__ import annotations
+
+from tornado import web
+
+from ..wire.native import approval_answer_from_json, to_json
+from .base import ExecHandler
+
+
+class ApprovalsHandler(ExecHandler):
+    """``/approvals``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """List the executions that wait for approval, with all of their code."""
+        self.answer({"executions": [to_json(execution) for execution in self.engine.approvals.list(self.caller)]})
+
+
+class ApprovalHandler(ExecHandler):
+    """``/approvals/{eid}``"""
+
+    @web.authenticated
+    async def post(self, execution_id: str) -> None:
+        """Approve an execution, as it was sent or with other code, or reject it."""
+        answer = approval_answer_from_json(self.json_body())
+        self.answer(to_json(await self.engine.approvals.decide(self.caller, execution_id, answer)))

@@ -1,0 +1,175 @@
+"""Scoped tokens: of the secret only its hash, and what its bearer may do."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..auth.tokens import NO_HASH, matches_any
+from ..errors import TokenRevoked, TooManyTokens
+from ..models import StoredToken, Token
+from ..wire.jsontext import dump_bytes, loads_strict
+from ..wire.native import grant_from_json, to_json, token_from_json, utc_timestamp
+from .database import Database
+from .reader import Reader
+from .writer import Writer
+
+# One row whether there is such a token or not, so that both take the same time.
+_HASHES = (
+    "SELECT secret_hash, previous_hash, previous_until FROM (SELECT ? AS wanted) LEFT JOIN tokens ON tokens.id = wanted"
+)
+_BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
+_ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
+
+
+class TokenRepository:
+    """Keeps tokens. `find` and `ended` are quick enough for the event loop; everything else waits for the disk."""
+
+    def __init__(self, writer: Writer, reader: Reader) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._expired: set[str] = set()
+
+    # --- letting in ---
+
+    def find(self, token_id: str, secret_hash: bytes) -> StoredToken | None:
+        """Return the token with this id, ended or not, if the secret is right.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        (row,) = self._reader.rows(_HASHES, (token_id,))
+        still_good = (row["previous_until"] or 0.0) > time.time()
+        kept = [row["secret_hash"] or NO_HASH, (row["previous_hash"] if still_good else None) or NO_HASH]
+        if not matches_any(secret_hash, kept):
+            return None
+        rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
+        return self._stored(rows[0]) if rows else None
+
+    def ended(self, token_ids: Collection[str]) -> dict[str, Token]:
+        """Return which of these tokens let nobody in any more; those that are unknown are not among them."""
+        marks = ", ".join("?" * len(token_ids))
+        sql = f"SELECT * FROM tokens WHERE id IN ({marks}) AND {_ENDED}"  # noqa: S608  # question marks only
+        rows = self._reader.rows(sql, (*token_ids, time.time()))
+        return {row["id"]: self._stored(row).token for row in rows}
+
+    def _stored(self, row: sqlite3.Row) -> StoredToken:
+        """Read a row. A token once seen expired stays so, whatever the clock says later."""
+        record = loads_strict(row["record"])
+        expired = row["expired_at"] is not None or row["id"] in self._expired or row["expires_at"] <= time.time()
+        if expired:
+            self._expired.add(row["id"])
+        token = replace(
+            token_from_json(record["token"]),
+            last_used_at=_moment(row["last_used_at"]),
+            revoked_at=_moment(row["revoked_at"]),
+            expired=expired,
+        )
+        grants = tuple(grant_from_json(grant) for grant in record["grants"])
+        return StoredToken(token, grants, record["user"], row["expires_at"])
+
+    async def note_expired(self, token_id: str) -> None:
+        """Remember for good that a token was seen expired."""
+        sql = "UPDATE tokens SET expired_at = ? WHERE id = ? AND expired_at IS NULL"
+        moment = time.time()
+        await self._writer.run_last(f"expired {token_id}", lambda db: db.execute(sql, (moment, token_id)))
+
+    async def note_use(self, token_id: str) -> None:
+        """Remember that a token was used now."""
+        moment = time.time()
+        sql = "UPDATE tokens SET last_used_at = ? WHERE id = ?"
+        await self._writer.run_last(f"used {token_id}", lambda db: db.execute(sql, (moment, token_id)))
+
+    # --- managing ---
+
+    async def add(self, stored: StoredToken, secret_hash: bytes, max_tokens: int) -> None:
+        """Insert a token.
+
+        Raises
+        ------
+        TokenRevoked
+            If the token above it has ended meanwhile.
+        TooManyTokens, StorageFull, StoreUnavailable
+        """
+        token = stored.token
+        now = time.time()
+        record = {"token": to_json(token), "grants": [to_json(g) for g in stored.grants], "user": dict(stored.user)}
+
+        def job(db: Database) -> None:
+            self._writer.require_reserve()
+            above = f"SELECT 1 FROM tokens WHERE id = ? AND NOT {_ENDED}"  # noqa: S608
+            if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
+                raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
+            sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"  # noqa: S608
+            if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= max_tokens:
+                raise TooManyTokens(f"there may be {max_tokens} tokens at once (max_tokens); revoke one first")
+            db.execute(
+                "INSERT INTO tokens (id, parent_id, owner, secret_hash, created_at, expires_at, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    token.id,
+                    token.parent_id,
+                    token.principal,
+                    secret_hash,
+                    now,
+                    stored.expires_at_seconds,
+                    dump_bytes(record).decode(),
+                ),
+            )
+
+        await self._writer.run(job, write=True)
+
+    async def list(self, root: str | None, *, ended: bool) -> Sequence[Token]:
+        """Return tokens, oldest first: all, or those whose principal is `root` or below it."""
+        where, values = ["1"], list[Any]()
+        if root is not None:
+            where.append(_BELOW)
+            values += _below(root)
+        if not ended:
+            where.append(f"NOT {_ENDED}")
+            values.append(time.time())
+        sql = f"SELECT * FROM tokens WHERE {' AND '.join(where)} ORDER BY created_at, rowid"  # noqa: S608
+        rows = await self._writer.run(lambda db: db.execute(sql, values).fetchall())
+        return await asyncio.to_thread(lambda: [self._stored(row).token for row in rows])
+
+    async def get(self, token_id: str) -> StoredToken | None:
+        """Return a token, ended or not."""
+        row = await self._writer.run(lambda db: db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone())
+        return None if row is None else self._stored(row)
+
+    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
+        """Give a token another secret; the one before it is good for a while longer."""
+        sql = "UPDATE tokens SET previous_hash = secret_hash, previous_until = ?, secret_hash = ? WHERE id = ?"
+        values = (time.time() + overlap_seconds, secret_hash, token_id)
+        await self._writer.run(lambda db: db.execute(sql, values), write=True)
+
+    async def revoke(self, principal: str) -> Sequence[str]:
+        """Revoke a token and all that were created below it; return the ids of those that were active.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+            With nothing revoked.
+        """
+        now = time.time()
+
+        def job(db: Database) -> list[str]:
+            where = f"{_BELOW} AND revoked_at IS NULL"
+            rows = db.execute(f"SELECT id FROM tokens WHERE {where}", _below(principal)).fetchall()  # noqa: S608
+            db.execute(f"UPDATE tokens SET revoked_at = ? WHERE {where}", (now, *_below(principal)))  # noqa: S608
+            return [row["id"] for row in rows]
+
+        return await self._writer.run(job, write=True)
+
+
+def _below(root: str) -> list[object]:
+    return [root, len(root) + 1, f"{root}/"]
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else utc_timestamp(seconds)
