@@ -99,7 +99,7 @@ class GatewayGate:
         text = scoped_token(request)
         if text is not None:
             caller = self._bearers.authenticate(text, request.remote_ip or "")
-            let_in(handler, user_from(caller.user))
+            let_in(handler, await user_from(handler, caller.user))
             return caller
         if self._token:
             match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))

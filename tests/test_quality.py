@@ -33,6 +33,10 @@ def test_the_synchronous_client_is_made_from_the_asynchronous_one() -> None:
     check("tools/make_sync_client.py", "--check")
 
 
+def test_the_reference_says_what_the_code_says() -> None:
+    check("tools/make_reference.py", "--check")
+
+
 # The first releases without the known advisories that concern us.
 FLOORS = {"jupyter_server": "2.21.0", "tornado": "6.5.8", "jupyterlab": "4.6.2"}
 

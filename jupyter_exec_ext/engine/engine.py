@@ -104,8 +104,18 @@ class ExecEngine(EngineSettings):
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.approvals = ApprovalVerbs(self._executions, self._running, self.max_code_bytes)
+        self._say_what_is_in_force()
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
+
+    def _say_what_is_in_force(self) -> None:
+        if self.allow_unprotected_tokens:
+            self.log.warning(
+                "scoped tokens may use kernels without isolation (ExecEngine.allow_unprotected_tokens): their code has "
+                "all rights of the server's user, whatever their scopes and policies say"
+            )
+        else:
+            self.log.info("scoped tokens are refused on kernels without isolation")
 
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:

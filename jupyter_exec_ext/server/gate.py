@@ -101,7 +101,7 @@ class ServerGate:
         _check_senders(handler)
         text = scoped_token(handler.request)
         if text is not None:
-            return self._bearer(handler, text)
+            return await self._bearer(handler, text)
         try:
             await APIHandler.prepare(handler)
         except HTTPError as error:
@@ -112,14 +112,14 @@ class ServerGate:
         name = str(getattr(user, "display_name", "") or getattr(user, "username", ""))
         return owner(name, describe_user(user))
 
-    def _bearer(self, handler: APIHandler, text: str) -> Caller:
+    async def _bearer(self, handler: APIHandler, text: str) -> Caller:
         if not handler.check_host():
             raise HostNotAllowed(HOST_REFUSED)
         handler.current_user = None  # nobody yet: the server would let a token in from any site
         if not handler.check_origin():
             raise OriginNotAllowed(ORIGIN_REFUSED)
         caller = self._bearers.authenticate(text, handler.request.remote_ip or "")
-        let_in(handler, user_from(caller.user))
+        let_in(handler, await user_from(handler, caller.user))
         return caller
 
     async def preflight(self, handler: APIHandler) -> None:
@@ -176,7 +176,15 @@ async def authorize(handler: APIHandler, action: str, resource: str) -> None:
     Raises
     ------
     Forbidden
+        Also if the authorizer cannot say: what fails must not let anybody in.
     """
-    allowed = await ensure_async(handler.authorizer.is_authorized(handler, handler.current_user, action, resource))
+    authorizer = handler.authorizer
+    try:
+        allowed = await ensure_async(authorizer.is_authorized(handler, handler.current_user, action, resource))
+    except Exception as error:
+        handler.log.error(
+            "%s cannot say whether a user may %s %s", type(authorizer).__name__, action, resource, exc_info=error
+        )
+        raise Forbidden(f"the server's authorizer failed to say whether this user may {action} {resource}") from None
     if not allowed:
         raise Forbidden(f"the server's authorizer does not let this user {action} {resource}")

@@ -16,7 +16,8 @@ import requests
 from jupyter_server.base.handlers import APIHandler
 from tornado.web import HTTPError
 
-from jupyter_exec_ext.errors import ExecError, InvalidRequest, Unavailable
+from jupyter_exec_ext.auth.caller import Caller
+from jupyter_exec_ext.errors import ExecError, InvalidRequest, Unauthenticated, Unavailable
 from jupyter_exec_ext.server.gate import ServerGate
 from jupyter_exec_ext.server.routes import ROUTES
 from tests.hosts import Host, running_host
@@ -215,6 +216,13 @@ def test_a_token_in_the_url_that_is_no_text_is_refused_and_not_repeated(host: Ho
     assert "secret" not in answer.text
 
 
+class NoBearers:
+    """A server without a single scoped token."""
+
+    def authenticate(self, text: str, address: str) -> Caller:
+        raise Unauthenticated("there are no tokens")
+
+
 @pytest.mark.parametrize(("status", "error"), [(500, Unavailable), (503, Unavailable), (400, InvalidRequest)])
 async def test_a_host_that_cannot_tell_who_it_is_says_so(
     monkeypatch: pytest.MonkeyPatch, status: int, error: type[ExecError]
@@ -227,7 +235,7 @@ async def test_a_host_that_cannot_tell_who_it_is_says_so(
     monkeypatch.setattr(APIHandler, "prepare", fail)
     handler: Any = SimpleNamespace(request=SimpleNamespace(headers={}), check_host=lambda: True)
     with pytest.raises(error) as raised:
-        await ServerGate().authenticate(handler)
+        await ServerGate(NoBearers()).authenticate(handler)
     assert "concern" not in raised.value.message
 
 

@@ -29,13 +29,15 @@ def test_the_document_is_valid() -> None:
 
 def test_it_has_the_routes_of_the_table_with_their_scopes_and_no_others() -> None:
     described = {
-        (path, method.upper(), operation.get("x-scope"))
+        (path, method.upper(), operation.get("x-scope"), operation.get("x-owner-only", False))
         for path, item in DOCUMENT["paths"].items()
         for method, operation in item.items()
         if method != "parameters"
     }
     assert described == {
-        (route.path, method, access.scope) for route in ROUTES for method, access in route.methods.items()
+        (route.path, method, access.scope, access.owner_only)
+        for route in ROUTES
+        for method, access in route.methods.items()
     }
 
 

@@ -1,0 +1,115 @@
+"""Write what the documents say about scopes and policies from the code that defines them.
+
+python tools/make_reference.py            rewrite the marked parts of docs/ and of openapi.yaml
+python tools/make_reference.py --check    exit with 1 if they are not up to date
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from jupyter_exec_ext.auth.approval import TRIGGERS
+from jupyter_exec_ext.auth.policies import policy_to_json
+from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.scopes import SCOPES
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = ("docs/tokens.md", "jupyter_exec_ext/server/openapi.yaml")
+# In Markdown and in YAML, a mark is a comment of its own line; the second one ends the part.
+_PART = re.compile(
+    r"(?P<begin>^ *(?:<!--|#) made from the code: (?P<name>\w+)(?: -->)?\n)"
+    r"(?P<body>.*?)"
+    r"(?P<end>^ *(?:<!--|#) until here)",
+    re.MULTILINE | re.DOTALL,
+)
+_YAML_TYPES = {
+    "tuple[str, ...]": "type: array, items: {type: string}",
+    "int | None": 'type: [integer, "null"]',
+    "float | None": 'type: [number, "null"]',
+    "bool": "type: boolean",
+}
+
+
+def scopes() -> str:
+    """Return the table of scopes."""
+    rows = [f"| `{name}` | {text} |" for name, text in SCOPES.items()]
+    return "\n".join(["| scope | lets its bearer |", "|---|---|", *rows]) + "\n"
+
+
+def policy_fields() -> str:
+    """Return the table of a policy's fields, with the values of the built-in policies."""
+    built_in = {name: policy_to_json(policy) for name, policy in BUILT_IN.items()}
+    names = " | ".join(f"`{name}`" for name in built_in)
+    lines = [f"| field | limits | {names} |", "|---|---|" + "---|" * len(built_in)]
+    for field in fields(Policy):
+        if field.name != "name":
+            values = " | ".join(_shown(data[field.name]) for data in built_in.values())
+            lines.append(f"| `{field.name}` | {field.metadata['help']} | {values} |")
+    return "\n".join(lines) + "\n"
+
+
+def triggers() -> str:
+    """Return the table of what a person can be asked about."""
+    rows = [f"| `{name}` | {text} |" for name, text in TRIGGERS.items()]
+    return "\n".join(["| `when` | asks about |", "|---|---|", *rows]) + "\n"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "no limit"
+    if isinstance(value, list):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def openapi_scopes() -> str:
+    """Return the scopes as a schema's values."""
+    return "".join(f'        - "{name}"\n' for name in SCOPES)
+
+
+def openapi_policy() -> str:
+    """Return a policy's fields as a schema's properties."""
+    lines = []
+    for field in fields(Policy):
+        if str(field.type) in _YAML_TYPES:
+            text = field.metadata["help"]
+            text = f"{text[0].upper()}{text[1:]}.".replace("`", "")
+            lines.append(f'        {field.name}: {{{_YAML_TYPES[str(field.type)]}, description: "{text}"}}\n')
+    return "".join(lines)
+
+
+PARTS = {
+    "scopes": scopes,
+    "policy_fields": policy_fields,
+    "triggers": triggers,
+    "openapi_scopes": openapi_scopes,
+    "openapi_policy": openapi_policy,
+}
+
+
+def made(text: str) -> str:
+    """Return a document with its marked parts written anew."""
+    return _PART.sub(lambda match: match["begin"] + PARTS[match["name"]]() + match["end"], text)
+
+
+def main() -> int:
+    """Write the documents, or check them."""
+    stale = [path for path in DOCUMENTS if made((ROOT / path).read_text()) != (ROOT / path).read_text()]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path} is not up to date; run python tools/make_reference.py")
+        return 1 if stale else 0
+    for path in stale:
+        (ROOT / path).write_text(made((ROOT / path).read_text()))
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
