@@ -111,6 +111,11 @@ class AuditReader:
             with closing(cursor):
                 yield self._ends(), (ChainedLine(*row) for row in cursor)
 
+    def last_seq(self) -> int:
+        """Return the number of the last record."""
+        with self._transaction():
+            return self._ends().last_seq
+
     def newest(self, count: int) -> list[ChainedLine]:
         """Return the last `count` records, oldest first."""
         sql = "SELECT seq, record, digest FROM audit ORDER BY seq DESC LIMIT ?"
