@@ -108,7 +108,7 @@ class AuditLog:
         **data
             As the kind's schema has it. A refusal (``denial``) has its error code as ``code``.
         """
-        dumps(data)  # or a mistake of the caller's would stand in the way of every later record
+        dumps(clipped_data(data))  # or a mistake of the caller's would stand in the way of every later record
         entry = _Entry(time.time(), AuditKind(kind), action, principal, subject, data)
         if entry.kind is AuditKind.DENIAL:
             self._record_denial(entry)
