@@ -27,6 +27,7 @@ from jupyter_exec_ext.models import (
     SessionState,
 )
 from jupyter_exec_ext.store import audit as audit_module
+from jupyter_exec_ext.store import audit_table
 from jupyter_exec_ext.store.audit_table import AuditReader, prune
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.eventlog import DurableLog
@@ -146,7 +147,7 @@ async def test_a_session_is_recorded_from_its_beginning_to_its_end(store: ExecSt
         {"state": SessionState.ENDED, "ended_reason": "deleted"},
         {},
     ):
-        session = replace(session, **changes)  # type: ignore[arg-type]
+        session = replace(session, **changes)
         await store.sessions.save(session)
     found = records(tmp_path)
     assert [record.action for record in found] == ["created", "kernel_started", "kernel_started", "ended"]
@@ -199,13 +200,13 @@ async def test_what_the_storage_does_not_take_is_recorded_later(
     store: ExecStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jupyter_exec_ext.store.writer._RETRY_SECONDS", 0.01)
-    real_put, refusals = audit_module.put, [1, 2, 3]
+    refusals = [1, 2, 3]
 
     def put(db: Database, record: AuditRecord) -> AuditRecord:
         if refusals:
             refusals.pop()
             raise StorageFull("no space")
-        return real_put(db, record)
+        return audit_table.put(db, record)
 
     monkeypatch.setattr(audit_module, "put", put)
     store.audit.record("token", "created", "me", "tok_1", scopes=["a"])
