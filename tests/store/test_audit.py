@@ -31,6 +31,8 @@ from jupyter_exec_ext.store import audit_table
 from jupyter_exec_ext.store.audit_table import AuditReader, prune
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.eventlog import DurableLog
+from jupyter_exec_ext.store.executions import complete_row
+from jupyter_exec_ext.store.logfile import LogFile, log_path
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.chain import GENESIS, Head, chained, clipped, verify
 
@@ -107,6 +109,25 @@ async def test_a_repeated_request_is_recorded_once(store: ExecStore, tmp_path: P
     for number in range(3):
         await store.executions.accept(replace(QUEUED, id=f"exe_{number}"), "me", key)
     assert [record.subject for record in records(tmp_path)] == ["exe_0"]
+
+
+async def test_an_end_that_is_written_again_is_recorded_once(store: ExecStore, tmp_path: Path) -> None:
+    await run_one(store)
+    file = LogFile(log_path(store.logs, "ses_1", "exe_1"))
+    again = replace(QUEUED, state=ExecutionState.SERVER_RESTARTED)
+    await store._writer.run(lambda db: complete_row(db, again, "me", file, store._trail), write=True)
+    assert [record.action for record in records(tmp_path)] == ["accepted", "ended"]
+
+
+async def test_a_database_that_was_set_aside_meanwhile_has_both_records(store: ExecStore, tmp_path: Path) -> None:
+    log = await store.executions.accept(QUEUED, "me", None)
+    assert isinstance(log, DurableLog)
+    new = ["DELETE FROM executions", "DELETE FROM audit"]
+    new.append("UPDATE audit_ends SET first_seq = 1, last_seq = 0, last_digest = first_previous")
+    tamper(tmp_path, *new)
+    await store.executions.finish(replace(QUEUED, state=ExecutionState.OK), "me", log)
+    assert [record.action for record in records(tmp_path)] == ["accepted", "ended"]
+    assert faults(tmp_path) == []
 
 
 async def test_who_sent_the_code_is_recorded_not_whose_session_it_is(store: ExecStore, tmp_path: Path) -> None:
