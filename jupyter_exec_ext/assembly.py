@@ -6,7 +6,10 @@ from typing import Any
 
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_events import EventLogger
 
+from .audit import metrics
+from .audit.recorder import EventRecorder
 from .engine.engine import ExecEngine
 from .engine.hosted import HostedKernels
 from .engine.processes import kill_marked
@@ -29,19 +32,26 @@ def build_host(
     )
 
 
-def build_engine(host: HostedKernels, **options: Any) -> ExecEngine:
+def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **options: Any) -> ExecEngine:
     """Return an engine on `host`, after what earlier servers left behind has been brought to its end.
 
     Parameters
     ----------
+    events : EventLogger, optional
+        Gets the records of the audit trail, and the metrics are fed, once ``engine.audit.start`` was called.
     **options
         ``parent``, ``config``, ``log`` for engine and store; traits of `ExecEngine`.
     """
     common = {name: options[name] for name in ("parent", "config", "log") if name in options}
     store = ExecStore(**common)
+    if events is not None:
+        store.audit.subscribe(metrics.count)
+        store.audit.subscribe(EventRecorder(events).emit)
     cut = store.left_behind()
     if cut:
         kill_marked({session.id for session in cut})
         host.forget_files({session.kernel_id for session in cut if session.kernel_id})
     store.recover()
-    return ExecEngine(host, store, **options)
+    engine = ExecEngine(host, store, **options)
+    metrics.watch(engine)
+    return engine

@@ -30,6 +30,7 @@ import kernel_gateway
 from jupyter_client.jsonutil import json_default
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_core.utils import ensure_async
+from jupyter_events import EventLogger
 from jupyter_server.auth import User
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
@@ -39,6 +40,7 @@ from kernel_gateway.mixins import CORSMixin
 from kernel_gateway.services.kernels import handlers as stock
 from tornado import web
 from tornado.httputil import HTTPServerRequest
+from tornado.ioloop import IOLoop
 from traitlets import List, Unicode
 from traitlets.config import Config
 
@@ -229,7 +231,9 @@ class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
             max_kernels=app.max_kernels,
             forced_kernel_name=app.force_kernel_name,
         )
-        self.engine = build_engine(self.host, parent=self, log=self.log, config=self._engine_config())
+        events = EventLogger(parent=self)  # the gateway has none of its own
+        self.engine = build_engine(self.host, events=events, parent=self, log=self.log, config=self._engine_config())
+        IOLoop.current().add_callback(self.engine.audit.start)
 
     def _engine_config(self) -> Config:
         """Let the gateway's own environment settings be the defaults of ours."""

@@ -19,12 +19,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "auth": {"models", "errors"},
     "engine": {"models", "errors", "wire", "auth"},
     "store": {"models", "errors", "wire", "auth"},
-    "assembly": {"models", "errors", "engine", "store"},
+    "audit": {"models", "errors"},
+    "assembly": {"models", "errors", "engine", "store", "audit"},
     "server": {"models", "errors", "wire", "auth", "engine", "assembly", "__init__"},
     "gateway": {"models", "errors", "wire", "auth", "engine", "assembly", "server"},
     "client": {"models", "errors", "wire"},
     "executors": {"models", "errors", "wire", "client"},
-    "cli": {"models", "errors", "wire", "client", "executors", "__init__"},
+    "cli": {"models", "errors", "wire", "client", "executors", "store", "__init__"},
     "__init__": {"server", "client", "executors"},
 }
 
@@ -36,6 +37,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "auth": {"*"},
     "engine": {"tornado.web", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "store": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq"},
+    "audit": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq", "sqlite3", "requests", "aiohttp"},
     "client": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
     "executors": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
 }

@@ -12,7 +12,8 @@ from typing import Any
 
 from .. import __version__
 from ..errors import ExecError, Unauthenticated
-from . import doctor, file, output, run, serve, session
+from ..wire.chain import Head
+from . import audit, doctor, file, output, run, serve, session
 from .servers import UsageError
 
 EXIT_SERVER_FAILED = 3
@@ -28,6 +29,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec file upload ID data.csv             files into a session's directory, and out of it
   jupyter exec output download ID stdout           what code printed beyond the cap
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
+  jupyter exec audit verify                        is the audit trail on this machine whole?
   jupyter exec doctor                              is everything in place?
 """
 
@@ -59,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_file(commands)
     _add_output(commands)
     _add_serve(commands)
+    _add_audit(commands)
     _add_doctor(commands)
     return parser
 
@@ -169,6 +172,29 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument(
         "options", nargs="*", metavar="-- OPTION", help="after --: options of the Jupyter Server or Kernel Gateway"
     )
+
+
+def _head(text: str) -> Head:
+    return Head.parse(text)
+
+
+_head.__name__ = "head (SEQ:DIGEST)"
+
+
+def _add_audit(commands: Any) -> None:
+    parser = commands.add_parser(
+        "audit", help="check and show the audit trail", description="The audit trail of the servers on this machine."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    verify = _add(actions, "verify", "check that no record was removed, changed or reordered", audit.check)
+    tail = _add(actions, "tail", "show the newest records", audit.tail)
+    for action in (verify, tail):
+        action.add_argument("--store", metavar="DIR", help="the directory of ExecStore.path (default: the usual one)")
+    verify.add_argument("--head", type=_head, metavar="SEQ:DIGEST", help="a head that an earlier check printed")
+    verify.epilog = "Exit code: 0 if the trail is whole, 1 if not. Keep the head that is printed on another machine."
+    tail.add_argument("-n", type=int, default=20, dest="count", metavar="N", help="how many records (default: 20)")
+    tail.add_argument("--follow", action="store_true", help="and those to come, until Ctrl-C")
+    tail.add_argument("--json", action="store_true", help="the whole records, as JSON")
 
 
 def _add_doctor(commands: Any) -> None:

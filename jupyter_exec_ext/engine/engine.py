@@ -90,6 +90,7 @@ class ExecEngine(EngineSettings):
         self._store = store
         self._sessions = store.sessions
         self._executions = store.executions
+        self.audit = store.audit
         self._session_files = self._make_session_files()
         self._admission = Admission()
         policies = configured_policies(self.policies, self.policy_file)
@@ -97,7 +98,7 @@ class ExecEngine(EngineSettings):
         self.tokens = TokenVerbs(
             store.tokens, policies, self, in_background=self.in_background, on_end=self._token_watch.look
         )
-        self.files = FileVerbs(self._session_files, self.get_session)
+        self.files = FileVerbs(self._session_files, self.get_session, self.audit)
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
@@ -282,18 +283,21 @@ class ExecEngine(EngineSettings):
     async def delete_session(self, caller: Caller, session_id: str) -> None:
         """Shut a session down; what runs in it ends as cancelled."""
         live = await self._live_session(caller, session_id)
+        self.audit.record("session", "delete_asked", caller.principal, session_id)
         await live.close("deleted")
         self._live.pop(session_id, None)
 
     async def interrupt_session(self, caller: Caller, session_id: str) -> Session:
         """Interrupt what runs in the session, as Ctrl-C would."""
         live = await self._live_session(caller, session_id)
+        self.audit.record("session", "interrupt_asked", caller.principal, session_id)
         await live.interrupt()
         return live.record
 
     async def restart_session(self, caller: Caller, session_id: str) -> Session:
         """Give the session a fresh kernel; what runs and what is queued ends as cancelled."""
         live = await self._live_session(caller, session_id)
+        self.audit.record("session", "restart_asked", caller.principal, session_id)
         await live.restart()
         return live.record
 
@@ -344,7 +348,7 @@ class ExecEngine(EngineSettings):
         with live.room():
             ticket = self._admission.enter(caller)
             try:
-                log = await self._executions.accept(record, session.owner, key)
+                log = await self._executions.accept(record, session.owner, key, caller.principal)
             except BaseException:
                 ticket.withdraw()
                 raise
@@ -458,6 +462,7 @@ class ExecEngine(EngineSettings):
         session, execution = self._running.get(execution_id, (None, None))
         if session is None or execution is None:
             return await self.get_execution(caller, execution_id)
+        self.audit.record("execution", "cancel_asked", caller.principal, execution_id, session_id=session.record.id)
         await session.cancel(execution, f"cancelled by {caller.display_name or caller.principal}")
         return await execution.wait(self.interrupt_grace_seconds + _CANCEL_WAIT_SECONDS)
 
@@ -482,6 +487,12 @@ class ExecEngine(EngineSettings):
     def activity(self) -> dict[str, str]:
         """Return the executions that are running or queued, by id, with their sessions' ids."""
         return {eid: live.record.id for eid, (live, _) in self._running.items()}
+
+    def load(self) -> tuple[int, int, int]:
+        """Return how many sessions there are, and how many executions run and wait."""
+        sessions = sum(live.record.state is not SessionState.ENDED for live in self._live.values())
+        running = sum(execution.record.state is ExecutionState.RUNNING for _, execution in self._running.values())
+        return sessions, running, len(self._running) - running
 
     def _keep_touching(self) -> None:
         """While anything runs or starts, keep telling the host so, or it might cull a kernel or stop the server."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ..auth.caller import Caller
 from ..errors import Conflict, NotFound
-from ..models import Session, SessionState
-from .ports import FileList, FileReader, FileWriter, SessionFiles
+from ..models import FileInfo, Session, SessionState
+from .ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .quotas import limits_of
 from .sessions import ended_error
 
@@ -19,9 +19,10 @@ FindSession = Callable[[Caller, str], Awaitable[Session]]
 class FileVerbs:
     """The files of sessions, for callers; every method may raise `SessionNotFound` and what `SessionFiles` raises."""
 
-    def __init__(self, files: SessionFiles, find: FindSession) -> None:
+    def __init__(self, files: SessionFiles, find: FindSession, audit: AuditTrail) -> None:
         self._files = files
         self._find = find
+        self._audit = audit
 
     async def list(
         self, caller: Caller, session_id: str, path: str = "", *, sha256: bool = False, wanted: Callable[[], bool]
@@ -56,7 +57,10 @@ class FileVerbs:
     async def open(self, caller: Caller, session_id: str, path: str) -> FileReader:
         """Open a file for reading."""
         await self._find(caller, session_id)
-        return await self._files.open(session_id, path)
+        reader = await self._files.open(session_id, path)
+        info = reader.info
+        self._audit.record("file", "downloaded", caller.principal, session_id, path=path, size_bytes=info.size_bytes)
+        return reader
 
     async def digest(self, caller: Caller, session_id: str, path: str) -> str:
         """Return a file's SHA-256."""
@@ -68,9 +72,38 @@ class FileVerbs:
         session = await self._find(caller, session_id)
         if session.state is SessionState.ENDED:
             raise ended_error(session)
-        return await self._files.create(session_id, path, size_bytes, limits_of(caller.policies))
+        writer = await self._files.create(session_id, path, size_bytes, limits_of(caller.policies))
+        return AuditedUpload(writer, self._audit, caller.principal, session_id)
 
     async def delete(self, caller: Caller, session_id: str, path: str) -> None:
         """Delete a file, also of a session that has ended."""
         await self._find(caller, session_id)
         await self._files.delete(session_id, path)
+        self._audit.record("file", "deleted", caller.principal, session_id, path=path)
+
+
+class AuditedUpload:
+    """A file that is being written, and is recorded once it is in its place."""
+
+    def __init__(self, writer: FileWriter, audit: AuditTrail, principal: str, session_id: str) -> None:
+        self._writer = writer
+        self._audit = audit
+        self._principal = principal
+        self._session_id = session_id
+        self.write = writer.write
+        self.discard = writer.discard
+
+    async def commit(self) -> tuple[FileInfo, bool]:
+        """Put the file in its place."""
+        info, created = await self._writer.commit()
+        self._audit.record(
+            "file",
+            "uploaded",
+            self._principal,
+            self._session_id,
+            path=info.path,
+            size_bytes=info.size_bytes,
+            sha256=info.sha256,
+            created=created,
+        )
+        return info, created

@@ -220,11 +220,11 @@ class ExecutionStore(Protocol):
     """Keeps execution records and their event logs."""
 
     async def accept(
-        self, execution: Execution, owner: str, key: IdempotencyKey | None
+        self, execution: Execution, owner: str, key: IdempotencyKey | None, sender: str | None = None
     ) -> WritableLog | StoredExecution:
         """Record an execution before its code is sent and return its log, or the one that came with the same key.
 
-        The record survives the death of this process.
+        `sender` is who asked for it, if not its owner. The record survives the death of this process.
 
         Raises
         ------
@@ -329,12 +329,38 @@ class TokenStore(Protocol):
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
 
 
+class AuditTrail(Protocol):
+    """Who did what; sessions and executions are in it by themselves, when they begin and end."""
+
+    def record(self, kind: str, action: str, principal: str, subject: str, **data: Any) -> None:
+        """Record something soon, from the loop's thread. Never raises for the storage's sake.
+
+        Parameters
+        ----------
+        kind : str
+            One of `AuditKind`.
+        principal : str
+            Whose doing it was; empty for a stranger.
+        subject : str
+            The id or path that it was done to.
+        **data
+            As the kind's schema has it; never a secret.
+        """
+
+    def start(self) -> None:
+        """Begin to give records to whoever subscribed, in the running loop; until then they are held back."""
+
+
 class Store(Protocol):
     """Where records are kept."""
 
     @property
     def tokens(self) -> TokenStore:
         """Scoped tokens."""
+
+    @property
+    def audit(self) -> AuditTrail:
+        """The audit trail."""
 
     @property
     def sessions(self) -> SessionStore:

@@ -90,7 +90,9 @@ class TokenVerbs:
         TooManyAttempts, PolicyDenied, StoreUnavailable
         """
         presented = parse_token(text)
-        stored = self._store.find(presented.id, presented.secret_hash) if presented is not None else None
+        if presented is None:  # a slip of the keyboard, and no guess
+            raise Unauthenticated(_WRONG)
+        stored = self._store.find(presented.id, presented.secret_hash)
         if stored is None:
             self._spend_attempt(address)
             raise Unauthenticated(_WRONG)

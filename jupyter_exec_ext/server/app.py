@@ -42,7 +42,8 @@ class ExecExtensionApp(ExtensionApp):
             return
         assert server.kernel_spec_manager is not None
         host = build_host(server.kernel_manager, server.kernel_spec_manager)
-        self.engine = build_engine(host, parent=self, log=self.log)
+        self.engine = build_engine(host, events=server.event_logger, parent=self, log=self.log)
+        server.io_loop.add_callback(self.engine.audit.start)
 
     def initialize_handlers(self) -> None:
         """Register the route table."""

@@ -36,6 +36,7 @@ from ..errors import (
     PayloadTooLarge,
     UnsupportedMediaType,
 )
+from ..wire.chain import clipped
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import collect, dump_in_pieces, is_large
 from .gate import Gate, authorize
@@ -46,6 +47,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
+_MAX_LOGGED_BYTES = 800
 # What languages write for true and false when they make a query from it.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _BY_STATUS: dict[int, type[ExecError]] = {
@@ -324,7 +326,16 @@ class ExecHandler(APIHandler):
 
     def _request_summary(self) -> str:
         request: HTTPServerRequest = self.request
-        return f"{request.method} {request.path} ({request.remote_ip})"
+        return f"{request.method} {clipped(request.path, _MAX_LOGGED_BYTES)} ({request.remote_ip})"
+
+    def _log(self) -> None:
+        """Let the host log the request once it is answered, with nothing in it that makes a long line."""
+        request = self.request
+        request.uri = clipped(request.uri or "", _MAX_LOGGED_BYTES)
+        for name in ("Host", "Accept", "Referer", "User-Agent"):
+            if name in request.headers:
+                request.headers[name] = clipped(request.headers[name], _MAX_LOGGED_BYTES)
+        super()._log()
 
 
 def _nothing() -> None:

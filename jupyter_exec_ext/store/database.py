@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -62,6 +62,7 @@ class Database:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._wal_fd: int | None = None
+        self._after_commit: list[Callable[[], None]] = []
         if path is not None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=0, check_same_thread=False)
@@ -130,9 +131,17 @@ class Database:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
+            self._after_commit.clear()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+        calls, self._after_commit = self._after_commit, []
+        for call in calls:
+            call()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call `call` once the present transaction is committed; not at all if it is not."""
+        self._after_commit.append(call)
 
     def _execute_when_unlocked(self, sql: str, lock_wait_seconds: float) -> None:
         give_up_at = time.monotonic() + lock_wait_seconds

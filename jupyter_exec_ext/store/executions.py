@@ -19,6 +19,7 @@ from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.native import execution_from_json, summary_to_json, to_json
 from .database import Database
 from .eventlog import DurableLog, LogLine, StoredLog
+from .execution_trail import ExecutionTrail
 from .logfile import LogFile, LogIndex, log_path
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
@@ -48,12 +49,21 @@ class ExecutionRepository:
         How much of what an execution's output cap leaves out is kept; 0 for nothing.
     """
 
-    def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention, max_spool_bytes: int) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        logs: Path,
+        server: str,
+        retention: Retention,
+        max_spool_bytes: int,
+        trail: ExecutionTrail,
+    ) -> None:
         self._writer = writer
         self._logs = logs
         self._server = server
         self._retention = retention
         self._max_spool_bytes = max_spool_bytes
+        self._trail = trail
         self._spool_thread = SpoolThread()
         self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
         self._expire_at = 0.0
@@ -64,9 +74,11 @@ class ExecutionRepository:
         return LogFile(log_path(self._logs, execution.session_id, execution.id))
 
     async def accept(
-        self, execution: Execution, owner: str, key: IdempotencyKey | None
+        self, execution: Execution, owner: str, key: IdempotencyKey | None, sender: str | None = None
     ) -> DurableLog | StoredExecution:
         """Record an execution before its code is sent, or find the one that came with the same key before.
+
+        `sender` is who asked for it, if not its owner.
 
         Raises
         ------
@@ -80,6 +92,7 @@ class ExecutionRepository:
             if earlier is None:
                 self._writer.require_reserve()
                 _insert(db, execution, owner, self._server, key)
+                self._trail.accepted(db, execution, sender or owner)
             return earlier
 
         earlier = await self._writer.run(job, write=True)
@@ -130,7 +143,9 @@ class ExecutionRepository:
 
         def row(db: Database) -> None:
             file = log.require_saved()
-            _complete(db, execution, owner, self._server, file)
+            if _insert(db, execution, owner, self._server, None):  # the first row was in a database that was set aside
+                self._trail.accepted(db, execution, owner)
+            complete_row(db, execution, owner, file, self._trail)
 
         def save() -> list[LogLine]:
             lines = save_log()
@@ -244,8 +259,9 @@ def _row_of_key(db: Database, session_id: str, owner: str, key: IdempotencyKey) 
     return row
 
 
-def _insert(db: Database, execution: Execution, owner: str, server: str, key: IdempotencyKey | None) -> None:
-    db.execute(
+def _insert(db: Database, execution: Execution, owner: str, server: str, key: IdempotencyKey | None) -> bool:
+    """Insert the row of an accepted execution; return False if it is there already."""
+    cursor = db.execute(
         "INSERT OR IGNORE INTO executions "
         "(id, session_id, owner, server, finished, accepted_at, idempotency_key, request_hash, record) "
         "VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)",
@@ -260,21 +276,16 @@ def _insert(db: Database, execution: Execution, owner: str, server: str, key: Id
             dump_bytes(to_json(execution)).decode(),
         ),
     )
-
-
-def _complete(db: Database, execution: Execution, owner: str, server: str, file: LogFile) -> None:
-    """Write the terminal row, once; the first row may have been in a database that was set aside."""
-    _insert(db, execution, owner, server, None)
-    complete_row(db, execution, file)
+    return cursor.rowcount > 0
 
 
 def _spooled_bytes(execution: Execution) -> int:
     return sum(spooled.size_bytes for spooled in execution.spooled)
 
 
-def complete_row(db: Database, execution: Execution, file: LogFile) -> None:
+def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, trail: ExecutionTrail) -> None:
     """Make the row of an accepted execution a terminal one; a terminal row is never changed."""
-    db.execute(
+    completed = db.execute(
         "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, spool_bytes = ?, last_seq = ?, "
         "end_offset = ?, record = ? WHERE id = ? AND NOT finished",
         (
@@ -287,6 +298,9 @@ def complete_row(db: Database, execution: Execution, file: LogFile) -> None:
             execution.id,
         ),
     )
+    if not completed.rowcount:
+        return
+    trail.ended(db, execution, owner)
     db.executemany(
         "INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)",
         [(execution.id, seq, offset) for seq, offset in file.index.entries],

@@ -110,4 +110,21 @@ MIGRATIONS = (
             "CREATE INDEX tokens_by_owner ON tokens (owner)",
         ),
     ),
+    Migration(
+        5,
+        "audit trail",
+        (
+            "CREATE TABLE audit (seq INTEGER PRIMARY KEY, record TEXT NOT NULL, digest TEXT NOT NULL)",
+            """
+            CREATE TABLE audit_ends (
+                only INTEGER PRIMARY KEY CHECK (only = 1),
+                first_seq INTEGER NOT NULL,
+                first_previous TEXT NOT NULL,
+                last_seq INTEGER NOT NULL,
+                last_digest TEXT NOT NULL
+            )
+            """,
+            "INSERT INTO audit_ends VALUES (1, 1, hex(zeroblob(32)), 0, hex(zeroblob(32)))",  # wire.chain.GENESIS
+        ),
+    ),
 )

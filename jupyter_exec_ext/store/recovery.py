@@ -12,7 +12,9 @@ from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, 
 from ..wire.jsontext import loads_strict, to_bytes
 from ..wire.native import event_from_json, event_to_text, execution_from_json, session_from_json, utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
+from .audit import AuditLog
 from .database import Database
+from .execution_trail import ExecutionTrail
 from .executions import complete_row
 from .instances import ServerInstance
 from .logfile import log_path, recovered
@@ -30,26 +32,27 @@ def left_behind(db: Database, instance: ServerInstance) -> list[tuple[str, Sessi
     return [(row["server"], session_from_json(loads_strict(row["record"]))) for row in rows if row["server"] in gone]
 
 
-def recover(db: Database, logs: Path, instance: ServerInstance) -> int:
+def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog, trail: ExecutionTrail) -> int:
     """End what servers that are gone had left open, in a transaction; return how many executions that were."""
-    ended = 0
+    count = 0
     gone = instance.gone()
     for row in db.execute("SELECT * FROM executions WHERE NOT finished").fetchall():
         if instance.is_gone(row["server"]):
             gone.add(row["server"])
-            end_execution(db, logs, row)
-            ended += 1
+            end_execution(db, logs, row, trail)
+            count += 1
     for server, session in left_behind(db, instance):
         gone.add(server)
         moment = utc_timestamp(time.time())
         reason = "the server was restarted"
-        put_session(db, replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason), instance.id)
+        ended = replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason)
+        put_session(db, ended, instance.id, audit)
     for server in gone:
         instance.forget(server)
-    return ended
+    return count
 
 
-def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
+def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTrail) -> None:
     """Complete the log and the row of an execution that was cut.
 
     Where the log has its end already, only the row was missing: the execution ended as the log says. Otherwise no
@@ -59,7 +62,7 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
     file = recovered(log_path(logs, row["session_id"], row["id"]), lambda line: _takes(line, events))
     accepted = execution_from_json(loads_strict(row["record"]))
     if events and isinstance(events[-1], EndEvent):
-        complete_row(db, events[-1].execution, file)
+        complete_row(db, events[-1].execution, row["owner"], file, trail)
         return
     remove_spool(logs, row["session_id"], row["id"])
     execution = _cut(accepted, events)
@@ -68,7 +71,7 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row) -> None:
     moment = utc_timestamp(time.time())
     file.append([to_bytes(event_to_text(event, seq, moment)) for seq, event in lines])
     file.sync()
-    complete_row(db, execution, file)
+    complete_row(db, execution, row["owner"], file, trail)
 
 
 def _takes(line: bytes, events: list[OutputEvent]) -> bool:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_data_dir
-from traitlets import Float, Integer, Unicode
+from traitlets import Bool, Float, Integer, Unicode
 from traitlets.config import LoggingConfigurable
 
 from ..errors import ExecError
 from ..models import Session
+from .audit import AuditLog
+from .audit_table import DATABASE
+from .execution_trail import ExecutionTrail
 from .executions import ExecutionRepository
 from .instances import ServerInstance
 from .reader import Reader
@@ -22,8 +25,6 @@ from .retention import Retention
 from .sessions import SessionRepository
 from .tokens import TokenRepository
 from .writer import StoreHealth, Writer
-
-_DATABASE = "executions.db"
 
 
 class ExecStore(LoggingConfigurable):
@@ -51,6 +52,14 @@ class ExecStore(LoggingConfigurable):
         help="Disk space held back, in bytes, so that what runs when the disk is full can still be recorded.",
     ).tag(config=True)
 
+    audit_code = Bool(
+        False, help="Whether the audit trail holds the code of executions itself, and not its SHA-256 alone."
+    ).tag(config=True)
+    max_audit_age_seconds = Float(90 * 86_400.0, help="How long a record of the audit trail is kept, in seconds.").tag(
+        config=True
+    )
+
+    audit: AuditLog
     sessions: SessionRepository
     executions: ExecutionRepository
     tokens: TokenRepository
@@ -79,16 +88,20 @@ class ExecStore(LoggingConfigurable):
         self._instance = ServerInstance(directory / "servers")
         try:
             reserve = Reserve(self._instance.reserve_path(), self.reserve_bytes)
-            self._writer = Writer(directory / _DATABASE, reserve, self.health)
+            self._writer = Writer(directory / DATABASE, reserve, self.health)
         except BaseException:
             self._instance.close()
             raise
         retention = Retention(self.max_age_seconds, self.max_bytes)
-        self.sessions = SessionRepository(self._writer, self._instance.id)
-        self._reader = Reader(directory / _DATABASE, self._writer)
+        self.audit = AuditLog(self._writer, self.max_audit_age_seconds, self.log)
+        self._trail = ExecutionTrail(self.audit, self.audit_code)
+        self.sessions = SessionRepository(self._writer, self._instance.id, self.audit)
+        self._reader = Reader(directory / DATABASE, self._writer)
         self.tokens = TokenRepository(self._writer, self._reader)
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # or one could drive all others out
-        self.executions = ExecutionRepository(self._writer, self.logs, self._instance.id, retention, max_spool_bytes)
+        self.executions = ExecutionRepository(
+            self._writer, self.logs, self._instance.id, retention, max_spool_bytes, self._trail
+        )
 
     def left_behind(self) -> list[Session]:
         """Return the sessions of servers that are gone, whose kernels may still run."""
@@ -97,7 +110,9 @@ class ExecStore(LoggingConfigurable):
 
     def recover(self) -> None:
         """End what servers that are gone had left open."""
-        count = self._writer.perform(lambda db: recover(db, self.logs, self._instance), write=True)
+        count = self._writer.perform(
+            lambda db: recover(db, self.logs, self._instance, self.audit, self._trail), write=True
+        )
         if count:
             self.log.warning("store: %d executions were cut by the end of an earlier server", count)
 
@@ -115,5 +130,6 @@ class ExecStore(LoggingConfigurable):
             self._closed = True
             self.executions.close()
             self._reader.close()
+            self.audit.close()
             self._writer.close()
             self._instance.close()

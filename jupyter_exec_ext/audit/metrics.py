@@ -1,0 +1,87 @@
+"""Prometheus metrics on the default registry, which Jupyter Server shows on ``/metrics``.
+
+Counters are fed by the audit trail's committed records; gauges ask the engines when they are read. All engines of a
+process share them. Labels have their values from closed sets: states and error codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+from weakref import WeakSet
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from ..errors import ExecError
+from ..models import AuditKind, AuditRecord, ExecutionState
+
+_OTHER = "other"
+_STATES = tuple(state.value for state in ExecutionState if state.finished)
+_RUN_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600, 14_400, 86_400)
+
+EXECUTIONS = Counter("jupyter_exec_executions", "Executions that have ended, by their state", ["state"])
+EXECUTION_SECONDS = Histogram(
+    "jupyter_exec_execution_seconds", "Run time of executions that ran, in seconds", buckets=_RUN_SECONDS
+)
+KERNEL_STARTS = Counter("jupyter_exec_kernel_starts", "Kernels started for sessions, restarts included")
+DENIALS = Counter("jupyter_exec_denials", "Requests refused for lack of a right, by error code", ["code"])
+for _state in _STATES:
+    EXECUTIONS.labels(_state)  # shown as 0 until there is one
+
+
+class Load(NamedTuple):
+    """What an engine has to do at this moment."""
+
+    sessions: int
+    running: int
+    queued: int
+
+
+class Loaded(Protocol):
+    """Something that can tell its load."""
+
+    def load(self) -> tuple[int, int, int]:
+        """Return how many sessions there are, and how many executions run and wait."""
+
+
+_engines: WeakSet[Loaded] = WeakSet()
+
+
+def _total(choose: Callable[[Load], int]) -> Callable[[], float]:
+    return lambda: float(sum(choose(Load(*engine.load())) for engine in list(_engines)))
+
+
+Gauge("jupyter_exec_sessions", "Sessions that have not ended").set_function(_total(lambda load: load.sessions))
+Gauge("jupyter_exec_running_executions", "Executions that run").set_function(_total(lambda load: load.running))
+Gauge("jupyter_exec_queued_executions", "Executions that wait in their session's queue").set_function(
+    _total(lambda load: load.queued)
+)
+
+
+def watch(engine: Loaded) -> None:
+    """Let the gauges count this engine, for as long as it lives."""
+    _engines.add(engine)
+
+
+def count(record: AuditRecord) -> None:
+    """Take in a committed record."""
+    if record.kind is AuditKind.EXECUTION and record.action == "ended":
+        EXECUTIONS.labels(_one_of(record.data["state"], _STATES)).inc()
+        if record.data["run_seconds"] is not None:
+            EXECUTION_SECONDS.observe(record.data["run_seconds"])
+    elif record.kind is AuditKind.SESSION and record.action == "kernel_started":
+        KERNEL_STARTS.inc()
+    elif record.kind is AuditKind.DENIAL:
+        _count_denials(record)
+
+
+def _count_denials(record: AuditRecord) -> None:
+    codes = ExecError.codes()
+    if record.action != "suppressed":
+        DENIALS.labels(_one_of(record.data.get("code"), codes)).inc()
+    for code, number in record.data["suppressed"].items():
+        DENIALS.labels(_one_of(code, codes)).inc(number)
+
+
+def _one_of(value: object, known: tuple[str, ...] | dict[str, type[ExecError]]) -> str:
+    return value if isinstance(value, str) and value in known else _OTHER

@@ -1,0 +1,153 @@
+"""The audit trail in the database: added to at its end, pruned at its beginning, read.
+
+Several servers may write one trail: the end of the chain is read inside the transaction that adds to it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import StoreUnavailable
+from ..models import AuditRecord, ChainEnds
+from ..wire.chain import ChainedLine, chained
+from .database import Database, translated
+
+DATABASE = "executions.db"
+_NO_TRAIL = "there is no audit trail in {directory}; pass the directory of ExecStore.path with --store"
+
+
+def put(db: Database, record: AuditRecord) -> AuditRecord:
+    """Add a record at the end of the chain, in a transaction; return it with its number and digests.
+
+    Raises
+    ------
+    StoreUnavailable
+        If somebody took away where the trail ends.
+    """
+    end = db.execute("SELECT last_seq, last_digest FROM audit_ends").fetchone()
+    if end is None:
+        raise StoreUnavailable("the audit trail was tampered with, so nothing is accepted; see 'jupyter exec audit'")
+    linked = replace(record, seq=end["last_seq"] + 1, previous=end["last_digest"])
+    line = chained(linked)
+    db.execute("INSERT INTO audit VALUES (?, ?, ?)", (line.seq, line.line, line.digest))
+    db.execute("UPDATE audit_ends SET last_seq = ?, last_digest = ?", (line.seq, line.digest))
+    return replace(linked, digest=line.digest)
+
+
+def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
+    """Remove up to `limit` records from before `moment`, in a transaction; return the first and the last, if any.
+
+    The chain then begins after a record of which only the digest is kept.
+    """
+    ends = _ends_of(db)
+    keep_from = min(_first_since(db, ends, moment), ends.first_seq + limit)
+    before = db.execute("SELECT digest FROM audit WHERE seq = ?", (keep_from - 1,)).fetchone()
+    if keep_from == ends.first_seq or before is None:
+        return None
+    db.execute("DELETE FROM audit WHERE seq < ?", (keep_from,))
+    db.execute("UPDATE audit_ends SET first_seq = ?, first_previous = ?", (keep_from, before["digest"]))
+    return ends.first_seq, keep_from - 1
+
+
+def _first_since(db: Database, ends: ChainEnds, moment: str) -> int:
+    """Return the number of the first record that is not older than `moment`, by bisection."""
+    low, high = ends.first_seq, ends.last_seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = db.execute("SELECT seq, record, digest FROM audit WHERE seq = ?", (middle,)).fetchone()
+        if row is not None and _is_before(ChainedLine(*row), moment):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _is_before(line: ChainedLine, moment: str) -> bool:
+    try:
+        return line.record().at < moment
+    except ValueError:
+        return False  # what was tampered with stays, to be seen
+
+
+def _ends_of(db: Database | sqlite3.Connection) -> ChainEnds:
+    return ChainEnds(*db.execute("SELECT first_seq, first_previous, last_seq, last_digest FROM audit_ends").fetchone())
+
+
+class AuditReader:
+    """The trail of a store on this machine, for reading only; a server may be writing to it.
+
+    Parameters
+    ----------
+    directory : Path
+        As `ExecStore.path`.
+
+    Raises
+    ------
+    StoreUnavailable
+        If there is no trail.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / DATABASE
+        if not path.exists():
+            raise StoreUnavailable(_NO_TRAIL.format(directory=directory))
+        self._no_trail = _NO_TRAIL.format(directory=directory)
+        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[tuple[ChainEnds, Iterator[ChainedLine]]]:
+        """Give the trail's ends and all of its records, as they are at one moment.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        with self._transaction():
+            cursor = self._connection.execute("SELECT seq, record, digest FROM audit ORDER BY seq")
+            with closing(cursor):
+                yield self._ends(), (ChainedLine(*row) for row in cursor)
+
+    def last_seq(self) -> int:
+        """Return the number of the last record."""
+        with self._transaction():
+            return self._ends().last_seq
+
+    def newest(self, count: int) -> list[ChainedLine]:
+        """Return the last `count` records, oldest first."""
+        sql = "SELECT seq, record, digest FROM audit ORDER BY seq DESC LIMIT ?"
+        return self._read(sql, count)[::-1]
+
+    def after(self, seq: int) -> list[ChainedLine]:
+        """Return the records that follow number `seq`."""
+        return self._read("SELECT seq, record, digest FROM audit WHERE seq > ? ORDER BY seq", seq)
+
+    def _read(self, sql: str, value: int) -> list[ChainedLine]:
+        with self._transaction():
+            return [ChainedLine(*row) for row in self._connection.execute(sql, (value,))]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            if "no such table" in str(error):
+                raise StoreUnavailable(self._no_trail) from None
+            raise translated(error) from error
+
+    def _ends(self) -> ChainEnds:
+        try:
+            return _ends_of(self._connection)
+        except TypeError:  # no row
+            raise StoreUnavailable("the audit trail was tampered with: it does not say where it ends") from None
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
