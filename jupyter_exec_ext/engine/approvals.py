@@ -6,6 +6,7 @@ The gate is here, before the queue, so that it holds for every client. What a po
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from ..models import Approval, ApprovalAnswer, Decision, Execution, ExecutionSta
 from ..wire.jsontext import utf8_size
 from ..wire.native import seconds_of, utc_timestamp
 from .executions import LiveExecution
-from .ports import ExecutionStore
+from .ports import AuditTrail, ExecutionStore
 from .runner import StopCause
 from .sessions import LiveSession
 
@@ -46,22 +47,26 @@ class ApprovalVerbs:
         self,
         executions: ExecutionStore,
         running: Mapping[str, tuple[LiveSession, LiveExecution]],
+        audit: AuditTrail,
         max_code_bytes: int,
     ) -> None:
         self._executions = executions
         self._running = running
+        self._audit = audit
         self._max_code_bytes = max_code_bytes
         self._being_decided: set[str] = set()
 
-    def await_answer(self, session: LiveSession, execution: LiveExecution) -> None:
+    def await_answer(self, caller: Caller, session: LiveSession, execution: LiveExecution) -> None:
         """Give a person the time that the policy says."""
         approval = execution.record.approval
         assert approval is not None
+        self._record("requested", caller.principal, execution.record, rule=approval.why)
         seconds = max(0.0, seconds_of(approval.expires_at) - time.time())
 
         def time_is_up() -> StopCause:
             decided_at = utc_timestamp(time.time())
             execution.note_decision(replace(approval, decision=Decision.TIMEOUT, decided_at=decided_at))
+            self._record("expired", "", execution.record)
             return StopCause(ExecutionState.TIMEOUT, f"nobody has approved it within {seconds:.0f} s")
 
         session.end_after(seconds, execution, time_is_up)
@@ -83,6 +88,7 @@ class ApprovalVerbs:
             raise PayloadTooLarge(f"'code' may have at most {self._max_code_bytes} bytes")
         approval = _decided(execution.record, answer, caller.display_name or caller.principal)
         if not answer.approve:
+            self._record("rejected", caller.principal, execution.record, reason=answer.reason)
             await session.reject(execution, approval, f"rejected by {approval.decided_by}" + _because(answer.reason))
             return execution.record
         code = execution.record.code if answer.code is None else answer.code
@@ -93,9 +99,16 @@ class ApprovalVerbs:
             if not execution.awaits_approval:
                 raise NotAwaitingApproval(_CHANGED)
             session.approve(execution, approval, code)
+            self._record(str(approval.decision), caller.principal, execution.record, reason=answer.reason)
         finally:
             self._being_decided.discard(execution_id)
         return execution.record
+
+    def _record(self, action: str, principal: str, execution: Execution, **data: str) -> None:
+        digest = hashlib.sha256(execution.code.encode()).hexdigest()
+        self._audit.record(
+            "approval", action, principal, execution.id, session_id=execution.session_id, code_sha256=digest, **data
+        )
 
     def _waiting(self, caller: Caller, execution_id: str) -> tuple[LiveSession, LiveExecution]:
         session, execution = self._running.get(execution_id, (None, None))

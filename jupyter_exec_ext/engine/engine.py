@@ -94,17 +94,22 @@ class ExecEngine(EngineSettings):
         self._session_files = self._make_session_files()
         self._admission = Admission()
         policies = configured_policies(self.policies, self.policy_file)
-        self._token_watch = TokenWatch(store.tokens, self.log, self._note_expired)
         self.tokens = TokenVerbs(
-            store.tokens, policies, self, in_background=self.in_background, on_end=self._token_watch.look
+            store.tokens,
+            policies,
+            self,
+            self.audit,
+            in_background=self.in_background,
+            on_end=lambda: self._token_watch.look(),
         )
+        self._token_watch = TokenWatch(store.tokens, self.log, self.tokens.note_expired)
         self.files = FileVerbs(self._session_files, self.get_session, self.audit)
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
-        self.approvals = ApprovalVerbs(self._executions, self._running, self.max_code_bytes)
+        self.approvals = ApprovalVerbs(self._executions, self._running, self.audit, self.max_code_bytes)
         self._say_what_is_in_force()
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
@@ -235,9 +240,6 @@ class ExecEngine(EngineSettings):
         self._admission.forget(token.principal)
         self.in_background(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
 
-    def _note_expired(self, token_id: str) -> None:
-        self.in_background(self._store.tokens.note_expired(token_id))
-
     def while_token_is_good(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:
         """Call `on_end` when the caller's token, if it is one, has been revoked or has expired.
 
@@ -367,7 +369,7 @@ class ExecEngine(EngineSettings):
             execution.on_end(lambda: self._running.pop(record.id))
             execution.on_end(ticket.leave)
             if execution.awaits_approval:
-                self.approvals.await_answer(live, execution)
+                self.approvals.await_answer(caller, live, execution)
             await live.submit(execution)
         return execution
 

@@ -300,8 +300,8 @@ class TokenStore(Protocol):
         StoreUnavailable
         """
 
-    async def note_expired(self, token_id: str) -> None:
-        """Remember for good that a token was seen expired."""
+    async def note_expired(self, token_id: str) -> bool:
+        """Remember for good that a token was seen expired; return whether that is news."""
 
     async def note_use(self, token_id: str) -> None:
         """Remember that a token was used now."""

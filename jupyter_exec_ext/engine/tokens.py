@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..models import Grant, IssuedToken, StoredToken, Token, TokenRequest
 from ..wire.native import utc_timestamp
-from .ports import TokenStore
+from .ports import AuditTrail, TokenStore
 from .settings import EngineSettings
 
 _NOTE_USE_SECONDS = 60.0
@@ -59,6 +59,7 @@ class TokenVerbs:
         store: TokenStore,
         policies: Mapping[str, Policy],
         settings: EngineSettings,
+        audit: AuditTrail,
         *,
         in_background: Callable[[Coroutine[Any, Any, None]], None],
         on_end: Callable[[], None],
@@ -66,6 +67,7 @@ class TokenVerbs:
         self.policies = policies
         self._store = store
         self._settings = settings
+        self._audit = audit
         self._in_background = in_background
         self._on_end = on_end
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
@@ -112,8 +114,16 @@ class TokenVerbs:
         if token.revoked_at is not None:
             raise TokenRevoked(f"the token {token.id} was revoked at {token.revoked_at}; ask for another one")
         if token.expired:
-            self._in_background(self._store.note_expired(token.id))
+            self.note_expired(token.id)
             raise TokenExpired(f"the token {token.id} expired at {token.expires_at}; ask for another one")
+
+    def note_expired(self, token_id: str) -> None:
+        """Remember that a token was seen expired, so that it stays so whatever the clock says later."""
+        self._in_background(self._note_expired(token_id))
+
+    async def _note_expired(self, token_id: str) -> None:
+        if await self._store.note_expired(token_id):
+            self._audit.record("token", "expired", "", token_id)
 
     def _note_use(self, token_id: str, address: str) -> None:
         now = time.monotonic()
@@ -191,6 +201,17 @@ class TokenVerbs:
         )
         stored = StoredToken(token, grants, caller.user, now + lifetime)
         await self._store.add(stored, secret.secret_hash, self._settings.max_tokens)
+        self._audit.record(
+            "token",
+            "created",
+            caller.principal,
+            token.id,
+            name=token.name,
+            policy=token.policy,
+            scopes=list(scopes),
+            parent_id=token.parent_id,
+            expires_at=token.expires_at,
+        )
         return IssuedToken(token, secret.text)
 
     def _policy_for(self, request: TokenRequest, parent: StoredToken | None) -> Policy:
@@ -251,6 +272,7 @@ class TokenVerbs:
         self._require_active(token)
         secret = new_token(token.id)
         await self._store.rotate(token.id, secret.secret_hash, overlap_seconds)
+        self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds)
         return IssuedToken(token, secret.text)
 
     async def revoke(self, caller: Caller, token_id: str) -> None:
@@ -261,5 +283,6 @@ class TokenVerbs:
         TokenNotFound, StorageFull, StoreUnavailable
         """
         token = await self.get(caller, token_id)
-        await self._store.revoke(token.principal)
+        for revoked in await self._store.revoke(token.principal):
+            self._audit.record("token", "revoked", caller.principal, revoked)
         self._on_end()

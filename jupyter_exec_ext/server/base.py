@@ -34,6 +34,8 @@ from ..errors import (
     NotFound,
     OwnerOnly,
     PayloadTooLarge,
+    PolicyLimitReached,
+    TooManyAttempts,
     UnsupportedMediaType,
 )
 from ..wire.chain import clipped
@@ -43,6 +45,7 @@ from .gate import Gate, authorize
 
 # How long what is under way in the name of a token that has ended may take to say so.
 _LAST_WORDS_SECONDS = 0.3
+_DENIED = (401, 403)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
@@ -285,7 +288,22 @@ class ExecHandler(APIHandler):
             self.set_header("Retry-After", str(max(1, round(error.retry_after_seconds))))
         if isinstance(error, MethodNotAllowed):
             self.set_header("Allow", ", ".join(sorted(self._access)))
+        if error.status in _DENIED or isinstance(error, (PolicyLimitReached, TooManyAttempts)):
+            self._record_denial(error)
         self.finish(dump_bytes(self.error_body(error)))
+
+    def _record_denial(self, error: ExecError) -> None:
+        caller: Caller | None = getattr(self, "caller", None)
+        self.engine.audit.record(
+            "denial",
+            "refused",
+            caller.principal if caller is not None else "",
+            self.request.path,
+            code=error.code,
+            request_id=self.request_id,
+            method=self.request.method or "",
+            address=self.request.remote_ip or "",
+        )
 
     def error_body(self, error: ExecError) -> dict[str, Any]:
         """Return the JSON of an error: Jupyter's two fields, a stable code, and the id that the log has."""

@@ -73,11 +73,15 @@ class TokenRepository:
         grants = tuple(grant_from_json(grant) for grant in record["grants"])
         return StoredToken(token, grants, record["user"], row["expires_at"])
 
-    async def note_expired(self, token_id: str) -> None:
-        """Remember for good that a token was seen expired."""
+    async def note_expired(self, token_id: str) -> bool:
+        """Remember for good that a token was seen expired; return whether that is news."""
         sql = "UPDATE tokens SET expired_at = ? WHERE id = ? AND expired_at IS NULL"
         moment = time.time()
-        await self._writer.run_last(f"expired {token_id}", lambda db: db.execute(sql, (moment, token_id)))
+        changed: list[int] = []
+        await self._writer.run_last(
+            f"expired {token_id}", lambda db: changed.append(db.execute(sql, (moment, token_id)).rowcount)
+        )
+        return changed == [1]
 
     async def note_use(self, token_id: str) -> None:
         """Remember that a token was used now."""
