@@ -15,6 +15,7 @@ from tornado.web import HTTPError
 
 from ..auth.caller import Caller, owner
 from ..errors import (
+    ExecError,
     Forbidden,
     HostNotAllowed,
     InvalidRequest,
@@ -56,10 +57,10 @@ class ServerGate:
         try:
             await APIHandler.prepare(handler)
         except HTTPError as error:
-            raise _translate(handler, error) from None
+            raise await _translate(handler, error) from None
         user = handler.current_user
         if user is None:
-            raise Unauthenticated(UNAUTHENTICATED)
+            raise await _unknown(handler)
         return owner(str(getattr(user, "display_name", "") or getattr(user, "username", "")))
 
     async def preflight(self, handler: APIHandler) -> None:
@@ -93,7 +94,16 @@ def _check_senders(handler: APIHandler) -> None:
         del headers["Referer"]
 
 
-def _translate(handler: APIHandler, error: HTTPError) -> Exception:
+async def _unknown(handler: APIHandler) -> ExecError:
+    """Tell a stranger from a JupyterHub user who may not access this server; Jupyter Server sees no user in either."""
+    hub_auth = getattr(handler.identity_provider, "hub_auth", None)
+    user = await hub_auth.get_user(handler, sync=False) if hub_auth is not None else None
+    if user is None:
+        return Unauthenticated(UNAUTHENTICATED)
+    return Forbidden("JupyterHub knows this token, but its scopes do not hold 'access:servers' for this server")
+
+
+async def _translate(handler: APIHandler, error: HTTPError) -> ExecError:
     """Say in our terms which of the host's checks failed; it tells them apart by status and state only."""
     if not handler.check_host():
         return HostNotAllowed(
@@ -105,7 +115,7 @@ def _translate(handler: APIHandler, error: HTTPError) -> Exception:
     if error.status_code >= 500:
         return Unavailable("the server could not find out who sends this; its identity provider failed")
     if handler.current_user is None:
-        return Unauthenticated(UNAUTHENTICATED)
+        return await _unknown(handler)
     if error.status_code == 404:
         return OriginNotAllowed("a browser sent this from another site; set ServerApp.allow_origin if it may")
     if error.status_code == 403 and "xsrf" in (error.log_message or "").lower():
