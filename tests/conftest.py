@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts import Host, running_host
+from tests.hubs import running_hub
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,8 @@ class _Hosts:
 
     def __getitem__(self, name: str) -> Host:
         if name not in self._running:
-            context = running_host(name, self._tmp_path_factory.mktemp(name))
+            home = self._tmp_path_factory.mktemp(name)
+            context = running_hub(home) if name == "hub" else running_host(name, home)
             self._running[name] = (context.__enter__(), context)
         return self._running[name][0]
 

@@ -56,6 +56,11 @@ class Host:
     def is_gateway(self) -> bool:
         return self.name.startswith("gateway")
 
+    @property
+    def pid(self) -> int:
+        """The process that serves our API."""
+        return self.process.pid
+
     def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -80,6 +85,21 @@ def clean_environment(home: Path, **extra: str) -> dict[str, str]:
     return kept | directories | own | extra
 
 
+def common_options(given: Sequence[str], max_output_bytes: int = MAX_OUTPUT_BYTES) -> list[str]:
+    """Return the options that every host gets, apart from those that are given."""
+    limits = {
+        "max_output_bytes": max_output_bytes,
+        "max_code_bytes": MAX_CODE_BYTES,
+        "max_file_bytes": MAX_FILE_BYTES,
+        "max_session_bytes": MAX_SESSION_BYTES,
+        "max_session_files": MAX_SESSION_FILES,
+    }
+    names = {option.partition("=")[0] for option in given}
+    options = [f"--ExecEngine.{k}={v}" for k, v in limits.items() if f"--ExecEngine.{k}" not in names]
+    # For the clients' way over the standard WebSocket, which a server otherwise cuts at 1 MB a second.
+    return [*options, "--ZMQChannelsWebsocketConnection.limit_rate=False"]
+
+
 @contextmanager
 def running_host(
     name: str,
@@ -102,20 +122,11 @@ def running_host(
     root.mkdir(parents=True, exist_ok=True)
     app = "KernelGatewayApp" if command is _GATEWAY else "ServerApp"
     arguments = [f"--{app}.port={port}", f"--{app}.ip=127.0.0.1", f"--{app}.base_url={base_url}"]
-    arguments += [f"--ExecEngine.max_output_bytes={max_output_bytes}", f"--ExecEngine.max_code_bytes={MAX_CODE_BYTES}"]
-    quotas = {
-        "max_file_bytes": MAX_FILE_BYTES,
-        "max_session_bytes": MAX_SESSION_BYTES,
-        "max_session_files": MAX_SESSION_FILES,
-    }
-    given = {option.partition("=")[0] for option in options}
-    arguments += [f"--ExecEngine.{k}={v}" for k, v in quotas.items() if f"--ExecEngine.{k}" not in given]
+    arguments += common_options(options, max_output_bytes)
     if command is _GATEWAY:
         arguments += [f"--{app}.port_retries=0", "--JupyterWebsocketPersonality.list_kernels=True"]
     else:
         arguments += ["--allow-root", "--no-browser", f"--ServerApp.root_dir={root}", "--ServerApp.port_retries=0"]
-    # For the clients' way over the standard WebSocket, which a server otherwise cuts at 1 MB a second.
-    arguments += ["--ZMQChannelsWebsocketConnection.limit_rate=False"]
     log = home / f"{name}.log"
     secrets_env = {"JUPYTER_TOKEN": token, "KG_AUTH_TOKEN": token}
     with log.open("wb") as log_file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -54,3 +55,11 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
     for name in listed:
         text = (ROOT / name).read_text(errors="replace")
         assert not [host for host in hosts if host in text], name
+
+
+def test_the_lock_of_the_tests_proxy_names_no_registry() -> None:
+    packages = json.loads((ROOT / "tests" / "hub" / "package-lock.json").read_text())["packages"]
+    assert len(packages) > 10
+    for name, package in packages.items():
+        assert "resolved" not in package
+        assert name == "" or "integrity" in package

@@ -19,6 +19,7 @@ from tornado.web import HTTPError
 from ..auth.caller import Caller, owner
 from ..auth.tokens import PREFIX
 from ..errors import (
+    ExecError,
     Forbidden,
     HostNotAllowed,
     InvalidRequest,
@@ -105,10 +106,10 @@ class ServerGate:
         try:
             await APIHandler.prepare(handler)
         except HTTPError as error:
-            raise _translate(handler, error) from None
+            raise await _translate(handler, error) from None
         user = handler.current_user
         if user is None:
-            raise Unauthenticated(UNAUTHENTICATED)
+            raise await _unknown(handler)
         name = str(getattr(user, "display_name", "") or getattr(user, "username", ""))
         return owner(name, describe_user(user))
 
@@ -153,7 +154,16 @@ def _check_senders(handler: APIHandler) -> None:
         del headers["Referer"]
 
 
-def _translate(handler: APIHandler, error: HTTPError) -> Exception:
+async def _unknown(handler: APIHandler) -> ExecError:
+    """Tell a stranger from a JupyterHub user who may not access this server; Jupyter Server sees no user in either."""
+    hub_auth = getattr(handler.identity_provider, "hub_auth", None)
+    user = await hub_auth.get_user(handler, sync=False) if hub_auth is not None else None
+    if user is None:
+        return Unauthenticated(UNAUTHENTICATED)
+    return Forbidden("JupyterHub knows this token, but its scopes do not hold 'access:servers' for this server")
+
+
+async def _translate(handler: APIHandler, error: HTTPError) -> ExecError:
     """Say in our terms which of the host's checks failed; it tells them apart by status and state only."""
     if not handler.check_host():
         return HostNotAllowed(HOST_REFUSED)
@@ -162,7 +172,7 @@ def _translate(handler: APIHandler, error: HTTPError) -> Exception:
     if error.status_code >= 500:
         return Unavailable("the server could not find out who sends this; its identity provider failed")
     if handler.current_user is None:
-        return Unauthenticated(UNAUTHENTICATED)
+        return await _unknown(handler)
     if error.status_code == 404:
         return OriginNotAllowed(ORIGIN_REFUSED)
     if error.status_code == 403 and "xsrf" in (error.log_message or "").lower():

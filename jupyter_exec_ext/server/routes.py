@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,15 +141,19 @@ ROUTES = (
 )
 
 
-def _pattern(path: str) -> str:
+def _pattern(path: str, methods: Collection[str]) -> str:
     start, rest = re.subn(r"/\{path\}$", "", path.rstrip("/"))
     # A file's path goes to the end, whatever it holds; what it may not hold is refused with a reason.
-    end = "/(?P<path>.+)" if rest else "/?"
+    # A proxy makes .../sessions/ID/ of .../sessions/ID/files/..: such a path must not delete the session.
+    end = "/(?P<path>.+)" if rest else "" if "DELETE" in methods else "/?"
     start = start.replace("{name}", "(?P<name>[A-Za-z0-9_.-]{1,64})")
     return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", start) + end
 
 
 def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the table as Tornado wants it, below the base URL, and last a rule for paths that do not exist."""
-    rules = [(_pattern(route.path), route.handler, {"services": services, "access": route.methods}) for route in ROUTES]
+    rules = [
+        (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
+        for route in ROUTES
+    ]
     return [*rules, (f"/{PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}})]

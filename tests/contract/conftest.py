@@ -10,13 +10,14 @@ from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from tests.blocking import Blocking, LoopThread
 from tests.hosts import HOSTS, Host
 
-# These differ from the server in how they are reached; one client each is enough, except in full.
-_ONE_CLIENT = {"server-base-url": "sync", "lab": "async"}
+# These differ from the server in how they are reached; one client each is enough, except in full, and a Hub is
+# reached through a proxy, for which the tests of access must do.
+_ONE_CLIENT = {"server-base-url": "sync", "lab": "async", "hub": None}
 _IN_FULL = int(os.environ.get("EXEC_FAULT_SCALE", "1")) >= 10
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the other client on those hosts."""
+    """Leave out the other clients on those hosts."""
 
     def is_left_out(item: pytest.Item) -> bool:
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not is_left_out(item)]
 
 
-@pytest.fixture(scope="session", params=list(HOSTS))
+@pytest.fixture(scope="session", params=[*HOSTS, "hub"])
 def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
     """Each host in turn."""
     started: Host = hosts[request.param]

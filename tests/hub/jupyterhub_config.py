@@ -1,0 +1,33 @@
+"""The Hub that `tests/hubs.py` starts: whoever comes is let in, and users need no account on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  # given by traitlets
+given = json.loads(os.environ.pop("EXEC_TEST_HUB"))
+home = Path(given["home"])
+
+c.JupyterHub.bind_url = f"http://127.0.0.1:{given['port']}"
+c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{given['hub_port']}"
+c.JupyterHub.db_url = f"sqlite:///{home / 'hub.sqlite'}"
+c.JupyterHub.cookie_secret_file = str(home / "cookie_secret")
+c.JupyterHub.authenticator_class = "dummy"
+c.JupyterHub.services = [{"name": "tests", "api_token": given["token"]}]
+c.JupyterHub.load_roles = [
+    {"name": "tests", "scopes": given["scopes"], "services": ["tests"]},
+]
+
+c.ConfigurableHTTPProxy.command = given["proxy_command"]
+c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{given['proxy_port']}"
+c.ConfigurableHTTPProxy.pid_file = str(home / "proxy.pid")
+
+c.JupyterHub.spawner_class = "simple"
+c.SimpleLocalProcessSpawner.home_dir_template = str(home / "users" / "{username}")
+c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
+c.Spawner.args = given["options"]
+c.Spawner.environment = given["environment"]
