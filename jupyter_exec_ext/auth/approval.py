@@ -24,7 +24,8 @@ DEFAULT_TIMEOUT_SECONDS = 3600.0
 _MAGIC = re.compile(r"^[ \t]*%{1,2}\w|=[ \t]*%\w", re.MULTILINE)
 _SHELL = re.compile(r"^[ \t]*!|=[ \t]*!", re.MULTILINE)
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^\n;#]+))|\b(?:__import__|import_module)\b", re.MULTILINE
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^\n;#]+))|\b(?:__import__|import_module)\b",
+    re.MULTILINE,
 )
 
 

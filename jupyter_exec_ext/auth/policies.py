@@ -50,7 +50,7 @@ def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
 
 def _base(data: Mapping[str, Any], name: str) -> Policy:
     wanted = data.get(BASE_FIELD, name if name in BUILT_IN else "default")
-    if wanted not in BUILT_IN:
+    if not isinstance(wanted, str) or wanted not in BUILT_IN:
         raise InvalidRequest(f"{BASE_FIELD!r} must be one of {', '.join(BUILT_IN)}")
     return BUILT_IN[wanted]
 
@@ -79,6 +79,9 @@ def read_limits(limits: Any, outer: Policy) -> Policy:
         inner = narrowed(outer, limits)
     except InvalidRequest as error:
         raise InvalidRequest(f"'limits': {error.message}") from None
+    if "approval" in limits and inner.approval.pattern:
+        # It is searched in the server's own process, where one that takes for ever would hold up everybody.
+        raise InvalidRequest("'limits': 'approval' may have a 'pattern' only in a policy that is configured")
     for name in limits:
         if _exceeds(name, getattr(inner, name), getattr(outer, name)):
             raise TokenTooBroad(
@@ -189,6 +192,8 @@ def _approval(name: str, value: Any) -> ApprovalRule:
         return ApprovalRule(when, timeout_seconds=timeout)
     if not isinstance(when, (list, tuple)) or not when or not set(map(str, when)) <= set(TRIGGERS):
         raise InvalidRequest(f"{name!r}: 'when' must be 'never', 'always' or a list of {', '.join(TRIGGERS)}")
+    if len(when) > len(TRIGGERS):  # each is looked for in all of the code
+        raise InvalidRequest(f"{name!r}: 'when' names something twice")
     rule = ApprovalRule(MATCHING, tuple(when), _patterns("modules", value.get("modules", ())), "", timeout)
     return replace(rule, pattern=_pattern(name, value.get("pattern", ""))) if "pattern" in when else rule
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from jupyter_exec_ext.auth.approval import ALWAYS, MATCHING, MAX_SEARCHED_CHARACTERS, NO_APPROVAL, ApprovalRule, why_ask
+
+
+def asked(code: str, *when: str, first_run: bool = False, **options: object) -> bool:
+    rule = ApprovalRule(MATCHING, when, **options)  # type: ignore[arg-type]
+    return why_ask(rule, code, first_run=first_run) is not None
+
+
+def test_never_and_always() -> None:
+    assert why_ask(NO_APPROVAL, "!rm -rf /", first_run=True) is None
+    assert why_ask(ApprovalRule(ALWAYS), "1", first_run=False) == "every execution needs approval"
+
+
+@pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%bash\nls", "x = %who_ls", "1\n%cd /"])
+def test_magics(code: str) -> None:
+    assert asked(code, "magics")
+    assert not asked(code, "shell")
+
+
+@pytest.mark.parametrize("code", ["!ls", "  !pip install x", "files = !ls", "1\n!ls"])
+def test_shell(code: str) -> None:
+    assert asked(code, "shell")
+    assert not asked(code, "magics")
+
+
+@pytest.mark.parametrize("code", ["a % b", "a %b", "'%s' % 1", "a != b", "x = 1  # !", "print('!')", ""])
+def test_operators_are_neither(code: str) -> None:
+    assert not asked(code, "magics", "shell")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os",
+        "  import os",
+        "import sys, os.path as p",
+        "from os import path",
+        "from os.path import join",
+        "1\nimport os",
+        "x = 1; import os",
+        "if x: import os",
+        "try:from os import path\nexcept: pass",
+    ],
+)
+def test_imports(code: str) -> None:
+    assert asked(code, "imports")
+    assert asked(code, "imports", modules=("socket", "os"))
+    assert not asked(code, "imports", modules=("o", "posix", "os.pathlike"))
+
+
+@pytest.mark.parametrize("code", ["__import__('os')", "importlib.import_module('os')"])
+def test_an_import_by_a_function_is_asked_about_whatever_it_imports(code: str) -> None:
+    assert asked(code, "imports", modules=("socket",))
+
+
+@pytest.mark.parametrize("code", ["important = 1", "x.import_x", "# import os", "print('import os')", "reimport os"])
+def test_what_only_looks_like_an_import(code: str) -> None:
+    assert not asked(code, "imports")
+
+
+def test_the_first_run() -> None:
+    assert asked("1", "first_run", first_run=True)
+    assert not asked("1", "first_run", first_run=False)
+
+
+def test_a_pattern() -> None:
+    assert asked("a secret", "pattern", pattern="sec.et")
+    assert not asked("a sect", "pattern", pattern="sec.et")
+
+
+def test_any_one_trigger_is_enough() -> None:
+    for code in ("%x", "!x", "import x"):
+        assert asked(code, "magics", "shell", "imports")
+
+
+def test_longer_code_waits_instead_of_being_searched() -> None:
+    code = "x" * MAX_SEARCHED_CHARACTERS
+    assert not asked(code, "shell")
+    assert asked(code + "x", "shell")
+    assert not asked(code + "x", "first_run")
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", "=", "= ", "%", "!", "import ", "from ", "from a ", "a.", ",", ";", ": "])
+def test_no_code_takes_long_to_search(unit: str) -> None:
+    """What is hostile here is the code: it must not hold up the server."""
+    code = (unit * MAX_SEARCHED_CHARACTERS)[:MAX_SEARCHED_CHARACTERS]
+    began = time.perf_counter()
+    asked(code, "magics", "shell", "imports", modules=tuple(f"m{n}" for n in range(100)))
+    asked("import " + code[7:], "imports", modules=tuple(f"m{n}" for n in range(100)))
+    assert time.perf_counter() - began < 1.0
