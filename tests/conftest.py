@@ -7,6 +7,7 @@ import pytest
 
 from tests.hosts import Host, running_host
 from tests.hubs import running_hub
+from tests.tokens import UNPROTECTED
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ class _Hosts:
     def __getitem__(self, name: str) -> Host:
         if name not in self._running:
             home = self._tmp_path_factory.mktemp(name)
-            context = running_hub(home) if name == "hub" else running_host(name, home)
+            context = running_hub(home, UNPROTECTED) if name == "hub" else running_host(name, home, UNPROTECTED)
             self._running[name] = (context.__enter__(), context)
         return self._running[name][0]
 

@@ -44,6 +44,7 @@ def direct_host(request: pytest.FixtureRequest, hosts: Any) -> Host:
 BODIES = {
     ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
     ("/executions/{execution_id}/input", "POST"): {"value": "x"},
+    ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
 }
 
 
@@ -81,12 +82,12 @@ def test_with_the_right_token_the_request_is_looked_at(host: Host, path: str, me
     assert answer.status_code not in (401, 403)
     if "{" in path:
         assert answer.status_code == 404
-        assert answer.json()["code"] in ("session_not_found", "execution_not_found")
+        assert answer.json()["code"] in ("session_not_found", "execution_not_found", "token_not_found")
     if answer.status_code == 201:
         call(host, "DELETE", f"/sessions/{answer.json()['id']}", host.info.token)
 
 
-@pytest.mark.parametrize("path", ["/nope", "/sessions/a/b", "/tokens"])
+@pytest.mark.parametrize("path", ["/nope", "/sessions/a/b", "/token"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_an_unknown_path_tells_a_stranger_nothing(host: Host, path: str, method: str) -> None:
     assert call(host, method, path, None).status_code == 401
