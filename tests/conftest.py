@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
+from tests import canaries
 from tests.hosts import Host, running_host
 from tests.hubs import running_hub
 from tests.tokens import UNPROTECTED
@@ -27,6 +31,22 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Hosts]:
     started.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_secret_in_an_answer() -> Iterator[None]:
+    """Look at every answer that comes through requests, in whatever test."""
+    send = requests.Session.send
+
+    def sending(self: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        answer = send(self, request, **options)
+        if not options.get("stream"):
+            canaries.check_answer(answer)
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests.Session, "send", sending)
+        yield
+
+
 class _Hosts:
     def __init__(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         self._tmp_path_factory = tmp_path_factory
@@ -35,10 +55,17 @@ class _Hosts:
     def __getitem__(self, name: str) -> Host:
         if name not in self._running:
             home = self._tmp_path_factory.mktemp(name)
-            context = running_hub(home, UNPROTECTED) if name == "hub" else running_host(name, home, UNPROTECTED)
+            start = partial(running_hub, home) if name == "hub" else partial(running_host, name, home)
+            context = start(UNPROTECTED, "--Application.log_level=DEBUG")
             self._running[name] = (context.__enter__(), context)
+            canaries.note(self._running[name][0].info.token or "")
         return self._running[name][0]
 
     def close(self) -> None:
-        for _, context in self._running.values():
+        told = []
+        for host, context in self._running.values():
+            metrics = requests.get(f"{host.info.url}metrics", headers=host.info.auth_headers, timeout=30)
+            told += [(f"{host.name}/metrics", secret[:6]) for secret in canaries.found_in(metrics.text)]
             context.__exit__(None, None, None)  # type: ignore[attr-defined]
+            told += canaries.look_through(host)
+        assert told == [], "secrets were found where none may be"

@@ -9,6 +9,7 @@ from typing import Any
 import requests
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
+from tests import canaries
 from tests.hosts import Host
 
 # What a host needs that is to let scoped tokens use kernels without isolation.
@@ -65,4 +66,4 @@ def mint(
         request["expires_in_seconds"] = expires_in_seconds
     created = creator.call("POST", "/tokens", json=request)
     assert created.status_code == 201, created.text
-    return Bearer(creator.host, created.json()["token"], created.json()["id"])
+    return Bearer(creator.host, canaries.note(created.json()["token"]), created.json()["id"])
