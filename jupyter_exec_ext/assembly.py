@@ -50,7 +50,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     cut = store.left_behind()
     if cut:
         kill_marked({session.id for session in cut})
-        host.forget_files({session.kernel_id for session in cut if session.kernel_id})
+        host.forget_files({session.kernel_id for session in cut if session.kernel_id and not session.attached})
     store.recover()
     engine = ExecEngine(host, store, **options)
     metrics.watch(engine)

@@ -20,6 +20,7 @@
     │   └── XSRFCheckFailed
     ├── NotFound                    404  not there, or not yours
     │   ├── SessionNotFound
+    │   ├── KernelNotFound
     │   ├── ExecutionNotFound
     │   ├── FileNotFound
     │   ├── OutputNotFound
@@ -239,6 +240,12 @@ class SessionNotFound(NotFound):
     """There is no such session, or it belongs to somebody else."""
 
     code = "session_not_found"
+
+
+class KernelNotFound(NotFound):
+    """The host has no such kernel, or none that can be attached to."""
+
+    code = "kernel_not_found"
 
 
 class ExecutionNotFound(NotFound):

@@ -144,6 +144,8 @@ class Session:
     kernel_starts : int
         How often a kernel was started for the session. When the number differs between two executions, the
         variables of the first were gone in the second.
+    attached : bool
+        The kernel is somebody else's, such as a notebook's: it was there before the session and stays when it ends.
     ended_reason : str or None
         One sentence, once `state` is ``ended``.
     """
@@ -161,6 +163,7 @@ class Session:
     isolation: str = "none"
     idle_timeout_seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    attached: bool = False
     ended_at: str | None = None
     ended_reason: str | None = None
 
@@ -470,13 +473,20 @@ class EndEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What a caller asks for when a session is created."""
+    """What a caller asks for when a session is created.
+
+    Parameters
+    ----------
+    kernel_id : str or None
+        A running kernel to attach to, instead of a kernel of its own; then there is no `kernel_name` and no `env`.
+    """
 
     kernel_name: str | None = None
     name: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     idle_timeout_seconds: float | None = None
+    kernel_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..client.sync import ExecClient
+from ..models import Session
 from .servers import client_for
 
 
@@ -22,17 +23,23 @@ def list_(args: argparse.Namespace) -> int:
     with _client(args) as client:
         sessions = client.list_sessions(ended=args.ended)
     rows = [("ID", "STATE", "KERNEL", "LAST ACTIVITY", "NAME")]
-    rows += [(s.id, s.state.value, s.kernel_name, s.last_activity_at, s.name) for s in sessions]
+    rows += [(s.id, s.state.value, _kernel(s), s.last_activity_at, s.name) for s in sessions]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
 
 
+def _kernel(session: Session) -> str:
+    return f"{session.kernel_name} (attached to {session.kernel_id})" if session.attached else session.kernel_name
+
+
 def start(args: argparse.Namespace) -> int:
     """Start a session and print its id, for ``jupyter exec run --session``."""
     with _client(args) as client:
-        session = client.session(args.kernel, name=args.name, idle_timeout_seconds=args.idle_timeout)
+        session = client.session(
+            args.kernel, name=args.name, idle_timeout_seconds=args.idle_timeout, kernel_id=args.attach
+        )
         print(session.id)
     return 0
 

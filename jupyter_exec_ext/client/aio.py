@@ -94,6 +94,7 @@ class AsyncExecClient:
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         idle_timeout_seconds: float | None = None,
+        kernel_id: str | None = None,
     ) -> AsyncExecSession:
         """Start a session; as a context manager it is deleted at the end.
 
@@ -105,9 +106,12 @@ class AsyncExecClient:
             Environment variables for the kernel.
         idle_timeout_seconds : float, optional
             After how much idle time the server ends the session; 0 for never, None for the server's default.
+        kernel_id : str, optional
+            A kernel that runs already, such as a notebook's, to share with its user instead of starting one. It goes
+            on when the session ends.
         """
         await self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
-        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds)
+        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id)
         record = await self._driver.perform(self._api.create_session(request))
         return AsyncExecSession(self._driver, self._api, record)
 

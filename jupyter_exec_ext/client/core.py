@@ -295,6 +295,7 @@ def session_request(
     env: Mapping[str, str] | None,
     metadata: Mapping[str, Any] | None,
     idle_timeout_seconds: float | None,
+    kernel_id: str | None,
 ) -> dict[str, Any]:
     """Return the body of ``POST /sessions``."""
     return {
@@ -303,6 +304,7 @@ def session_request(
         "env": None if env is None else dict(env),
         "metadata": None if metadata is None else dict(metadata),
         "idle_timeout_seconds": idle_timeout_seconds,
+        "kernel_id": kernel_id,
     }
 
 

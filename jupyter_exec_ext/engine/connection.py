@@ -50,6 +50,8 @@ class KernelConnection:
         Gets every message that is not an answer to a probe.
     can_wait : bool
         Whether it is a kernel that can be made to wait when it writes faster than we read.
+    may_be_busy : bool
+        Whether it may be running something already, so that the shell channel does not answer.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class KernelConnection:
         log: logging.Logger | logging.LoggerAdapter[Any],
         *,
         can_wait: bool = False,
+        may_be_busy: bool = False,
     ) -> None:
         self._info = info
         self._can_wait = can_wait
+        self._probe_channels = ("control", "shell") if may_be_busy else ("shell",)
         self._loop = asyncio.get_running_loop()
         self._resources = resources
         self._reading: set[str] = set()
@@ -75,6 +79,7 @@ class KernelConnection:
             uuid.uuid4().hex,
         )
         self._probes: set[str] = set()
+        self._turns: dict[str, asyncio.Future[bool]] = {}
         self._agreements: set[str] = set()
         self._agreed = asyncio.Event()
         self._waits = False
@@ -245,6 +250,9 @@ class KernelConnection:
                 self._agreed.set()
         elif message.parent_id in self._probes:
             (self._subscribed if channel == "iopub" else self._replied).set()
+        elif message.parent_id in self._turns:
+            if channel == "shell":
+                self._end_turn_wait(message.parent_id, True)
         else:
             self._on_message(message)
 
@@ -278,13 +286,33 @@ class KernelConnection:
                 await asyncio.wait_for(answered.wait(), patience_seconds)
 
     def _probe(self) -> None:
-        self._probes.add(self.send("shell", "kernel_info_request", {}))
+        self._probes.update(self.send(channel, "kernel_info_request", {}) for channel in self._probe_channels)
+
+    async def has_turn(self) -> bool:
+        """Wait until the kernel has done what it was asked before, by whomever; False if the connection was closed.
+
+        The shell channel is a queue that all clients share: its answer to a question comes when all that stands
+        before the question is done.
+        """
+        asked = self.send("shell", "kernel_info_request", {})
+        answered: asyncio.Future[bool] = self._loop.create_future()
+        self._turns[asked] = answered
+        try:
+            return await answered
+        finally:
+            self._turns.pop(asked, None)
+
+    def _end_turn_wait(self, asked: str, answer: bool) -> None:
+        if not self._turns[asked].done():
+            self._turns[asked].set_result(answer)
 
     def _ask_to_wait(self) -> None:
         self._agreements.add(self.send("shell", "execute_request", waiting_request()))
 
     def close(self) -> None:
         """Close the sockets; what was not read yet is dropped."""
+        for asked in self._turns:
+            self._end_turn_wait(asked, False)
         for socket in self._sockets.values():
             if not socket.closed:
                 self._loop.remove_reader(socket.FD)

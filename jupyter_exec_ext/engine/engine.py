@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..auth.caller import Caller
-from ..auth.policy import allowed_seconds, check_code, check_env, check_kernel, least
+from ..auth.policy import allowed_seconds, check_attach, check_code, check_env, check_kernel, least
+from ..auth.scopes import scope
 from ..errors import (
+    Conflict,
     ExecutionNotFound,
     IsolationRequired,
     LogExpired,
+    MissingScope,
     NoInputRequested,
     PayloadTooLarge,
     PolicyDenied,
@@ -56,7 +59,7 @@ from .environment import kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
-from .no_files import NoFiles
+from .no_files import ATTACHED, NOWHERE
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
 from .ports import EventLog, KernelHost, SessionFiles, Store
@@ -125,21 +128,22 @@ class ExecEngine(EngineSettings):
 
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:
-            return NoFiles()
+            return NOWHERE
         limits = FileLimits(self.max_file_bytes or None, self.max_session_bytes or None, self.max_session_files or None)
         return LocalFiles(Path(self.work_root), limits, max_watched_entries=self.max_watched_entries, log=self.log)
 
     # --- sessions ---
 
     async def create_session(self, caller: Caller, request: SessionRequest) -> Session:
-        """Start a session with a kernel of its own and wait until the kernel answers.
+        """Start a session, with a kernel of its own or attached to another's, and wait until the kernel answers.
 
         Raises
         ------
         InvalidRequest, KernelSpecNotFound, TooManySessions, TooManyKernels, KernelStartFailed, KernelStartTimeout
         PolicyDenied, PolicyLimitReached
+        MissingScope, KernelNotFound, Conflict
         """
-        spec = self._isolated(await self.host.find(request.kernel_name or self.host.default_kernel_name))
+        spec = self._isolated(await self._kernelspec_for(caller, request))
         self._check_kernel(caller, spec)
         for policy in caller.policies:
             check_env(policy, request.env)
@@ -186,6 +190,20 @@ class ExecEngine(EngineSettings):
             usable.append(spec)
         return usable
 
+    async def _kernelspec_for(self, caller: Caller, request: SessionRequest) -> KernelSpecInfo:
+        """Return the kernelspec of the kernel that is asked for, if the caller may have such a kernel at all."""
+        needed = scope("sessions:create" if request.kernel_id is None else "kernels:attach")
+        if needed not in caller.scopes:
+            raise MissingScope(f"this needs the scope {needed!r}, which the token does not have")
+        if request.kernel_id is None:
+            return await self.host.find(request.kernel_name or self.host.default_kernel_name)
+        for policy in caller.policies:
+            check_attach(policy)
+        for session in await self.list_sessions(caller):
+            if session.kernel_id == request.kernel_id and not session.attached:
+                raise Conflict(f"this is the kernel of the session {session.id!r}; use that session")
+        return self.host.running(request.kernel_id)
+
     def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
         if self._stopping:
@@ -210,12 +228,14 @@ class ExecEngine(EngineSettings):
                 caller, "max_idle_seconds", request.idle_timeout_seconds, self.session_idle_timeout_seconds
             ),
             metadata=request.metadata,
+            kernel_id=request.kernel_id,
+            attached=request.kernel_id is not None,
         )
         live = self._live[record.id] = LiveSession(
             record,
             {**env, MARK: record.id},
             host=self.host,
-            files=self._session_files,
+            files=ATTACHED if record.attached else self._session_files,
             resources=self._resources,
             store=self._sessions,
             settings=SessionSettings(
@@ -299,6 +319,8 @@ class ExecEngine(EngineSettings):
     async def restart_session(self, caller: Caller, session_id: str) -> Session:
         """Give the session a fresh kernel; what runs and what is queued ends as cancelled."""
         live = await self._live_session(caller, session_id)
+        if live.record.attached:
+            raise Conflict("the kernel is its user's, with whom the session shares it; restart it in the notebook")
         self.audit.record("session", "restart_asked", caller.principal, session_id)
         await live.restart()
         return live.record

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..auth.caller import Caller
 from ..errors import Conflict, NotFound
 from ..models import FileInfo, Session, SessionState
+from .no_files import ATTACHED
 from .ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .quotas import limits_of
 from .sessions import ended_error
@@ -36,49 +37,51 @@ class FileVerbs:
         wanted : callable
             Asked between files whether anybody still waits for the answer.
         """
-        await self._find(caller, session_id)
-        found = await self._files.list_files(session_id, path)
+        files = await self._files_of(caller, session_id)
+        found = await files.list_files(session_id, path)
         if not sha256:
             return found
         hashed = []
         for info in found.files:
             if wanted():
-                digest = await self._digest(session_id, info.path)
+                digest = await self._digest(files, session_id, info.path)
                 hashed.append(replace(info, sha256=digest))
         return replace(found, files=tuple(hashed))
 
-    async def _digest(self, session_id: str, path: str) -> str | None:
+    async def _files_of(self, caller: Caller, session_id: str) -> SessionFiles:
+        session = await self._find(caller, session_id)
+        return ATTACHED if session.attached else self._files
+
+    async def _digest(self, files: SessionFiles, session_id: str, path: str) -> str | None:
         """Return a file's digest; None for one that went or changed its nature since it was listed."""
         try:
-            return await self._files.digest(session_id, path)
+            return await files.digest(session_id, path)
         except (Conflict, NotFound):
             return None
 
     async def open(self, caller: Caller, session_id: str, path: str) -> FileReader:
         """Open a file for reading."""
-        await self._find(caller, session_id)
-        reader = await self._files.open(session_id, path)
+        reader = await (await self._files_of(caller, session_id)).open(session_id, path)
         info = reader.info
         self._audit.record("file", "downloaded", caller.principal, session_id, path=path, size_bytes=info.size_bytes)
         return reader
 
     async def digest(self, caller: Caller, session_id: str, path: str) -> str:
         """Return a file's SHA-256."""
-        await self._find(caller, session_id)
-        return await self._files.digest(session_id, path)
+        return await (await self._files_of(caller, session_id)).digest(session_id, path)
 
     async def create(self, caller: Caller, session_id: str, path: str, size_bytes: int | None) -> FileWriter:
         """Begin to write a file into a session that has not ended."""
         session = await self._find(caller, session_id)
         if session.state is SessionState.ENDED:
             raise ended_error(session)
-        writer = await self._files.create(session_id, path, size_bytes, limits_of(caller.policies))
+        files = await self._files_of(caller, session_id)
+        writer = await files.create(session_id, path, size_bytes, limits_of(caller.policies))
         return AuditedUpload(writer, self._audit, caller.principal, session_id)
 
     async def delete(self, caller: Caller, session_id: str, path: str) -> None:
         """Delete a file, also of a session that has ended."""
-        await self._find(caller, session_id)
-        await self._files.delete(session_id, path)
+        await (await self._files_of(caller, session_id)).delete(session_id, path)
         self._audit.record("file", "deleted", caller.principal, session_id, path=path)
 
 

@@ -10,169 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import subprocess
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
-from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
-from jupyter_client.provisioning.factory import KernelProvisionerFactory
-from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
 
-from ..errors import KernelSpecNotFound, KernelStartFailed, TooManyKernels
+from ..errors import Conflict, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
 from ..models import KernelSpecInfo
+from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources
-from .ports import KernelExit
-from .supervisor import watch_exit
-
-_SETTLE_POLL_SECONDS = 0.05
-_SETTLE_LIMIT_SECONDS = 30.0
-_KILL_POLL_SECONDS = 0.01
-_KILL_LIMIT_SECONDS = 10.0
-
-
-class HostedKernel:
-    """A kernel of the host's multi-kernel manager."""
-
-    def __init__(self, manager: MultiKernelManager, kernel_id: str) -> None:
-        self._manager = manager
-        self._kernel_id = kernel_id
-        self._km: AsyncKernelManager = manager.get_kernel(kernel_id)  # type: ignore[assignment]
-        self._km.stop_restarter()
-        self._km.autorestart = False
-
-    @property
-    def kernel_id(self) -> str:
-        """The host's id of the kernel."""
-        return self._kernel_id
-
-    @property
-    def present(self) -> bool:
-        """Whether the host still has the kernel, alive or dead."""
-        return self._kernel_id in self._manager and self._manager.get_kernel(self._kernel_id) is self._km
-
-    @property
-    def pid(self) -> int | None:
-        """Its process, if it is one of this machine; a provisioner may number processes of another."""
-        process = getattr(self._km.provisioner, "process", None)
-        return process.pid if isinstance(process, subprocess.Popen) else None
-
-    @property
-    def being_shut_down(self) -> bool:
-        """Whether the host is ending its process on purpose."""
-        return bool(self._km.shutting_down)
-
-    async def alive(self) -> bool:
-        """Return whether the kernel's process runs."""
-        return bool(await ensure_async(self._km.is_alive()))
-
-    def connection_info(self) -> Mapping[str, Any]:
-        """Return the addresses and the key, as in a connection file."""
-        return self._km.get_connection_info()
-
-    def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
-        """Call `on_exit` once when the present process ends; the returned function ends the watch."""
-
-        def ended(exit_: KernelExit) -> None:
-            self._mark("dead")
-            on_exit(exit_)
-
-        assert self._km.provisioner is not None
-        return watch_exit(self._km.provisioner, ended)
-
-    async def interrupt(self) -> None:
-        """Ask the running code to stop, in the kernelspec's way."""
-        await ensure_async(self._km.interrupt_kernel())
-
-    async def kill(self) -> None:
-        """End the process at once and wait until it has ended; the host keeps the kernel.
-
-        The host may start another process meanwhile, which is none of ours to end or to wait for.
-        """
-        provisioner = self._km.provisioner
-        if provisioner is None or not provisioner.has_process:
-            return
-        has_ended = _end_of(provisioner)
-        await provisioner.kill(restart=True)
-        give_up_at = asyncio.get_running_loop().time() + _KILL_LIMIT_SECONDS
-        while asyncio.get_running_loop().time() < give_up_at:
-            if await has_ended():
-                return
-            await asyncio.sleep(_KILL_POLL_SECONDS)
-
-    async def restart(self, *, now: bool) -> None:
-        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
-        self._mark("restarting")
-        await ensure_async(self._km.restart_kernel(now=now))
-        self._mark("starting")
-
-    async def shutdown(self, *, now: bool) -> None:
-        """End the process and make the host forget the kernel."""
-        await self._until_host_is_done()
-        if not self.present:
-            return
-        try:
-            await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=now))
-        except Exception:
-            # Somebody restarted or shut it down at the same moment; the manager does one thing at a time.
-            await self._until_host_is_done()
-            if self.present:
-                await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=True))
-
-    async def _until_host_is_done(self) -> None:
-        """Wait, for a bounded time, for a start, restart or shutdown that somebody else began."""
-        ready = getattr(self._km, "ready", None)
-        if ready is not None:
-            pending = asyncio.wrap_future(ready) if isinstance(ready, concurrent.futures.Future) else ready
-            await asyncio.wait([pending], timeout=_SETTLE_LIMIT_SECONDS)
-        if self.being_shut_down:
-            await self.settled()
-
-    def touch(self) -> None:
-        """Tell the host that the kernel is in use, so that it is not culled."""
-        now = datetime.now(timezone.utc)
-        for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
-            if hasattr(thing, name):
-                setattr(thing, name, now)
-
-    def take_over_watch(self) -> None:
-        """Make the host read the kernel's output no more: from now on it is told what it needs to know.
-
-        Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
-        the event loop, which a message of 100 MB holds up for as long as that takes.
-        """
-        # Not the manager's `stop_watching_activity`: it also gives up a restart that the host is waiting for.
-        stream = getattr(self._km, "_activity_stream", None)
-        if stream is not None and not stream.closed():
-            stream.close()
-            self._km._activity_stream = None  # type: ignore[attr-defined]
-            self._mark("idle")
-
-    def note_state(self, state: str) -> None:
-        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
-        if state in ("busy", "idle"):
-            self._mark(state)
-            self.touch()
-
-    async def settled(self) -> None:
-        """Wait until a shutdown or restart that somebody else began is over."""
-        give_up_at = asyncio.get_running_loop().time() + _SETTLE_LIMIT_SECONDS
-        while self.present and asyncio.get_running_loop().time() < give_up_at:
-            if not self.being_shut_down and await self.alive():
-                return
-            await asyncio.sleep(_SETTLE_POLL_SECONDS)
-
-    def _mark(self, state: str) -> None:
-        """Tell the host's kernel list what its own watch of iopub cannot see."""
-        if hasattr(self._km, "execution_state"):
-            self._km.execution_state = state
+from .hosted_kernel import HostedKernel, provisioner_name
 
 
 class HostedKernels:
@@ -203,6 +57,8 @@ class HostedKernels:
         self._max_kernels = max_kernels
         self._forced = forced_kernel_name
         self._starting: set[str] = set()
+        self._own: set[str] = set()
+        self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
 
     @property
     def default_kernel_name(self) -> str:
@@ -217,7 +73,7 @@ class HostedKernels:
                 name,
                 str(item["spec"].get("display_name", name)),
                 str(item["spec"].get("language", "")),
-                _provisioner(item["spec"].get("metadata")),
+                provisioner_name(item["spec"].get("metadata")),
             )
             for name, item in sorted(found.items())
         ]
@@ -236,7 +92,7 @@ class HostedKernels:
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
-        return KernelSpecInfo(name, spec.display_name, spec.language, _provisioner(spec.metadata))
+        return KernelSpecInfo(name, spec.display_name, spec.language, provisioner_name(spec.metadata))
 
     def forget_files(self, kernel_ids: set[str]) -> None:
         """Remove the connection files and sockets of kernels whose server was killed."""
@@ -267,9 +123,11 @@ class HostedKernels:
         if directory:
             options["cwd"] = directory
         with self.reserve(kernel_id):
+            self._note_own(kernel_id)
             try:
                 await ensure_async(self._manager.start_kernel(**options))
                 kernel = HostedKernel(self._manager, kernel_id)
+                kernel.take_over_restarts()
                 await _ready(self._manager.get_kernel(kernel_id))
             except TooManyKernels:
                 raise
@@ -279,24 +137,42 @@ class HostedKernels:
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
 
+    def _note_own(self, kernel_id: str) -> None:
+        """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""
+        self._own.intersection_update(self._starting.union(self._manager.list_kernel_ids()))
+        self._own.add(kernel_id)
 
-def _provisioner(metadata: Any) -> str:
-    """Return the name of a kernelspec's provisioner, from its metadata."""
-    named = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
-    name = named.get("provisioner_name") if isinstance(named, dict) else None
-    return str(name or KernelProvisionerFactory.instance().default_provisioner_name)
+    # --- kernels of others ---
 
+    def running(self, kernel_id: str) -> KernelSpecInfo:
+        """Return the kernelspec of a kernel that can be attached to.
 
-def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:
-    """Return what tells whether the provisioner's present process has ended."""
-    process = getattr(provisioner, "process", None)
+        Raises
+        ------
+        KernelNotFound
+            If the host has no such kernel, or it was started for a session.
+        """
+        return self._others(kernel_id).spec
 
-    async def has_ended() -> bool:
-        if isinstance(process, subprocess.Popen):
-            return process.poll() is not None
-        return not provisioner.has_process or await provisioner.poll() is not None
+    async def attach(self, kernel_id: str) -> AttachedKernel:
+        """Return a running kernel, to be used together with whoever uses it already.
 
-    return has_ended
+        Raises
+        ------
+        KernelNotFound
+        Conflict
+            If its process does not run at the moment.
+        """
+        kernel = self._others(kernel_id)
+        if not await kernel.alive():
+            raise Conflict("the kernel is just starting, or it is dead; attach when it runs")
+        return kernel
+
+    def _others(self, kernel_id: str) -> AttachedKernel:
+        if kernel_id in self._own or kernel_id not in self._manager:
+            raise KernelNotFound(f"no kernel {kernel_id!r} runs here that a session could attach to")
+        turn = self._turns.setdefault(self._manager.get_kernel(kernel_id), asyncio.Lock())
+        return AttachedKernel(self._manager, kernel_id, turn)
 
 
 async def _ready(km: Any) -> None:

@@ -8,32 +8,41 @@ from .quotas import NO_LIMITS, FileLimits
 
 
 class NoFiles:
-    """Sessions without a working directory of their own: their kernels start where the host starts them."""
+    """Sessions without a working directory of their own: their kernels work where somebody else has started them.
+
+    Parameters
+    ----------
+    reason : str
+        What a caller is told who asks for files.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
 
     async def prepare(self, session_id: str) -> None:
         """Leave the kernel's directory to the host."""
 
     async def list_files(self, session_id: str, path: str = "") -> FileList:
         """Refuse."""
-        raise _not_available()
+        raise self._not_available()
 
     async def open(self, session_id: str, path: str) -> FileReader:
         """Refuse."""
-        raise _not_available()
+        raise self._not_available()
 
     async def digest(self, session_id: str, path: str) -> str:
         """Refuse."""
-        raise _not_available()
+        raise self._not_available()
 
     async def create(
         self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
     ) -> FileWriter:
         """Refuse."""
-        raise _not_available()
+        raise self._not_available()
 
     async def delete(self, session_id: str, path: str) -> None:
         """Refuse."""
-        raise _not_available()
+        raise self._not_available()
 
     async def changes(self, session_id: str) -> None:
         """See none."""
@@ -47,9 +56,14 @@ class NoFiles:
     def close(self) -> None:
         """Have nothing to let go of."""
 
+    def _not_available(self) -> FilesNotAvailable:
+        return FilesNotAvailable(self._reason)
 
-def _not_available() -> FilesNotAvailable:
-    return FilesNotAvailable(
-        "sessions of this server work in the server's own directory, so there are no files of a session; see "
-        "ExecEngine.session_directories"
-    )
+
+#: Where no session has files.
+NOWHERE = NoFiles(
+    "sessions of this server work in the server's own directory, so there are no files of a session; see "
+    "ExecEngine.session_directories"
+)
+#: Where a kernel is shared with its user.
+ATTACHED = NoFiles("the session is attached to a kernel that works where its user started it, so it has no files")

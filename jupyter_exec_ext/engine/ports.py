@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -49,7 +50,23 @@ class KernelExit:
 
 
 class Kernel(Protocol):
-    """One kernel, from its start to its shutdown; restarts keep the id."""
+    """One kernel, from its start to its shutdown; restarts keep the id.
+
+    Attributes
+    ----------
+    ours : bool
+        Whether it was started for the session. If not, it is somebody else's, who goes on using it: it is neither
+        killed nor shut down, restarting it is to wait until the host has done so, and `turn` is held by the session
+        that sends it code.
+    """
+
+    @property
+    def ours(self) -> bool:
+        """Whether it was started for the session."""
+
+    @property
+    def turn(self) -> asyncio.Lock:
+        """Whose turn it is among the sessions that use the kernel."""
 
     @property
     def kernel_id(self) -> str:
@@ -134,6 +151,25 @@ class KernelHost(Protocol):
         Raises
         ------
         TooManyKernels, KernelStartFailed
+        """
+
+    def running(self, kernel_id: str) -> KernelSpecInfo:
+        """Return the kernelspec of a kernel that can be attached to.
+
+        Raises
+        ------
+        KernelNotFound
+            If the host has no such kernel, or it was started for a session.
+        """
+
+    async def attach(self, kernel_id: str) -> Kernel:
+        """Return a running kernel, to be used together with whoever uses it already.
+
+        Raises
+        ------
+        KernelNotFound
+        Conflict
+            If its process does not run at the moment.
         """
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -66,11 +66,14 @@ class Verdict:
     execution_count: int | None = None
 
 
-class _Signal(Enum):
+class Signal(Enum):
+    """What a run may wait for."""
+
     COMPLETE = 1
     EXITED = 2
     STOP = 3
     TIME_IS_UP = 4
+    STARTED = 5
 
 
 class KernelRun:
@@ -108,6 +111,7 @@ class KernelRun:
         self._explain = explain
         self._log = log
         self._translator = RunTranslator("")
+        self._request: Mapping[str, Any] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._settle_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
@@ -182,8 +186,8 @@ class KernelRun:
 
     async def run(self, code: str, *, allow_input: bool, timeout_seconds: float | None) -> Verdict:
         """Send the code and see it to its end."""
-        request = execute_request(code, allow_input=allow_input)
-        self._translator = RunTranslator(self._connection.send("shell", "execute_request", request))
+        self._request = execute_request(code, allow_input=allow_input)
+        self._send()
         try:
             verdict = await self._to_the_end(timeout_seconds)
         finally:
@@ -196,18 +200,23 @@ class KernelRun:
             self._emit(event)
         return verdict
 
+    def _send(self) -> None:
+        self._translator = RunTranslator(self._connection.send("shell", "execute_request", self._request))
+
     async def _to_the_end(self, timeout_seconds: float | None) -> Verdict:
         signal = await self._until(timeout_seconds, stoppable=True)
-        if signal is _Signal.COMPLETE:
+        if signal is Signal.COMPLETE:
             return self._completed()
-        if signal is _Signal.EXITED:
+        if signal is Signal.EXITED:
             return await self._died()
         if self._stop is None:
             self._stop = StopCause(ExecutionState.TIMEOUT, f"its time limit of {timeout_seconds:g} s was reached")
         return await self._stopped()
 
-    async def _until(self, timeout_seconds: float | None, *, stoppable: bool = False) -> _Signal:
-        """Wait for the end of the run, for the time to be up or, if `stoppable`, for a stop."""
+    async def _until(
+        self, timeout_seconds: float | None, *, stoppable: bool = False, start_counts: bool = False
+    ) -> Signal:
+        """Wait for the end of the run, for the time to be up or, if they count, for a stop or the code's start."""
         self._time_is_up = False
         timer = None if timeout_seconds is None else self._loop.call_later(timeout_seconds, self._on_timer)
         try:
@@ -215,6 +224,8 @@ class KernelRun:
                 signal = self._pending(stoppable)
                 if signal is not None:
                     return signal
+                if start_counts and self._started.is_set():
+                    return Signal.STARTED
                 self._waiter = self._loop.create_future()
                 await self._waiter
         finally:
@@ -222,16 +233,16 @@ class KernelRun:
             if timer is not None:
                 timer.cancel()
 
-    def _pending(self, stoppable: bool) -> _Signal | None:
+    def _pending(self, stoppable: bool) -> Signal | None:
         # Once it is being stopped, an idle kernel is enough: interrupted too early, it sends no reply.
         if self._translator.complete or self._settled or (self._stop is not None and self._translator.idle):
-            return _Signal.COMPLETE
+            return Signal.COMPLETE
         if self._exit is not None:
-            return _Signal.EXITED
+            return Signal.EXITED
         if self._stop is not None and (stoppable or self._stop.at_once):
-            return _Signal.STOP
+            return Signal.STOP
         if self._time_is_up and not self._translator.replied:
-            return _Signal.TIME_IS_UP
+            return Signal.TIME_IS_UP
         return None
 
     def _wake(self) -> None:
@@ -299,7 +310,7 @@ class KernelRun:
         assert self._stop is not None
         if not self._stop.at_once:
             signal = await self._interrupt_and_wait()
-            if signal is _Signal.COMPLETE:
+            if signal is Signal.COMPLETE:
                 return self._ended(self._stop.state, self._stop.reason)
         reason = f"{self._stop.reason}; the kernel had to be killed"
         if self._exit is None:
@@ -309,7 +320,7 @@ class KernelRun:
         await self._last_words()
         return Verdict(self._stop.state, False, reason, self._exit, execution_count=self._translator.execution_count)
 
-    async def _interrupt_and_wait(self) -> _Signal:
+    async def _interrupt_and_wait(self) -> Signal:
         await self._until_started()
         early = self._loop.time() - self._started_at < _EARLY_SECONDS
         await self._send_interrupt()
@@ -317,7 +328,7 @@ class KernelRun:
             return await self._until(self._grace)
         # Between saying that it runs the code and running it, a kernel loses an interrupt.
         signal = await self._until(_AGAIN_SECONDS)
-        if signal is not _Signal.TIME_IS_UP:
+        if signal is not Signal.TIME_IS_UP:
             return signal
         await self._send_interrupt()
         return await self._until(self._grace)

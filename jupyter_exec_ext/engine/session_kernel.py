@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 
-from ..errors import KernelStartFailed, SessionEnded
+from ..errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTimeout, SessionEnded
 from ..models import OutputEvent
 from ..wire.kernel import KernelMessage, execute_request
 from .connection import KernelConnection
@@ -31,6 +31,10 @@ from .resources import EngineResources
 _ANSWERING_LANGUAGE = "python"
 # A kernel that has no answer for this long will not exit politely either.
 _POLITE_SECONDS = 1.0
+# So long a kernel that runs already may take to answer somebody new.
+_ATTACH_SECONDS = 10.0
+
+T = TypeVar("T")
 
 # Jupyter chooses a kernel's ports before the kernel takes them. Another process may be faster, and the kernel exits so.
 _LOST_ITS_PORT = KernelExit(exit_code=1)
@@ -69,6 +73,8 @@ class SessionKernel:
         What the mark says; processes that carry it end with the session.
     language : str
         The kernel's language: what it can be asked and told depends on it.
+    attach_to : str or None
+        A kernel of somebody else's to use instead of one of the session's own, which is started.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     """
@@ -80,6 +86,7 @@ class SessionKernel:
         *,
         session_id: str,
         language: str,
+        attach_to: str | None,
         host: KernelHost,
         workdir: Callable[[], Awaitable[str | None]],
         resources: EngineResources,
@@ -94,6 +101,8 @@ class SessionKernel:
         self.starts = 0
         self._name = name
         self._env = env
+        self._attach_to = attach_to
+        self._turn: asyncio.Lock | None = None
         self._host = host
         self._workdir = workdir
         self._session_id = session_id
@@ -130,6 +139,10 @@ class SessionKernel:
         if self._given_up.done():
             raise _given_up_error()
         kernel = self.kernel
+        if kernel is not None and not kernel.ours:
+            await self._unless_given_up(self._until_restarted(kernel))
+            await self._connect(kernel)
+            return
         if kernel is not None and kernel.being_shut_down:
             await kernel.settled()
         if kernel is None or not kernel.present:
@@ -140,6 +153,63 @@ class SessionKernel:
             await self._workdir()
             await kernel.restart(now=True)
         await self._connect(kernel)
+
+    async def _until_restarted(self, kernel: Kernel) -> None:
+        """Wait until a kernel that is not ours runs again, if its user or its host sees to that."""
+        try:
+            if not kernel.present or kernel.being_shut_down or not await kernel.alive():
+                await kernel.restart(now=False)
+        except KernelNotFound:
+            self._watch_host(kernel)  # the session ends
+            raise
+
+    # --- a kernel that others use, too ---
+
+    async def ready(self) -> None:
+        """Make sure of a kernel as `ensure` does, and that it has nothing else to do; `release` it afterwards.
+
+        Code for a kernel of somebody else's waits here for its turn, since what the kernel has in its own queue cannot
+        be taken back, nor be told from its user's code by an interrupt.
+
+        Raises
+        ------
+        KernelNotFound
+            If it was shut down, with which the session ends, too.
+        """
+        await self.ensure()
+        assert self.kernel is not None
+        if not self.kernel.ours:
+            self._turn = await self._unless_given_up(self._take_turn(self.kernel.turn))
+
+    async def _take_turn(self, turn: asyncio.Lock) -> asyncio.Lock:
+        await turn.acquire()
+        try:
+            while self.connection is None or not await self.connection.has_turn():
+                await self.ensure()
+        except BaseException:
+            turn.release()
+            raise
+        return turn
+
+    def release(self) -> None:
+        """Let others of our sessions use the kernel."""
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
+
+    async def _unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that waits for others; if the session ends meanwhile, it is cancelled."""
+        task = self._loop.create_task(work)
+        any_of: list[asyncio.Future[Any]] = [task, self._given_up]
+        try:
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise _given_up_error()
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
 
     async def renew(self) -> None:
         """Give the session a fresh kernel process. The caller holds `lock`."""
@@ -156,12 +226,17 @@ class SessionKernel:
     async def _start_new(self) -> None:
         self._failed_start = None
         try:
-            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
+            await self._connect_new(await self._launch())
         except KernelStartFailed as error:
             if self._failed_start != _LOST_ITS_PORT:
                 raise
             self._log.warning("session %s: %s; trying once more", self._session_id, error.message)
-            await self._connect_new(await self._host.start(self._name, self._env, await self._workdir()))
+            await self._connect_new(await self._launch())
+
+    async def _launch(self) -> Kernel:
+        if self._attach_to is not None:
+            return await self._host.attach(self._attach_to)
+        return await self._host.start(self._name, self._env, await self._workdir())
 
     async def _connect_new(self, kernel: Kernel) -> None:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
@@ -186,17 +261,23 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
-        limit_process(kernel.pid, self._process_limits)
+        # On what is not ours no limit can be set; where there has to be one, this refuses.
+        limit_process(kernel.pid if kernel.ours else None, self._process_limits)
         try:
             connection = KernelConnection(
-                self._resources, kernel.connection_info(), on_message, self._log, can_wait=self._is_python
+                self._resources,
+                kernel.connection_info(),
+                on_message,
+                self._log,
+                can_wait=self._is_python and kernel.ours,
+                may_be_busy=not kernel.ours,
             )
             self.connection = connection
             self._unwatch_exit = kernel.watch_exit(on_exit)
         except (OSError, zmq.ZMQError) as error:
             self.disconnect()
             raise (exhausted(error) if out_of_resources(error) else error) from error
-        proof = self._loop.create_task(self._prove(connection, kernel.pid))
+        proof = self._loop.create_task(self._prove(connection, kernel))
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
         try:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
@@ -221,11 +302,14 @@ class SessionKernel:
             self._failed_start = died.result()
             raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
 
-    async def _prove(self, connection: KernelConnection, pid: int | None) -> None:
+    async def _prove(self, connection: KernelConnection, kernel: Kernel) -> None:
         """Prove the connection and, meanwhile, note what a death would be explained by."""
-        evidence = self._loop.create_task(asyncio.to_thread(self._begin_post_mortem, pid))
+        evidence = self._loop.create_task(asyncio.to_thread(self._begin_post_mortem, kernel.pid, kernel.ours))
         try:
-            await connection.prove(self._start_timeout)
+            if kernel.ours or self.starts:
+                await connection.prove(self._start_timeout)
+            else:
+                await self._prove_running(connection)
         finally:
             self._post_mortem = await asyncio.shield(evidence)
         setup = self._post_mortem.setup_code
@@ -234,12 +318,23 @@ class SessionKernel:
             request = {**execute_request(setup, allow_input=False), "silent": True, "store_history": False}
             connection.send("shell", "execute_request", request)
 
-    def _begin_post_mortem(self, pid: int | None) -> PostMortem:
+    async def _prove_running(self, connection: KernelConnection) -> None:
+        """Prove the first connection to a kernel that has been running; unlike one that starts, it answers at once."""
+        try:
+            await connection.prove(min(_ATTACH_SECONDS, self._start_timeout))
+        except KernelStartTimeout:
+            raise Conflict(
+                "the kernel does not answer: it is just starting, or busy with code that lets it answer nobody; attach "
+                "when it is idle"
+            ) from None
+
+    def _begin_post_mortem(self, pid: int | None, ours: bool) -> PostMortem:
         if self._post_mortem is not None:
             self._post_mortem.close()
-        if self.starts and pid is not None:
+        if self.starts and pid is not None and ours:
             kill_left_behind(self._session_id, pid)
-        return PostMortem(pid, self._resources.private_directory() if self._is_python and pid is not None else None)
+        can_report = self._is_python and pid is not None and ours
+        return PostMortem(pid, self._resources.private_directory() if can_report else None)
 
     async def explain(self, exit_: KernelExit) -> Death:
         """Find out why the kernel died."""
@@ -250,10 +345,15 @@ class SessionKernel:
 
     # --- health ---
 
-    def watch_health(self, emit: Callable[[OutputEvent], None]) -> HealthWatch:
-        """Watch the connected kernel while it runs something; close the watch at the end."""
+    def watch_health(self, emit: Callable[[OutputEvent], None]) -> HealthWatch | None:
+        """Watch the connected kernel while it runs something; close the watch at the end.
+
+        None for a kernel that is not ours: each question makes its user's notebook show it as idle for a moment.
+        """
         kernel, connection = self.kernel, self.connection
         assert kernel is not None and connection is not None
+        if not kernel.ours:
+            return None
 
         def learn() -> None:
             self._answers_while_busy = True
@@ -278,6 +378,8 @@ class SessionKernel:
 
     async def _end_marked(self) -> None:
         """End what the session's kernels have left behind. Only while none of them lives."""
+        if self._attach_to is not None:
+            return
         for pid in await asyncio.to_thread(kill_marked, {self._session_id}):
             self._log.info("session %s: ended process %d, which its kernel had left behind", self._session_id, pid)
 
@@ -291,10 +393,15 @@ class SessionKernel:
 
     def _on_exit(self, kernel: Kernel, exit_: KernelExit) -> None:
         self._listener.on_exit(exit_)
-        if kernel.being_shut_down and not self.lock.locked():
-            self._host_watch = self._loop.create_task(self._see_what_the_host_does(kernel))
+        if not kernel.ours or (kernel.being_shut_down and not self.lock.locked()):
+            self._watch_host(kernel)
         elif not kernel.being_shut_down:
             self._cleaning = self._loop.create_task(self._clean_up_after(kernel))
+
+    def _watch_host(self, kernel: Kernel) -> None:
+        if self._host_watch is not None:
+            self._host_watch.cancel()
+        self._host_watch = self._loop.create_task(self._see_what_the_host_does(kernel))
 
     async def _clean_up_after(self, kernel: Kernel) -> None:
         """A kernel died by itself: end what it left behind, unless a run or a revival sees to that."""
@@ -319,12 +426,12 @@ class SessionKernel:
             self._given_up.set_result(None)
 
     async def shutdown(self, *, now: bool) -> None:
-        """End the kernel; with `now`, without asking it to exit."""
+        """End the kernel; with `now`, without asking it to exit. From one that is not ours we only part."""
         self.give_up()
         if self._host_watch is not None:
             self._host_watch.cancel()
         async with self.lock:
-            polite = not now and await self._will_exit_politely()
+            polite = not now and self._attach_to is None and await self._will_exit_politely()
             self.disconnect()
             if self.kernel is not None:
                 await self.kernel.shutdown(now=not polite)

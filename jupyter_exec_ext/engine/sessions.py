@@ -28,6 +28,7 @@ from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
 from .session_kernel import KernelListener, SessionKernel
+from .shared_run import SharedKernelRun
 
 _WAITING = (ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED)
 
@@ -86,6 +87,7 @@ class LiveSession:
             env,
             session_id=record.id,
             language=record.language,
+            attach_to=record.kernel_id if record.attached else None,
             host=host,
             workdir=partial(files.prepare, record.id),
             resources=resources,
@@ -239,7 +241,6 @@ class LiveSession:
                 await self._queue[0].decided()
                 continue
             self._current = self._queue.popleft()
-            self._stop_waiting(self._current)
             try:
                 await self._execute(self._current)
             except Exception as error:
@@ -247,6 +248,7 @@ class LiveSession:
                 await self._fail(self._current, error)
             finally:
                 self._current = None
+                self._kernel.release()
         self._worker = None
         if self._closing is None:
             self.record = replace(self.record, state=SessionState.IDLE)
@@ -264,7 +266,7 @@ class LiveSession:
     async def _execute(self, execution: LiveExecution) -> None:
         no_kernel = None
         try:
-            await self._kernel.ensure()
+            await self._kernel.ready()
         except ExecError as error:
             no_kernel = Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
         if execution.record.state.finished:  # cancelled while it waited for the kernel
@@ -274,10 +276,11 @@ class LiveSession:
             return
         kernel, connection = self._kernel.kernel, self._kernel.connection
         assert kernel is not None and connection is not None
+        self._stop_waiting(execution)
         execution.start(self.record.kernel_starts)
         self.has_run = True
         kernel.touch()
-        self._run = KernelRun(
+        self._run = (KernelRun if kernel.ours else SharedKernelRun)(
             kernel,
             connection,
             execution.emit,
@@ -296,7 +299,8 @@ class LiveSession:
             )
         finally:
             self._run = None
-            health.close()
+            if health is not None:
+                health.close()
         if not verdict.preserved:
             self._kernel.disconnect()
             if self._closing is None:

@@ -84,12 +84,20 @@ class Access:
         What the deployment's authorizer is asked.
     owner_only : bool
         No scoped token will do.
+    or_scope : str or None
+        Another scope that will do as well here; the engine decides which of the two the request itself needs.
     """
 
     scope: str | None
     action: str
     resource: str = "kernels"
     owner_only: bool = False
+    or_scope: str | None = None
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes of which a caller needs one; empty if any caller may."""
+        return tuple(scope for scope in (self.scope, self.or_scope) if scope is not None)
 
 
 @stream_request_body
@@ -132,8 +140,9 @@ class ExecHandler(APIHandler):
         if access is None:
             self.set_header("Allow", ", ".join(sorted(self._access)))
             raise MethodNotAllowed(f"{self.request.method} is not possible here, only {', '.join(self._access)}")
-        if access.scope is not None and access.scope not in self.caller.scopes:
-            raise MissingScope(f"this needs the scope {access.scope!r}, which the token does not have")
+        if access.scopes and self.caller.scopes.isdisjoint(access.scopes):
+            names = " or ".join(map(repr, access.scopes))
+            raise MissingScope(f"this needs the scope {names}, which the token does not have")
         if access.owner_only and not self.caller.is_owner:
             raise OwnerOnly("this is the server's owner's to do; no scoped token will do")
         await authorize(self, access.action, access.resource)

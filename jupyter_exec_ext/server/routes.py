@@ -49,7 +49,10 @@ ROUTES = (
     Route(
         "/sessions",
         SessionsHandler,
-        {"GET": Access(scope("sessions:read"), "read"), "POST": Access(scope("sessions:create"), "write")},
+        {
+            "GET": Access(scope("sessions:read"), "read"),
+            "POST": Access(scope("sessions:create"), "write", or_scope=scope("kernels:attach")),
+        },
     ),
     Route(
         "/sessions/{session_id}",

@@ -10,6 +10,7 @@ from ..errors import Conflict
 from ..wire.jsontext import dumps, loads_strict
 from ..wire.native import notebook_path_from_json, session_request_from_json, to_json
 from .base import ExecHandler
+from .gate import authorize
 
 
 class SessionsHandler(ExecHandler):
@@ -23,8 +24,10 @@ class SessionsHandler(ExecHandler):
 
     @web.authenticated
     async def post(self) -> None:
-        """Create a session; the answer comes when its kernel is ready."""
+        """Create a session, on a kernel of its own or a running one; the answer comes when the kernel is ready."""
         request = session_request_from_json(self.json_body(if_none={}))
+        if request.kernel_id is not None:  # whoever shares a kernel with its user runs code as that user
+            await authorize(self, "execute", "kernels")
         session = await self.engine.create_session(self.caller, request)
         if self._abandoned:
             await self.engine.delete_session(self.caller, session.id)

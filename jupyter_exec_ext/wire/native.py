@@ -361,8 +361,13 @@ def session_request_from_json(data: Any) -> SessionRequest:
         env=env_from_json(body.object("env")),
         metadata=body.metadata(),
         idle_timeout_seconds=body.seconds("idle_timeout_seconds", zero_allowed=True),
+        kernel_id=body.text("kernel_id", MAX_NAME_LENGTH),
     )
     body.done()
+    if request.kernel_id is not None and (request.kernel_name is not None or request.env):
+        raise InvalidRequest(
+            "'kernel_id' attaches to a kernel that runs already, so it goes with neither 'kernel_name' nor 'env'"
+        )
     return request
 
 

@@ -112,6 +112,11 @@ class RunTranslator:
         """Whether reply and idle have both been seen."""
         return self.replied and self.idle
 
+    @property
+    def skipped(self) -> bool:
+        """Whether the kernel says that it did not run the code, because an earlier request failed."""
+        return self._status in ("aborted", "abort")
+
     def feed(self, message: KernelMessage) -> OutputEvent | None:
         """Take in one message with our id as its parent; return the output event it stands for, if any."""
         kind = message.msg_type
@@ -161,7 +166,7 @@ class RunTranslator:
 
     def verdict(self) -> ExecutionState:
         """Return how the code ended, as far as the kernel's own messages tell."""
-        if self._status in ("aborted", "abort"):
+        if self.skipped:
             return ExecutionState.CANCELLED
         # Some magics (%%time, %run) show the code's traceback and reply "ok".
         return ExecutionState.ERROR if self.error or self._status == "error" else ExecutionState.OK

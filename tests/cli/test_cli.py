@@ -135,6 +135,21 @@ def test_a_session_keeps_its_variables_between_commands(tmp_path: Path, server: 
     assert session_id in jupyter_exec(tmp_path, "session", "list", "--ended", *where, **at(server)).stdout
 
 
+def test_a_session_can_share_a_running_kernel(tmp_path: Path, server: Host) -> None:
+    where = ["--server", server.info.url]
+    with ExecClient(server.info) as client, client.standard_session() as person:
+        person.run("x = 41")
+        started = jupyter_exec(tmp_path, "session", "start", "--attach", person.id, *where, **at(server))
+        session_id = started.stdout.strip()
+        done = jupyter_exec(tmp_path, "run", "-c", "print(x + 1)", "--session", session_id, *where, **at(server))
+        assert done.stdout == "42\n"
+        assert f"(attached to {person.id})" in jupyter_exec(tmp_path, "session", "list", *where, **at(server)).stdout
+        assert jupyter_exec(tmp_path, "session", "stop", session_id, *where, **at(server)).returncode == 0
+        assert person.run("print(x)").stdout == "41\n"
+    both = jupyter_exec(tmp_path, "session", "start", "--attach", "x", "--kernel", "python3", *where, **at(server))
+    assert both.returncode == 2
+
+
 def test_files_go_up_and_come_down(tmp_path: Path, server: Host) -> None:
     where = ["--server", server.info.url]
 

@@ -21,6 +21,7 @@ import zmq
 
 from jupyter_exec_ext.engine.ports import KernelExit
 from jupyter_exec_ext.engine.processes import MARK
+from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
 from jupyter_exec_ext.wire.kernel import FrameCodec
 
@@ -191,8 +192,10 @@ class ScriptedKernel:
     """A kernel of a `ScriptedHost`."""
 
     pid = None
+    ours = True
 
     def __init__(self, host: ScriptedHost, session_id: str) -> None:
+        self.turn = asyncio.Lock()
         self._host = host
         self._session_id = session_id
         self.process = host.new_process(session_id)
@@ -312,6 +315,12 @@ class ScriptedHost:
     @contextmanager
     def reserve(self, kernel_id: str) -> Iterator[None]:
         yield
+
+    def running(self, kernel_id: str) -> KernelSpecInfo:
+        raise KernelNotFound("all of these kernels are sessions' own")
+
+    async def attach(self, kernel_id: str) -> ScriptedKernel:
+        raise KernelNotFound("all of these kernels are sessions' own")
 
     async def start(self, kernel_name: str, env: Mapping[str, str], cwd: str | None = None) -> ScriptedKernel:
         await asyncio.sleep(self.start_delay())

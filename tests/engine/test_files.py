@@ -24,7 +24,7 @@ from jupyter_exec_ext.engine.confinement import (
     open_file,
 )
 from jupyter_exec_ext.engine.files import LocalFiles
-from jupyter_exec_ext.engine.no_files import NoFiles
+from jupyter_exec_ext.engine.no_files import NOWHERE
 from jupyter_exec_ext.engine.quotas import FileLimits
 from jupyter_exec_ext.errors import (
     Conflict,
@@ -420,7 +420,7 @@ async def test_an_ended_session_keeps_its_files_and_no_empty_directory(files: Lo
 
 
 async def test_sessions_without_a_directory_say_so() -> None:
-    none = NoFiles()
+    none = NOWHERE
     assert await none.prepare(SID) is None  # type: ignore[func-returns-value]
     assert await none.changes(SID) is None  # type: ignore[func-returns-value]
     for act in (none.list_files(SID), none.open(SID, "a"), none.create(SID, "a", 1), none.delete(SID, "a")):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from jupyter_exec_ext.engine.ports import KernelExit
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit
 from jupyter_exec_ext.engine.runner import KernelRun, StopCause
+from jupyter_exec_ext.engine.shared_run import SharedKernelRun
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState, OutputEvent, StreamEvent
 from jupyter_exec_ext.wire.kernel import KernelMessage
 
@@ -27,12 +28,15 @@ class QuietConnection:
 
 
 def new_run(
-    events: list[OutputEvent], settle_seconds: float = 1.0
+    events: list[OutputEvent],
+    settle_seconds: float = 1.0,
+    kernel: InterruptedKernel | None = None,
+    kind: type[KernelRun] = KernelRun,
 ) -> tuple[KernelRun, QuietConnection, InterruptedKernel]:
     connection: Any = QuietConnection()
-    kernel: Any = InterruptedKernel()
-    run = KernelRun(
-        kernel,
+    kernel = kernel or InterruptedKernel()
+    run = kind(
+        cast(Kernel, kernel),
         connection,
         events.append,
         interrupt_grace_seconds=1,
@@ -50,10 +54,18 @@ class InterruptedKernel:
     """A kernel that counts interrupts."""
 
     kernel_id = "k"
+    ours = True
     interrupts = 0
 
     async def interrupt(self) -> None:
         self.interrupts += 1
+
+
+class SharedKernel(InterruptedKernel):
+    """A kernel that its user is just restarting."""
+
+    ours = False
+    being_shut_down = True
 
 
 async def test_the_time_limit_ends_a_run_whose_output_never_does() -> None:
@@ -138,6 +150,34 @@ async def test_code_that_is_stopped_while_its_reply_is_awaited_was_not_interrupt
     run.stop(StopCause(ExecutionState.CANCELLED, "cancelled"))
     verdict = await running
     assert (verdict.state, verdict.reason) == (ExecutionState.CANCELLED, "cancelled")
+
+
+async def test_what_was_skipped_and_sent_again_has_all_of_its_time() -> None:
+    run, connection, _ = new_run([], settle_seconds=0.3, kernel=SharedKernel(), kind=SharedKernelRun)
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    connection.sent.clear()
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "aborted"}))
+    run.on_message(status("idle"))
+    await asyncio.wait_for(connection.sent.wait(), 5)
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    assert not (await asyncio.wait([running], timeout=0.5))[0]
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}))
+    run.on_message(status("idle"))
+    assert (await asyncio.wait_for(running, 5)).state is ExecutionState.OK
+
+
+async def test_an_interrupt_that_comes_before_the_end_of_a_shared_kernel_is_part_of_it() -> None:
+    run, connection, _ = new_run([], kernel=SharedKernel(), kind=SharedKernelRun)
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    run.on_message(KernelMessage("iopub", "error", "msg-1", {"ename": "KeyboardInterrupt"}))
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "error", "execution_count": 1}))
+    run.on_message(status("idle"))
+    asyncio.get_running_loop().call_later(0.05, run.on_exit, KernelExit(exit_code=0))
+    verdict = await asyncio.wait_for(running, 5)
+    assert (verdict.state, verdict.preserved) == (ExecutionState.KERNEL_DIED, False)
 
 
 async def test_what_a_dead_kernel_had_published_stands_before_its_death() -> None:

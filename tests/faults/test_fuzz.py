@@ -190,6 +190,10 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
     for name, known, longest in (("kernel_name", "python3", 256), ("language", "python", 64)):
         if isinstance(body.get(name), str) and len(body[name]) <= longest and rng.random() < 0.8:
             body[name] = known
+    if operation == "createSession" and isinstance(body.get("kernel_id"), str) and len(body["kernel_id"]) <= 256:
+        # It goes with neither of the others, and most sessions are to be made.
+        for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env"):
+            body.pop(name, None)
     if operation == "runCode" and isinstance(body.get("code"), str):
         # Nobody knows what a made-up text does as code, so it is only shown.
         body["code"] = repr(body["code"]) if body.get("language") in (None, "python") else ":"

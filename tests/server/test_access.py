@@ -145,6 +145,15 @@ def test_such_an_authorizer_leaves_the_rest_alone(restricted_host: Host) -> None
     assert call(restricted_host, "DELETE", path, restricted_host.info.token).status_code == 204
 
 
+def test_such_an_authorizer_keeps_others_kernels_from_being_attached(restricted_host: Host) -> None:
+    token = restricted_host.info.token
+    kernels = f"{restricted_host.info.url}api/kernels"
+    kernel = requests.post(kernels, json={}, headers=restricted_host.info.auth_headers, timeout=60).json()
+    answer = call(restricted_host, "POST", "/sessions", token, json={"kernel_id": kernel["id"]})
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert requests.delete(f"{kernels}/{kernel['id']}", headers=restricted_host.info.auth_headers, timeout=60).ok
+
+
 def test_a_read_only_user_starts_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "no_execute.py").write_text(AUTHORIZER)
     option = "--ServerApp.authorizer_class=no_execute.ReadOnly"

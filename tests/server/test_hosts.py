@@ -305,3 +305,17 @@ def test_a_second_interrupt_or_kill_leaves_no_kernel(tmp_path: Path, name: str) 
         _, alive = psutil.wait_procs(kernels, timeout=15)
         assert kernels
         assert alive == []
+
+
+def test_after_a_kill_only_the_sessions_own_kernels_are_tidied_up(tmp_path: Path) -> None:
+    with running_host("server", tmp_path) as host, ExecClient(host.info) as client:
+        kernel = stock(host, "POST", "kernels", json={"name": "python3"}).json()
+        shared = client.session(kernel_id=kernel["id"]).record.kernel_id
+        own = client.session().record.kernel_id
+        host.process.kill()
+        host.process.wait(20)
+    runtime = tmp_path / "jupyter_runtime_dir"
+    assert (runtime / f"kernel-{own}.json").exists()
+    with running_host("server", tmp_path):
+        assert not (runtime / f"kernel-{own}.json").exists()
+        assert (runtime / f"kernel-{shared}.json").exists()

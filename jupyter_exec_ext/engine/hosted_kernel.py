@@ -1,0 +1,186 @@
+"""A kernel of a multi-kernel manager, as the engine sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from jupyter_core.utils import ensure_async
+
+from .ports import KernelExit
+from .supervisor import watch_exit
+
+_SETTLE_POLL_SECONDS = 0.05
+_SETTLE_LIMIT_SECONDS = 30.0
+_KILL_POLL_SECONDS = 0.01
+_KILL_LIMIT_SECONDS = 10.0
+
+
+class HostedKernel:
+    """A kernel of the host's multi-kernel manager, started for a session."""
+
+    ours = True
+
+    def __init__(self, manager: MultiKernelManager, kernel_id: str) -> None:
+        self.turn = asyncio.Lock()
+        self._manager = manager
+        self._kernel_id = kernel_id
+        self._km: AsyncKernelManager = manager.get_kernel(kernel_id)  # type: ignore[assignment]
+
+    def take_over_restarts(self) -> None:
+        """Turn the automatic restarter off: it would race with the supervisor, which knows why a kernel died."""
+        self._km.stop_restarter()
+        self._km.autorestart = False
+
+    @property
+    def kernel_id(self) -> str:
+        """The host's id of the kernel."""
+        return self._kernel_id
+
+    @property
+    def present(self) -> bool:
+        """Whether the host still has the kernel, alive or dead."""
+        return self._kernel_id in self._manager and self._manager.get_kernel(self._kernel_id) is self._km
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine; a provisioner may number processes of another."""
+        process = getattr(self._km.provisioner, "process", None)
+        return process.pid if isinstance(process, subprocess.Popen) else None
+
+    @property
+    def being_shut_down(self) -> bool:
+        """Whether the host is ending its process on purpose."""
+        return bool(self._km.shutting_down)
+
+    async def alive(self) -> bool:
+        """Return whether the kernel's process runs."""
+        return bool(await ensure_async(self._km.is_alive()))
+
+    def connection_info(self) -> Mapping[str, Any]:
+        """Return the addresses and the key, as in a connection file."""
+        return self._km.get_connection_info()
+
+    def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
+        """Call `on_exit` once when the present process ends; the returned function ends the watch."""
+
+        def ended(exit_: KernelExit) -> None:
+            self._mark("dead")
+            on_exit(exit_)
+
+        assert self._km.provisioner is not None
+        return watch_exit(self._km.provisioner, ended)
+
+    async def interrupt(self) -> None:
+        """Ask the running code to stop, in the kernelspec's way."""
+        await ensure_async(self._km.interrupt_kernel())
+
+    async def kill(self) -> None:
+        """End the process at once and wait until it has ended; the host keeps the kernel.
+
+        The host may start another process meanwhile, which is none of ours to end or to wait for.
+        """
+        provisioner = self._km.provisioner
+        if provisioner is None or not provisioner.has_process:
+            return
+        has_ended = _end_of(provisioner)
+        await provisioner.kill(restart=True)
+        give_up_at = asyncio.get_running_loop().time() + _KILL_LIMIT_SECONDS
+        while asyncio.get_running_loop().time() < give_up_at:
+            if await has_ended():
+                return
+            await asyncio.sleep(_KILL_POLL_SECONDS)
+
+    async def restart(self, *, now: bool) -> None:
+        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
+        self._mark("restarting")
+        await ensure_async(self._km.restart_kernel(now=now))
+        self._mark("starting")
+
+    async def shutdown(self, *, now: bool) -> None:
+        """End the process and make the host forget the kernel."""
+        await self._until_host_is_done()
+        if not self.present:
+            return
+        try:
+            await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=now))
+        except Exception:
+            # Somebody restarted or shut it down at the same moment; the manager does one thing at a time.
+            await self._until_host_is_done()
+            if self.present:
+                await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=True))
+
+    async def _until_host_is_done(self) -> None:
+        """Wait, for a bounded time, for a start, restart or shutdown that somebody else began."""
+        ready = getattr(self._km, "ready", None)
+        if ready is not None:
+            pending = asyncio.wrap_future(ready) if isinstance(ready, concurrent.futures.Future) else ready
+            await asyncio.wait([pending], timeout=_SETTLE_LIMIT_SECONDS)
+        if self.being_shut_down:
+            await self.settled()
+
+    def touch(self) -> None:
+        """Tell the host that the kernel is in use, so that it is not culled."""
+        now = datetime.now(timezone.utc)
+        for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
+            if hasattr(thing, name):
+                setattr(thing, name, now)
+
+    def take_over_watch(self) -> None:
+        """Make the host read the kernel's output no more: from now on it is told what it needs to know.
+
+        Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
+        the event loop, which a message of 100 MB holds up for as long as that takes.
+        """
+        # Not the manager's `stop_watching_activity`: it also gives up a restart that the host is waiting for.
+        stream = getattr(self._km, "_activity_stream", None)
+        if stream is not None and not stream.closed():
+            stream.close()
+            self._km._activity_stream = None  # type: ignore[attr-defined]
+            self._mark("idle")
+
+    def note_state(self, state: str) -> None:
+        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
+        if state in ("busy", "idle"):
+            self._mark(state)
+            self.touch()
+
+    async def settled(self) -> None:
+        """Wait until a shutdown or restart that somebody else began is over."""
+        give_up_at = asyncio.get_running_loop().time() + _SETTLE_LIMIT_SECONDS
+        while self.present and asyncio.get_running_loop().time() < give_up_at:
+            if not self.being_shut_down and await self.alive():
+                return
+            await asyncio.sleep(_SETTLE_POLL_SECONDS)
+
+    def _mark(self, state: str) -> None:
+        """Tell the host's kernel list what its own watch of iopub cannot see."""
+        if hasattr(self._km, "execution_state"):
+            self._km.execution_state = state
+
+
+def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:
+    """Return what tells whether the provisioner's present process has ended."""
+    process = getattr(provisioner, "process", None)
+
+    async def has_ended() -> bool:
+        if isinstance(process, subprocess.Popen):
+            return process.poll() is not None
+        return not provisioner.has_process or await provisioner.poll() is not None
+
+    return has_ended
+
+
+def provisioner_name(metadata: Any) -> str:
+    """Return the name of a kernelspec's provisioner, from its metadata."""
+    named = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
+    name = named.get("provisioner_name") if isinstance(named, dict) else None
+    return str(name or KernelProvisionerFactory.instance().default_provisioner_name)
