@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -111,13 +111,13 @@ def test_just_within_passes_and_just_beyond_is_refused(field: str) -> None:
 @pytest.mark.parametrize("field", ["max_sessions", "max_open_executions", "max_code_bytes"])
 def test_none_is_no_limit(field: str) -> None:
     _, _, beyond, _ = DECISIONS[field]
-    beyond(Policy(**{field: None}))
+    beyond(replace(Policy(), **{field: None}))
 
 
 def test_a_refusal_that_time_cures_says_when_to_come_back() -> None:
     for field, seconds in (("max_executions_per_minute", 12.5), ("max_open_executions", 1.0)):
         with pytest.raises(PolicyLimitReached) as raised:
-            DECISIONS[field][2](Policy(**{field: DECISIONS[field][0]}))
+            DECISIONS[field][2](replace(Policy(), **{field: DECISIONS[field][0]}))
         assert raised.value.retry_after_seconds == seconds
 
 

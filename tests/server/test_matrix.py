@@ -276,7 +276,7 @@ def test_a_scoped_token_is_worth_nothing_on_other_routes(host: Host, foreign: Th
     wrong = []
     for method, pattern in CORE:
         path = pattern.replace("{kernel}", kernel)
-        body = {} if method == "GET" else {"json": {}}
+        body: dict[str, Any] = {} if method == "GET" else {"json": {}}
         plain = seen(send(host, method, path, **body), token)
         joined = f"{path}{'&' if '?' in path else '?'}token={token}"
         ways = {

@@ -1,0 +1,288 @@
+"""Code that waits for a person: approved, edited, rejected, forgotten, cancelled, cut; on both hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.hosts import Host, running_host
+from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+
+POLICIES = {
+    "asks": {"base": "trusted", "approval": {"when": ["shell", "imports"], "modules": ["socket"]}},
+    "hurried": {"base": "trusted", "approval": {"when": "always", "timeout_seconds": 0.5}},
+    "first": {"base": "trusted", "approval": {"when": ["first_run"]}},
+    "queue": {"base": "trusted", "max_queue_seconds": 0.5},
+}
+
+
+@pytest.fixture(scope="module", params=["server", "gateway"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    home = tmp_path_factory.mktemp("approvals")
+    (home / "policies.json").write_text(json.dumps(POLICIES))
+    option = f"--ExecEngine.policy_file={home / 'policies.json'}"
+    with running_host(request.param, home, UNPROTECTED, option) as started:
+        yield started
+
+
+@pytest.fixture
+def agent(host: Host) -> Iterator[Bearer]:
+    bearer = mint(host, policy="asks")
+    yield bearer
+    owner_of(host).call("DELETE", f"/tokens/{bearer.id}")
+
+
+def submit(agent: Bearer, session_id: str, code: str, **headers: str) -> dict[str, Any]:
+    """Send code without waiting for it."""
+    answer = agent.call(
+        "POST",
+        f"/sessions/{session_id}/executions",
+        json={"code": code},
+        headers={"Prefer": "respond-async", **headers},
+    )
+    assert answer.status_code == 202, answer.text
+    record: dict[str, Any] = answer.json()
+    return record
+
+
+def decide(host: Host, execution_id: str, **answer: Any) -> requests.Response:
+    return owner_of(host).call("POST", f"/approvals/{execution_id}", json=answer)
+
+
+def ended(agent: Bearer, execution_id: str) -> dict[str, Any]:
+    record: dict[str, Any] = agent.call("GET", f"/executions/{execution_id}", headers={"Prefer": "wait=30"}).json()
+    return record
+
+
+def states(agent: Bearer, execution_id: str) -> list[str]:
+    """Return the states that the log tells of, up to the end."""
+    log = agent.call("GET", f"/executions/{execution_id}/events", headers={"Accept": "application/x-ndjson"})
+    events = [json.loads(line) for line in log.text.splitlines()]
+    records = [event["execution"] if event["type"] == "end" else event for event in events]
+    return [record["state"] for record in records if "state" in record]
+
+
+def waiting(host: Host) -> list[str]:
+    return [execution["id"] for execution in owner_of(host).call("GET", "/approvals").json()["executions"]]
+
+
+def test_what_the_policy_does_not_ask_about_runs(agent: Bearer) -> None:
+    record = agent.run(agent.session(), "import math; 6 * 7").json()
+    assert (record["state"], record["approval"]) == ("ok", None)
+
+
+def test_approved_code_runs_as_it_was_sent(host: Host, agent: Bearer) -> None:
+    record = submit(agent, agent.session(), "!echo hello")
+    assert record["state"] == "awaiting_approval"
+    assert record["approval"]["why"] == "it runs a shell command"
+    assert record["approval"]["decision"] is None
+    assert waiting(host) == [record["id"]]
+    answer = decide(host, record["id"], decision="approve", reason="fine")
+    assert (answer.status_code, answer.json()["state"]) == (200, "queued")
+    done = ended(agent, record["id"])
+    assert (done["state"], done["stdout"].strip(), done["code"]) == ("ok", "hello", "!echo hello")
+    assert done["approval"]["decision"] == "approved"
+    assert done["approval"]["reason"] == "fine"
+    assert done["approval"]["decided_by"]
+    assert states(agent, record["id"]) == ["awaiting_approval", "queued", "running", "ok"]
+    assert waiting(host) == []
+
+
+def test_edited_code_runs_and_both_versions_are_kept(host: Host, agent: Bearer) -> None:
+    record = submit(agent, agent.session(), "!rm -rf .")
+    decide(host, record["id"], decision="approve", code="print('no')")
+    done = ended(agent, record["id"])
+    assert (done["stdout"], done["code"]) == ("no\n", "print('no')")
+    assert (done["approval"]["decision"], done["approval"]["original_code"]) == ("edited", "!rm -rf .")
+
+
+def test_rejected_code_does_not_run_and_the_reason_is_told(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    record = submit(agent, session_id, "import socket; ran = 1")
+    answer = decide(host, record["id"], decision="reject", reason="no network")
+    assert answer.json()["state"] == "rejected"
+    done = ended(agent, record["id"])
+    assert (done["state"], done["session_state_preserved"]) == ("rejected", True)
+    assert done["reason"].endswith("no network")
+    assert done["approval"]["decision"] == "rejected"
+    assert agent.run(session_id, "ran").json()["error"]["name"] == "NameError"
+    assert states(agent, record["id"]) == ["awaiting_approval", "rejected"]
+
+
+def test_code_that_nobody_looks_at_times_out(host: Host) -> None:
+    agent = mint(host, policy="hurried")
+    session_id = agent.session()
+    record = agent.run(session_id, "1").json()
+    assert (record["state"], record["approval"]["decision"]) == ("timeout", "timeout")
+    assert "nobody has approved" in record["reason"]
+
+
+def test_later_code_keeps_its_place_behind(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    first = submit(agent, session_id, "!true\nx = 1")
+    second = submit(agent, session_id, "x + 1")
+    assert second["state"] == "queued"
+    assert ended_within(agent, second["id"], 0.5)["state"] == "queued"
+    decide(host, first["id"], decision="approve")
+    done = ended(agent, second["id"])
+    assert done["outputs"][0]["data"]["text/plain"] == "2"
+
+
+def ended_within(agent: Bearer, execution_id: str, seconds: float) -> dict[str, Any]:
+    """Return the record when it has ended, or after a while, whichever is first."""
+    wait = f"wait={max(1, round(seconds))}"
+    record: dict[str, Any] = agent.call("GET", f"/executions/{execution_id}", headers={"Prefer": wait}).json()
+    return record
+
+
+def test_other_sessions_do_not_wait(agent: Bearer) -> None:
+    submit(agent, agent.session(), "!true")
+    assert agent.run(agent.session(), "1").json()["state"] == "ok"
+
+
+@pytest.mark.parametrize("how", ["cancel", "restart", "delete"])
+def test_what_waits_can_be_ended(host: Host, agent: Bearer, how: str) -> None:
+    session_id = agent.session()
+    record = submit(agent, session_id, "!true")
+    if how == "cancel":
+        agent.call("POST", f"/executions/{record['id']}/cancel")
+    elif how == "restart":
+        agent.call("POST", f"/sessions/{session_id}/restart")
+    else:
+        agent.call("DELETE", f"/sessions/{session_id}")
+    assert ended(agent, record["id"])["state"] == "cancelled"
+    answer = decide(host, record["id"], decision="approve")
+    assert (answer.status_code, answer.json()["code"]) == (404, "execution_not_found")
+    if how != "delete":
+        assert agent.run(session_id, "1").json()["state"] == "ok"
+
+
+def test_a_revoked_tokens_code_is_not_approved_any_more(host: Host) -> None:
+    agent = mint(host, policy="asks")
+    record = submit(agent, agent.session(), "!true")
+    owner_of(host).call("DELETE", f"/tokens/{agent.id}")
+    done = owner_of(host).call("GET", f"/executions/{record['id']}", headers={"Prefer": "wait=10"}).json()
+    assert done["state"] == "token_revoked"
+    assert record["id"] not in waiting(host)
+
+
+def test_a_repeated_request_asks_once(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    first = submit(agent, session_id, "!true", **{"Idempotency-Key": "k"})
+    again = submit(agent, session_id, "!true", **{"Idempotency-Key": "k"})
+    assert first["id"] == again["id"]
+    assert waiting(host) == [first["id"]]
+
+
+def test_only_one_answer_counts(host: Host, agent: Bearer) -> None:
+    record = submit(agent, agent.session(), "!true")
+    answers: list[requests.Response] = []
+    threads = [
+        threading.Thread(
+            target=lambda number=number: answers.append(
+                decide(host, record["id"], decision="approve", code=f"print({number})")
+            )
+        )
+        for number in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    accepted = [answer for answer in answers if answer.status_code == 200]
+    refused = {(a.status_code, a.json()["code"]) for a in answers if a.status_code != 200}
+    assert len(accepted) == 1
+    assert refused <= {(409, "not_awaiting_approval"), (404, "execution_not_found")}
+    done = ended(agent, record["id"])
+    assert done["code"] == accepted[0].json()["code"]
+    assert done["stdout"].strip() == done["code"][6:-1]
+
+
+def test_what_does_not_wait_cannot_be_approved(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    running = submit(agent, session_id, "input()")
+    answer = decide(host, running["id"], decision="approve")
+    assert answer.json()["code"] in ("not_awaiting_approval", "execution_not_found")
+
+
+def test_the_first_execution_of_a_session_is_asked_about(host: Host) -> None:
+    agent = mint(host, policy="first")
+    session_id = agent.session()
+    record = submit(agent, session_id, "1")
+    assert record["state"] == "awaiting_approval"
+    decide(host, record["id"], decision="approve")
+    assert ended(agent, record["id"])["state"] == "ok"
+    assert agent.run(session_id, "2").json()["approval"] is None
+
+
+def test_the_owner_needs_no_approval(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    assert owner_of(host).run(session_id, "!true").json()["approval"] is None
+
+
+def test_a_child_is_bound_by_the_rule_above_it(host: Host, agent: Bearer) -> None:
+    child = mint(agent, policy="first", approval="never")
+    session_id = child.session()
+    record = submit(child, session_id, "1")
+    assert record["approval"]["why"] == "it is the first execution of its session"
+    decide(host, record["id"], decision="approve")
+    ended(child, record["id"])
+    assert submit(child, session_id, "!true")["state"] == "awaiting_approval"
+    owner_of(host).call("DELETE", f"/sessions/{session_id}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"decision": "maybe"},
+        {"decision": "reject", "code": "1"},
+        {"decision": "approve", "why": "x"},
+        {"decision": "approve", "code": 1},
+        {"decision": "approve", "code": "\ud800"},
+    ],
+)
+def test_an_answer_that_is_none_decides_nothing(host: Host, agent: Bearer, body: dict[str, Any]) -> None:
+    record = submit(agent, agent.session(), "!true")
+    assert decide(host, record["id"], **body).status_code == 400
+    assert record["id"] in waiting(host)
+
+
+def test_code_whose_turn_does_not_come_times_out(host: Host) -> None:
+    agent = mint(host, policy="queue")
+    session_id = agent.session()
+    long = submit(agent, session_id, "import time; time.sleep(60)")
+    record = ended(agent, submit(agent, session_id, "1")["id"])
+    assert (record["state"], record["session_state_preserved"]) == ("timeout", True)
+    assert "max_queue_seconds" in record["reason"]
+    agent.call("POST", f"/executions/{long['id']}/cancel")
+    assert agent.run(session_id, "1").json()["state"] == "ok"
+
+
+def test_a_killed_server_leaves_nothing_that_waits(tmp_path: Path) -> None:
+    """What was approved before is on record, with the code that was approved."""
+    (tmp_path / "policies.json").write_text(json.dumps(POLICIES))
+    options = [UNPROTECTED, f"--ExecEngine.policy_file={tmp_path / 'policies.json'}"]
+    with running_host("server", tmp_path, *options) as host:
+        agent = mint(host, policy="asks")
+        session_id = agent.session()
+        edited = submit(agent, session_id, "!true")
+        decide(host, edited["id"], decision="approve", code="import time; time.sleep(60)")
+        waits = submit(agent, session_id, "!false")
+        os.kill(host.process.pid, signal.SIGKILL)
+        host.process.wait(10)
+    with running_host("server", tmp_path, *options) as host:
+        again = Bearer(host, agent.token, agent.id)
+        records = [again.call("GET", f"/executions/{record['id']}").json() for record in (edited, waits)]
+        assert [record["state"] for record in records] == ["server_restarted", "server_restarted"]
+        assert records[0]["code"] == "import time; time.sleep(60)"
+        assert records[0]["approval"]["original_code"] == "!true"
+        assert waiting(host) == []
