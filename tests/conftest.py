@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,22 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Hosts]:
     started = _Hosts(tmp_path_factory)
     yield started
     started.close()
+
+
+# Kernels without isolation, and code that a person has to approve. The wait is long enough for any test but its own.
+POLICIES = {
+    "asks": {"approval": {"when": ["shell"], "timeout_seconds": 60}},
+    "asks_briefly": {"approval": {"when": ["shell"], "timeout_seconds": 1}},
+}
+
+
+@pytest.fixture(scope="session", params=["server", "gateway"])
+def token_host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A host that lets scoped tokens run code, with policies that want code approved; each kind in turn."""
+    name = str(request.param)
+    options = ["--ExecEngine.allow_unprotected_tokens=True", f"--ExecEngine.policies={json.dumps(POLICIES)}"]
+    with running_host(name, tmp_path_factory.mktemp(f"{name}-tokens"), *options) as host:
+        yield host
 
 
 class _Hosts:
