@@ -47,6 +47,8 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._target, name)
+        if type(value).__name__.startswith("Async"):
+            return Blocking(value, self._loop)
         if not callable(value):
             return value
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,22 @@ def _no_secret_in_an_answer() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests.Session, "send", sending)
         yield
+
+
+# Kernels without isolation, and code that a person has to approve. The wait is long enough for any test but its own.
+POLICIES = {
+    "asks": {"approval": {"when": ["shell"], "timeout_seconds": 60}},
+    "asks_briefly": {"approval": {"when": ["shell"], "timeout_seconds": 1}},
+}
+
+
+@pytest.fixture(scope="session", params=["server", "gateway"])
+def token_host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A host that lets scoped tokens run code, with policies that want code approved; each kind in turn."""
+    name = str(request.param)
+    options = ["--ExecEngine.allow_unprotected_tokens=True", f"--ExecEngine.policies={json.dumps(POLICIES)}"]
+    with running_host(name, tmp_path_factory.mktemp(f"{name}-tokens"), *options) as host:
+        yield host
 
 
 class _Hosts:

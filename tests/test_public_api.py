@@ -113,7 +113,8 @@ def test_autogens_members_are_there(name: str) -> None:
 def test_the_two_clients_have_the_same_calls() -> None:
     from jupyter_exec_ext.client import aio, sync
 
-    for name in ("ExecClient", "ExecSession", "ExecutionHandle", "StandardExecSession"):
+    names = ("ExecClient", "ExecSession", "ExecutionHandle", "StandardExecSession", "ExecTokens", "ExecApprovals")
+    for name in names:
         ours, theirs = getattr(sync, name), getattr(aio, f"Async{name}")
         calls = {n for n in vars(ours) if not n.startswith("_")}
         assert calls == {n for n in vars(theirs) if not n.startswith("_")}

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "jupyter_exec_ext" / "client"
-MODULES = {"aio.py": "sync.py", "aio_execution.py": "sync_execution.py"}
+MODULES = {"aio.py": "sync.py", "aio_execution.py": "sync_execution.py", "aio_tokens.py": "sync_tokens.py"}
 
 REPLACEMENTS = [
     (
@@ -22,8 +22,8 @@ REPLACEMENTS = [
         "The synchronous client, safe to use from several threads. Made from `aio` by `tools/make_sync_client.py`.",
     ),
     (
-        r"Handles of the asynchronous client\. `sync_execution` is made from this module, as `sync` is from `aio`\.",
-        "Handles of the synchronous client. Made from `aio_execution` by `tools/make_sync_client.py`.",
+        r"of the asynchronous client\. `sync_(\w+)` is made from this module, as `sync` is from `aio`\.",
+        r"of the synchronous client. Made from `aio_\1` by `tools/make_sync_client.py`.",
     ),
     (r"print\(\(await session\.run\((.*?)\)\)\.outputs\)", r"print(session.run(\1).outputs)"),
     (r"\basync (def|with|for)\b", r"\1"),
@@ -32,7 +32,7 @@ REPLACEMENTS = [
     (r"\basyncio\b", "threading"),
     (r"\bAsync(Exec|Execution|Standard|Iterator)", r"\1"),
     (r"\bAioDriver\b", "SyncDriver"),
-    (r"\b(?<!`)aio_(driver|execution)\b", r"sync_\1"),
+    (r"\b(?<!`)aio_(driver|execution|tokens)\b", r"sync_\1"),
     (r"__a(enter|exit)__", r"__\1__"),
 ]
 

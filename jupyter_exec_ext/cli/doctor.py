@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Any
 
 from ..client.sync import ExecClient
-from ..errors import ApiNotFound, ConnectionFailed, ExecError
+from ..errors import ApiNotFound, ConnectionFailed, ExecError, OwnerOnly
 from .servers import named_server
 
 _DISTRIBUTION = "jupyter-exec-ext"
+_LOCAL_PROVISIONER = "local-provisioner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,28 +26,33 @@ class Finding:
     Parameters
     ----------
     remedy : str
-        What to do about it; empty if it is in order.
+        What to do about it, or what follows from it; empty if it is in order.
+    fails : bool
+        False for what works as it is meant to, and is yet good to know.
     """
 
     what: str
     remedy: str = ""
+    fails: bool = True
 
     @property
-    def ok(self) -> bool:
-        """Whether it is in order."""
-        return not self.remedy
+    def mark(self) -> str:
+        """``ok``, ``note`` or ``FAIL``."""
+        if not self.remedy:
+            return "ok"
+        return "FAIL" if self.fails else "note"
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Print what was found; the exit code is 1 if anything needs doing."""
+    """Print what was found; the exit code is 1 if anything has failed."""
     checks: list[Callable[[], Iterator[Finding]]] = [_packages, _extension, _kernelspecs, _gateway]
     if args.server is not None:
         checks = [lambda: _server(args)]
     healthy = True
     for check in checks:
         for finding in check():
-            healthy = healthy and finding.ok
-            print(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.what}", flush=True)
+            healthy = healthy and finding.mark != "FAIL"
+            print(f"{finding.mark:4}  {finding.what}", flush=True)
             if finding.remedy:
                 print(f"      -> {finding.remedy}", flush=True)
     return 0 if healthy else 1
@@ -88,11 +95,28 @@ def _extension() -> Iterator[Finding]:
 def _kernelspecs() -> Iterator[Finding]:
     from jupyter_client.kernelspec import KernelSpecManager
 
-    specs = KernelSpecManager().find_kernel_specs()
-    for name, path in sorted(specs.items()):
-        yield Finding(f"kernelspec {name} ({path})")
+    specs = KernelSpecManager().get_all_specs()
+    for name, spec in sorted(specs.items()):
+        yield Finding(f"kernelspec {name} ({spec['resource_dir']})")
     if not specs:
         yield Finding("no kernelspec is installed", "pip install ipykernel")
+    yield from _unprotected([name for name, spec in sorted(specs.items()) if _is_local(spec["spec"])])
+
+
+def _is_local(spec: dict[str, Any]) -> bool:
+    """Whether a kernelspec leaves it to Jupyter to start its kernels: as processes like any other."""
+    provisioner = spec.get("metadata", {}).get("kernel_provisioner", {})
+    return bool(provisioner.get("provisioner_name", _LOCAL_PROVISIONER) == _LOCAL_PROVISIONER)
+
+
+def _unprotected(names: Sequence[str]) -> Iterator[Finding]:
+    """Say what it means that kernels are not isolated."""
+    if names:
+        yield Finding(
+            f"without isolation: {', '.join(names)}; code in these kernels has all rights of the server's user",
+            "so scoped tokens may not run code there, unless ExecEngine.allow_unprotected_tokens is set",
+            fails=False,
+        )
 
 
 def _gateway() -> Iterator[Finding]:
@@ -125,7 +149,36 @@ def _server(args: argparse.Namespace) -> Iterator[Finding]:
             yield Finding(f"{client.connection_info.url} does not let us in", error.message)
             return
         yield Finding(f"{client.connection_info.url}: {info['host']} {info['host_version']}, exec/v1 {info['version']}")
+        yield from _isolation(client, info)
         yield from _run_something(client)
+
+
+def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
+    """Say what kernels are kept from, as far as the caller may use them, and whom that concerns."""
+    specs = client.kernelspecs()
+    unprotected = [spec.name for spec in specs if spec.isolation == "none"]
+    for spec in specs:
+        if spec.isolation != "none":
+            yield Finding(f"kernelspec {spec.name} is isolated: {spec.isolation}")
+    yield from _unprotected(unprotected)
+    wanting = [str(p["name"]) for p in _policies(client, info) if p["isolation"] != "none"]
+    if wanting and len(unprotected) == len(specs):
+        yield Finding(
+            f"no kernel is isolated as these policies require: {', '.join(wanting)}",
+            "so their tokens can start no session; use a provisioner that isolates, and name it in "
+            "ExecEngine.isolation_levels",
+            fails=False,
+        )
+
+
+def _policies(client: ExecClient, info: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """Return the server's policies or, for the bearer of a scoped token, those that hold for it."""
+    if "tokens" not in info["features"]:  # an earlier version
+        return ()
+    try:
+        return client.tokens.policies()
+    except OwnerOnly:
+        return [*info["policies"]]
 
 
 def _run_something(client: ExecClient) -> Iterator[Finding]:

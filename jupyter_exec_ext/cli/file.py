@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from ..client.local_files import Progress
 from .servers import client_for
+from .text import printable
 
 
 def list_(args: argparse.Namespace) -> int:
@@ -45,11 +46,6 @@ def delete(args: argparse.Namespace) -> int:
         for path in args.paths:
             session.delete_file(path)
     return 0
-
-
-def printable(path: str) -> str:
-    """Return a name as one that cannot steer a terminal: code chose it."""
-    return path if path.isprintable() else ascii(path)
 
 
 @contextmanager

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import io
-import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
 from ..errors import ExecError, Unauthenticated
 from ..wire.chain import Head
 from . import audit, doctor, file, output, run, serve, session
+from .options import add_command as _add
+from .options import seconds as _seconds
+from .options import server_options as _server_options
 from .servers import UsageError
+from .token_grammar import add_approve, add_token
 
 EXIT_SERVER_FAILED = 3
 _EXIT_USAGE, _EXIT_BROKEN_PIPE = 2, 141
@@ -28,25 +31,12 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
   jupyter exec file upload ID data.csv             files into a session's directory, and out of it
   jupyter exec output download ID stdout           what code printed beyond the cap
+  jupyter exec token create claude --expires 8h    a token for an agent, which may do less than yours
+  jupyter exec approve watch                       let agents' code run, or not, as it comes
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec audit verify                        is the audit trail on this machine whole?
   jupyter exec doctor                              is everything in place?
 """
-
-_SERVER_HELP = (
-    "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
-)
-
-
-def _server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
-    group = parser.add_argument_group("server")
-    group.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
-    group.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="file that holds the server's token; without it the token in the URL, then JUPYTER_TOKEN, is used",
-    )
-    group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,25 +50,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_session(commands)
     _add_file(commands)
     _add_output(commands)
+    add_token(commands)
+    add_approve(commands)
     _add_serve(commands)
     _add_audit(commands)
     _add_doctor(commands)
-    return parser
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError
-    return value
-
-
-_seconds.__name__ = "number of seconds"  # argparse's messages name it
-
-
-def _add(commands: Any, name: str, help_: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
-    parser.set_defaults(action=action)
     return parser
 
 
@@ -97,7 +73,8 @@ def _add_run(commands: Any) -> None:
     _server_options(parser, None, "a gateway that is started for this and stopped again")
     parser.epilog = (
         "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if its time "
-        "was up; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if the server failed."
+        "was up; 126 if a person rejected it; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if the "
+        "server failed, or the token ended."
     )
 
 

@@ -6,8 +6,9 @@ import argparse
 import sys
 
 from ..models import Execution
-from .file import printable, progress_bar
+from .file import progress_bar
 from .servers import client_for
+from .text import printable
 
 
 def list_(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import ApiNotFound, ExecError
 from ..executors.results import BundleSaver
 from ..models import (
+    Decision,
     DisplayEvent,
     EndEvent,
     ErrorEvent,
@@ -32,9 +33,11 @@ from ..wire.outputs import truncation_marker
 from .output import hint
 from .servers import UsageError, client_for
 from .signals import Interrupts, ctrl_c
+from .text import printable
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
-_EXIT_TIMEOUT, _EXIT_INTERRUPTED = 124, 130
+_EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
+_EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,11 +113,30 @@ def _started(
     execution = session.submit(code, **options, allow_input=on_input is not None)
     interrupts.stop = execution.cancel
     try:
+        _tell_of_waiting(execution.record)
         yield execution.events(on_input=on_input)
     except BaseException:
         with contextlib.suppress(ExecError):  # what made us leave says more than that this fails, too
             execution.cancel()
         raise
+
+
+def _tell_of_waiting(execution: Execution) -> None:
+    approval = execution.approval
+    if approval is not None and execution.state is ExecutionState.AWAITING_APPROVAL:
+        print(
+            f"jupyter exec: the code waits until {approval.expires_at} for the approval of the server's owner, since "
+            f"{printable(approval.why)}; to approve it: jupyter exec approve accept {execution.id}",
+            file=sys.stderr,
+        )
+
+
+def _tell_of_editing(execution: Execution) -> None:
+    approval = execution.approval
+    if approval is not None and approval.decision is Decision.EDITED:
+        because = f": {printable(approval.reason)}" if approval.reason else ""
+        by = printable(approval.decided_by)
+        print(f"jupyter exec: what ran is not the code as it was sent; {by} edited it{because}", file=sys.stderr)
 
 
 class _Terminal:
@@ -143,6 +165,7 @@ class _Terminal:
             print("jupyter exec: the kernel answers again", file=sys.stderr)
         elif isinstance(event, EndEvent):
             self.finished = event.execution
+            _tell_of_editing(event.execution)
             if event.execution.reason:
                 print(f"jupyter exec: {event.execution.reason}", file=sys.stderr)
             advice = hint(event.execution)
@@ -158,6 +181,10 @@ def exit_code(execution: Execution) -> int:
         return _EXIT_TIMEOUT
     if execution.state in (ExecutionState.INTERRUPTED, ExecutionState.CANCELLED):
         return _EXIT_INTERRUPTED
+    if execution.state is ExecutionState.REJECTED:
+        return _EXIT_REJECTED
+    if execution.state is ExecutionState.TOKEN_REVOKED:
+        return _EXIT_TOKEN_ENDED
     if execution.kernel_signal is not None:
         number = getattr(signal, execution.kernel_signal, None)
         return 128 + int(number) if number is not None else 1

@@ -67,3 +67,11 @@ def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
         ExecClient(server) as client,
     ):
         yield client
+
+
+@contextmanager
+def api_client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
+    """Yield a client as `client_for` does, of a server that has ``exec/v1``."""
+    with client_for(args) as client:
+        client.info()  # tells a server without exec/v1 from something that is not there
+        yield client

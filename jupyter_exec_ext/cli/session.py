@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from ..client.sync import ExecClient
 from ..models import Session
-from .servers import client_for
-
-
-@contextmanager
-def _client(args: argparse.Namespace) -> Iterator[ExecClient]:
-    with client_for(args) as client:
-        client.info()  # tells a server without exec/v1 from a session that is not there
-        yield client
+from .servers import api_client_for
+from .text import print_table
 
 
 def list_(args: argparse.Namespace) -> int:
     """Print the sessions, one a line."""
-    with _client(args) as client:
+    with api_client_for(args) as client:
         sessions = client.list_sessions(ended=args.ended)
     rows = [("ID", "STATE", "KERNEL", "LAST ACTIVITY", "NAME")]
     rows += [(s.id, s.state.value, _kernel(s), s.last_activity_at, s.name) for s in sessions]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(rows)
     return 0
 
 
@@ -36,7 +25,7 @@ def _kernel(session: Session) -> str:
 
 def start(args: argparse.Namespace) -> int:
     """Start a session and print its id, for ``jupyter exec run --session``."""
-    with _client(args) as client:
+    with api_client_for(args) as client:
         session = client.session(
             args.kernel, name=args.name, idle_timeout_seconds=args.idle_timeout, kernel_id=args.attach
         )
@@ -46,7 +35,7 @@ def start(args: argparse.Namespace) -> int:
 
 def stop(args: argparse.Namespace) -> int:
     """Shut sessions down."""
-    with _client(args) as client:
+    with api_client_for(args) as client:
         for session_id in args.ids:
             client.get_session(session_id).close()
     return 0
@@ -54,7 +43,7 @@ def stop(args: argparse.Namespace) -> int:
 
 def interrupt(args: argparse.Namespace) -> int:
     """Interrupt what runs in sessions."""
-    with _client(args) as client:
+    with api_client_for(args) as client:
         for session_id in args.ids:
             client.get_session(session_id).interrupt()
     return 0

@@ -21,6 +21,7 @@ from ..models import Execution, FileInfo, KernelSpecInfo, OutputEvent, Session
 from ..wire.jsontext import dump_bytes
 from .aio_driver import AioDriver, AnswerInput, RunLock
 from .aio_execution import AsyncExecutionHandle as AsyncExecutionHandle
+from .aio_tokens import AsyncExecApprovals, AsyncExecTokens
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, new_key, session_request
 from .exchange import RetryPolicy
@@ -45,6 +46,13 @@ class AsyncExecClient:
     max_retries : int
         How often a request that is safe to repeat is repeated, with growing pauses.
 
+    Attributes
+    ----------
+    tokens : AsyncExecTokens
+        The server's scoped tokens and policies.
+    approvals : AsyncExecApprovals
+        The executions that wait for a person's approval.
+
     Notes
     -----
     Every call may raise the errors of `jupyter_exec_ext.errors`: the server's refusals by their code, and
@@ -62,6 +70,8 @@ class AsyncExecClient:
         self._retry = RetryPolicy(max_retries)
         self._api = ExecApi(self._retry)
         self._driver = AioDriver(self.connection_info)
+        self.tokens = AsyncExecTokens(self._driver, self._retry)
+        self.approvals = AsyncExecApprovals(self._driver, self._retry)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection_info.url!r})"

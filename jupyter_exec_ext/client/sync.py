@@ -27,6 +27,7 @@ from .standard import StandardSession, open_standard_session
 from .steps import Result
 from .sync_driver import AnswerInput, RunLock, SyncDriver
 from .sync_execution import ExecutionHandle as ExecutionHandle
+from .sync_tokens import ExecApprovals, ExecTokens
 from .transfers import FileListing, FilesApi, save_locally
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ class ExecClient:
     max_retries : int
         How often a request that is safe to repeat is repeated, with growing pauses.
 
+    Attributes
+    ----------
+    tokens : ExecTokens
+        The server's scoped tokens and policies.
+    approvals : ExecApprovals
+        The executions that wait for a person's approval.
+
     Notes
     -----
     Every call may raise the errors of `jupyter_exec_ext.errors`: the server's refusals by their code, and
@@ -62,6 +70,8 @@ class ExecClient:
         self._retry = RetryPolicy(max_retries)
         self._api = ExecApi(self._retry)
         self._driver = SyncDriver(self.connection_info)
+        self.tokens = ExecTokens(self._driver, self._retry)
+        self.approvals = ExecApprovals(self._driver, self._retry)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection_info.url!r})"

@@ -1,0 +1,67 @@
+"""What commands have in common: where the server is, and how values are written."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..wire.jsontext import loads_strict
+
+_SERVER_HELP = (
+    "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
+)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def add_command(
+    commands: Any, name: str, help_: str, action: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Add a command that carries out `action`."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
+    """Add the options that say where the server is; `without` them, it is said what is used."""
+    group = parser.add_argument_group("server")
+    group.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the server's token; without it the token in the URL, then JUPYTER_TOKEN, is used",
+    )
+    group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds."""
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError
+    return value
+
+
+def duration(text: str) -> float:
+    """Read a duration, such as ``90``, ``30m``, ``8h`` or ``30d``, as seconds."""
+    unit = _UNITS.get(text[-1:])
+    return seconds(text) if unit is None else seconds(text[:-1]) * unit
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``, where VALUE is JSON, or a text that needs no quotation marks."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError
+    try:
+        return name, loads_strict(value.encode())
+    except ValueError:
+        return name, value
+
+
+# argparse's messages name the type so.
+seconds.__name__ = "number of seconds"
+duration.__name__ = "duration (such as 90, 30m, 8h or 30d)"
+named_value.__name__ = "NAME=VALUE"

@@ -1,0 +1,123 @@
+"""Tokens and approvals of the synchronous client. Made from `aio_tokens` by `tools/make_sync_client.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..models import Execution, IssuedToken, Token
+from .exchange import RetryPolicy
+from .sync_driver import SyncDriver
+from .tokens import TokensApi, approval, rejection, token_request
+
+
+class ExecTokens:
+    """The server's scoped tokens and their policies, as `ExecClient.tokens`."""
+
+    def __init__(self, driver: SyncDriver, retry: RetryPolicy) -> None:
+        self._driver = driver
+        self._api = TokensApi(retry)
+
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        policy: str | None = None,
+        expires_in_seconds: float | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> IssuedToken:
+        """Create a token that may do no more than the caller; its secret is in the answer's `text` and nowhere else.
+
+        Parameters
+        ----------
+        name : str
+            What it is for, so that a person recognises it in a list.
+        scopes : sequence of str
+            What it may do, such as ``"executions:create"``.
+        policy : str, optional
+            The name of the policy that holds for it; without it, the caller's or ``default``.
+        expires_in_seconds : float, optional
+            How long it is good; without it, the server's default.
+        limits : mapping, optional
+            Fields of the policy that are to be narrower for this token.
+
+        Raises
+        ------
+        InvalidRequest, PolicyNotFound, MissingScope, TokenTooBroad, TooManyTokens
+        ConnectionLost
+            If the answer was lost. The token may exist, without anybody who knows it; `list` tells.
+        """
+        request = token_request(name, scopes, policy, expires_in_seconds, limits)
+        return self._driver.perform(self._api.create(request))
+
+    def list(self, *, ended: bool = False) -> Sequence[Token]:
+        """Return tokens, oldest first: the owner's are all, a token's are itself and those below it.
+
+        Parameters
+        ----------
+        ended : bool
+            Those that were revoked or have expired, too.
+        """
+        return self._driver.perform(self._api.list(ended=ended))
+
+    def get(self, token_id: str) -> Token:
+        """Return a token, active or not; raises `TokenNotFound`."""
+        return self._driver.perform(self._api.get(token_id))
+
+    def rotate(self, token_id: str, *, overlap_seconds: float = 0.0) -> IssuedToken:
+        """Give a token another secret.
+
+        Parameters
+        ----------
+        overlap_seconds : float
+            For how long the one before it is still good.
+
+        Raises
+        ------
+        TokenNotFound, TokenRevoked, TokenExpired, InvalidRequest
+        ConnectionLost
+            If the answer was lost. Whether the secret before it is still good is unknown; rotate again.
+        """
+        return self._driver.perform(self._api.rotate(token_id, overlap_seconds))
+
+    def revoke(self, token_id: str) -> None:
+        """Revoke a token and those below it, and end what they run; raises `TokenNotFound`."""
+        self._driver.perform(self._api.revoke(token_id))
+
+    def policies(self) -> Sequence[dict[str, Any]]:
+        """Return the policies there are, each with its ``name`` and limits; for the owner."""
+        return self._driver.perform(self._api.policies())
+
+
+class ExecApprovals:
+    """The executions that wait for a person's approval, as `ExecClient.approvals`; for the owner."""
+
+    def __init__(self, driver: SyncDriver, retry: RetryPolicy) -> None:
+        self._driver = driver
+        self._api = TokensApi(retry)
+
+    def list(self) -> Sequence[Execution]:
+        """Return the executions that wait, oldest first, with all of their code; `Execution.approval` says why."""
+        return self._driver.perform(self._api.approvals())
+
+    def approve(self, execution_id: str, *, code: str | None = None, reason: str = "") -> Execution:
+        """Let an execution run.
+
+        Parameters
+        ----------
+        code : str, optional
+            What is to run in place of what was asked for.
+        reason : str
+            For the caller to read.
+
+        Raises
+        ------
+        NotAwaitingApproval, ExecutionNotFound
+            If it was decided about already; the latter if it has ended.
+        """
+        return self._driver.perform(self._api.decide(execution_id, approval(code, reason)))
+
+    def reject(self, execution_id: str, *, reason: str = "") -> Execution:
+        """Let an execution end as ``rejected``, with a reason for the caller; raises as `approve` does."""
+        return self._driver.perform(self._api.decide(execution_id, rejection(reason)))
