@@ -22,7 +22,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from jupyter_exec_ext import AsyncExecClient, CodeBlock, ExecClient, JupyterCodeExecutor, LocalJupyterServer
-from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 
 from .direct import DirectLoop
 from .peers import Peer
@@ -68,38 +67,6 @@ def report(times: dict[str, dict[str, list[float]]]) -> None:
             print(f"  {name:38}  {median * 1e3:9.2f} {p99 * 1e3:9.2f} {median / floor:10.2f} {autogen / median:11.1f}")
 
 
-# What the scoped token is bound by: every limit is looked at, none is reached.
-_LIMITS = {
-    "max_sessions": 5,
-    "max_open_executions": 50,
-    "max_executions_per_minute": 100_000,
-    "max_code_bytes": 100_000,
-}
-
-
-def report_tokens(times: dict[str, dict[str, list[float]]]) -> None:
-    """Print what a scoped token costs."""
-    for code, by_name in times.items():
-        owner, scoped = (statistics.median(values) for values in by_name.values())
-        print(f"{code:10} owner {owner * 1e3:6.2f} ms, scoped token {scoped * 1e3:6.2f} ms, ratio {scoped / owner:.3f}")
-
-
-def measure_tokens(rounds: int) -> None:
-    """Compare the owner's token with a scoped one, in two sessions of one gateway."""
-    with contextlib.ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        config = "c.ExecEngine.allow_unprotected_tokens = True\nc.ExecEngine.policies = {'wide': {'base': 'trusted'}}\n"
-        (home / "jupyter_kernel_gateway_config.py").write_text(config)
-        os.environ["JUPYTER_CONFIG_DIR"] = str(home)
-        server = stack.enter_context(LocalJupyterServer(log_file=str(home / "gateway.log"), log_level="ERROR"))
-        owner = stack.enter_context(ExecClient(server))
-        issued = owner.tokens.create("benchmark", sorted(ALL_SCOPES), policy="wide", limits=_LIMITS)
-        scoped = stack.enter_context(ExecClient(server.connection_info.url, issued.text))
-        sessions = {"owner": owner.session(), "scoped": scoped.session()}
-        contestants = {name: timed(stack.enter_context(session).run) for name, session in sessions.items()}
-        report_tokens(measure(contestants, rounds))
-
-
 def main() -> int:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -107,7 +74,9 @@ def main() -> int:
     parser.add_argument("--tokens", action="store_true", help="measure only what a scoped token costs")
     args = parser.parse_args()
     if args.tokens:
-        measure_tokens(args.rounds)
+        from .tokens import compare
+
+        compare(args.rounds)
         return 0
     with contextlib.ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
