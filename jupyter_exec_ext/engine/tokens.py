@@ -73,6 +73,7 @@ class TokenVerbs:
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
         self._used_at: dict[tuple[str, str], float] = {}
         self._noted_at: dict[str, float] = {}
+        self._known_bounds: dict[str, tuple[Sequence[Grant], tuple[Bound, ...]]] = {}
 
     # --- letting in ---
 
@@ -143,9 +144,20 @@ class TokenVerbs:
             token.principal,
             f"token {token.id} ({token.name})",
             frozenset(token.scopes),
-            self._bounds(stored.grants),
+            self._bounds_of(stored),
             stored.user,
         )
+
+    def _bounds_of(self, stored: StoredToken) -> tuple[Bound, ...]:
+        """Work out a token's bounds, once: policies and grants stay as they are while the server runs."""
+        token_id = stored.token.id
+        grants, bounds = self._known_bounds.get(token_id, ((), ()))
+        if grants != stored.grants:
+            bounds = self._bounds(stored.grants)
+            if len(self._known_bounds) > _MAX_ADDRESSES:
+                self._known_bounds.clear()
+            self._known_bounds[token_id] = (stored.grants, bounds)
+        return bounds
 
     def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:
         bounds = []

@@ -7,11 +7,12 @@ import sqlite3
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ..auth.tokens import NO_HASH, matches_any
 from ..errors import TokenRevoked, TooManyTokens
-from ..models import StoredToken, Token
+from ..models import Grant, StoredToken, Token
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.native import grant_from_json, to_json, token_from_json, utc_timestamp
 from .database import Database
@@ -60,18 +61,17 @@ class TokenRepository:
 
     def _stored(self, row: sqlite3.Row) -> StoredToken:
         """Read a row. A token once seen expired stays so, whatever the clock says later."""
-        record = loads_strict(row["record"])
+        token, grants, user = _read(row["record"])
         expired = row["expired_at"] is not None or row["id"] in self._expired or row["expires_at"] <= time.time()
         if expired:
             self._expired.add(row["id"])
         token = replace(
-            token_from_json(record["token"]),
+            token,
             last_used_at=_moment(row["last_used_at"]),
             revoked_at=_moment(row["revoked_at"]),
             expired=expired,
         )
-        grants = tuple(grant_from_json(grant) for grant in record["grants"])
-        return StoredToken(token, grants, record["user"], row["expires_at"])
+        return StoredToken(token, grants, user, row["expires_at"])
 
     async def note_expired(self, token_id: str) -> bool:
         """Remember for good that a token was seen expired; return whether that is news."""
@@ -169,6 +169,13 @@ class TokenRepository:
             return [row["id"] for row in rows]
 
         return await self._writer.run(job, write=True)
+
+
+@lru_cache(maxsize=1024)
+def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
+    """Read what never changes of a token; it is asked for with each request."""
+    data = loads_strict(record)
+    return token_from_json(data["token"]), tuple(grant_from_json(grant) for grant in data["grants"]), data["user"]
 
 
 def _below(root: str) -> list[object]:
