@@ -137,6 +137,8 @@ _STOPPED = {
     ExecutionState.CANCELLED: "Cancelled: ",
     ExecutionState.INTERRUPTED: "Interrupted: ",
     ExecutionState.SERVER_RESTARTED: "Lost: ",
+    ExecutionState.REJECTED: "Not run: ",
+    ExecutionState.TOKEN_REVOKED: "Stopped: ",
 }
 
 

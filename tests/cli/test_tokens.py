@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import shlex
 import signal
 import struct
@@ -54,6 +55,10 @@ class Desk:
         script = self.home / f"editor-{len(list(self.home.glob('editor-*')))}.py"
         script.write_text(f"import sys; open(sys.argv[1], 'w').write({code!r}); sys.exit({exit_code})")
         return {"EDITOR": shlex.join([sys.executable, str(script)])}
+
+
+# For what does not depend on the host.
+on_one_host = pytest.mark.parametrize("token_host", ["server"], indirect=True)
 
 
 @pytest.fixture
@@ -154,6 +159,7 @@ def test_a_token_goes_into_a_file_for_its_owner_alone(desk: Desk) -> None:
     desk.ok("token", "revoke", id_of(token))
 
 
+@on_one_host
 def test_there_is_no_token_if_it_cannot_be_written(desk: Desk) -> None:
     before = desk.ok("token", "list", "--ended")
     for target in (".", "missing/token"):
@@ -163,6 +169,7 @@ def test_there_is_no_token_if_it_cannot_be_written(desk: Desk) -> None:
     assert desk.ok("token", "list", "--ended") == before
 
 
+@on_one_host
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -178,6 +185,7 @@ def test_a_refused_token_is_one_sentence(desk: Desk, args: list[str], words: str
     assert words in done.stderr
 
 
+@on_one_host
 def test_policies_are_shown_with_their_limits(desk: Desk) -> None:
     shown = desk.ok("token", "policies")
     assert "asks\n" in shown
@@ -185,6 +193,7 @@ def test_policies_are_shown_with_their_limits(desk: Desk) -> None:
     assert {"default", "asks"} <= {policy["name"] for policy in json.loads(desk.ok("token", "policies", "--json"))}
 
 
+@on_one_host
 def test_an_agents_names_cannot_steer_the_terminal(desk: Desk) -> None:
     token = desk.ok("token", "create", "\x1b[2Jx", "--scope", "agent,tokens:create").strip()
     desk.ok("session", "start", "--name", "\x1b[2Jy", env={"JUPYTER_TOKEN": token})
@@ -225,6 +234,7 @@ def test_a_run_that_was_edited_or_rejected_says_so(desk: Desk, agent_token: str)
         assert stderr.endswith(": not today\n")
 
 
+@on_one_host
 def test_a_run_that_nobody_approves_ends_with_124(desk: Desk) -> None:
     token = desk.ok("token", "create", "agent", "--policy", "asks_briefly").strip()
     done = desk("run", "-c", "!echo never", env={"JUPYTER_TOKEN": token})
@@ -266,6 +276,7 @@ def test_what_waits_is_listed_and_shown_but_does_nothing_to_the_terminal(desk: D
         assert (late.returncode, "waits for approval" in late.stderr) == (3, True)
 
 
+@on_one_host
 def test_editing_that_comes_to_nothing_approves_nothing(desk: Desk, agent_token: str) -> None:
     with running(desk, "!echo before", agent_token) as run:
         execution = waiting(desk, "!echo before")
@@ -282,6 +293,7 @@ def test_editing_that_comes_to_nothing_approves_nothing(desk: Desk, agent_token:
         assert run.communicate(timeout=_SECONDS)[0] == "after\n"
 
 
+@on_one_host
 def test_a_replacement_is_for_one_execution(desk: Desk) -> None:
     for args, words in ((["a", "b", "--code", "x"], "name one"), (["a", "--code", "missing"], "cannot be read")):
         done = desk("approve", "accept", *args)
@@ -310,7 +322,8 @@ class Terminal:
         """Return what is shown up to `words`."""
         deadline = time.monotonic() + _SECONDS
         while words not in self._shown:
-            assert time.monotonic() < deadline, self._shown
+            ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, self._shown
             self._shown += os.read(self._fd, 65536).decode().replace("\r\n", "\n")
         before, _, self._shown = self._shown.partition(words)
         return before
@@ -324,6 +337,7 @@ class Terminal:
         os.close(self._fd)
 
 
+@on_one_host
 @pytest.mark.timeout(120)
 def test_watching_asks_about_each_as_it_comes(desk: Desk, agent_token: str) -> None:
     question = "s(kip): "
@@ -382,6 +396,7 @@ def test_the_doctor_notes_what_is_not_isolated(desk: Desk) -> None:
     assert "ExecEngine.allow_unprotected_tokens" in local.stdout
 
 
+@on_one_host
 def test_the_doctor_is_let_in_with_an_agents_token(desk: Desk, agent_token: str) -> None:
     done = desk("doctor", env={"JUPYTER_TOKEN": agent_token})
     assert done.returncode == 0, done.stdout
@@ -443,6 +458,7 @@ def test_every_new_command_explains_itself(tmp_path: Path) -> None:
         assert done.stdout.startswith("usage: jupyter exec")
 
 
+@on_one_host
 def test_no_secret_is_in_what_the_client_shows_of_itself(token_host: Host) -> None:
     with ExecClient(token_host.info) as owner:
         issued = owner.tokens.create("agent", ["sessions:read"])

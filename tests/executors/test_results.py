@@ -102,6 +102,18 @@ def test_a_stopped_run_says_why_and_whether_the_variables_survived(tmp_path: Pat
     assert text == f"so far\nTimeout: its time limit of 5 s was reached; the session's variables {words}"
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "words"),
+    [
+        (ExecutionState.REJECTED, "rejected by Ada: no shell", "Not run: rejected by Ada: no shell"),
+        (ExecutionState.TOKEN_REVOKED, "the token x was revoked", "Stopped: the token x was revoked"),
+    ],
+)
+def test_code_that_may_not_run_says_why(tmp_path: Path, state: ExecutionState, reason: str, words: str) -> None:
+    refused = execution(state=state, reason=reason, session_state_preserved=True)
+    assert collect(tmp_path, refused).text == f"{words}; the session's variables were kept"
+
+
 def test_output_that_was_lost_on_its_way_is_missed(tmp_path: Path) -> None:
     collector = collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000, upstream=True)))
     assert collector.text.startswith("a\nIncomplete: some output was lost")
