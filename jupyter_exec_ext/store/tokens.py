@@ -143,8 +143,12 @@ class TokenRepository:
         return None if row is None else self._stored(row)
 
     async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
-        """Give a token another secret; the one before it is good for a while longer."""
-        sql = "UPDATE tokens SET previous_hash = secret_hash, previous_until = ?, secret_hash = ? WHERE id = ?"
+        """Give a token another secret; the one before it is good for a while longer.
+
+        Without an overlap it is forgotten at once, so that no clock that is set back makes it good again.
+        """
+        kept = "secret_hash" if overlap_seconds > 0 else "NULL"
+        sql = f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ? WHERE id = ?"  # noqa: S608
         values = (time.time() + overlap_seconds, secret_hash, token_id)
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
