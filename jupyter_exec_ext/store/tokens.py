@@ -51,12 +51,17 @@ class TokenRepository:
         rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
         return self._stored(rows[0]) if rows else None
 
-    def ended(self, token_ids: Collection[str]) -> dict[str, Token]:
-        """Return which of these tokens let nobody in any more; those that are unknown are not among them."""
+    def ended(self, token_ids: Collection[str]) -> dict[str, Token | None]:
+        """Return which of these tokens let nobody in any more; None for what is not known, or not any more."""
         marks = ", ".join("?" * len(token_ids))
-        sql = f"SELECT * FROM tokens WHERE id IN ({marks}) AND {_ENDED}"  # noqa: S608  # question marks only
-        rows = self._reader.rows(sql, (*token_ids, time.time()))
-        return {row["id"]: self._stored(row).token for row in rows}
+        sql = f"SELECT id, {_ENDED} AS ended FROM tokens WHERE id IN ({marks})"  # noqa: S608  # question marks only
+        rows = self._reader.rows(sql, (time.time(), *token_ids))
+        active = {row["id"] for row in rows if not row["ended"]} - self._expired
+        return {token_id: self._token(token_id) for token_id in token_ids if token_id not in active}
+
+    def _token(self, token_id: str) -> Token | None:
+        rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
+        return self._stored(rows[0]).token if rows else None
 
     def _stored(self, row: sqlite3.Row) -> StoredToken:
         """Read a row. A token once seen expired stays so, whatever the clock says later."""

@@ -25,17 +25,24 @@ from jupyter_exec_ext.errors import ExecError, IsolationRequired, PolicyDenied, 
 
 Check = Callable[[Policy], Any]
 
+
+def check_kernels(policy: Policy, names: tuple[str, ...], levels: tuple[str, ...]) -> None:
+    for name in names:
+        for level in levels:
+            check_kernel(policy, name, level)
+
+
 # field: its value, what just passes, what is just refused, with which error
 DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
     "kernelspecs": (
         ("python*", "ir"),
-        lambda p: [check_kernel(p, name, "none") for name in ("python3", "python", "ir")],
+        lambda p: check_kernels(p, ("python3", "python", "ir"), ("none",)),
         lambda p: check_kernel(p, "irkernel", "none"),
         PolicyDenied,
     ),
     "isolation": (
         "sandbox",
-        lambda p: [check_kernel(p, "x", level) for level in ("sandbox", "remote")],
+        lambda p: check_kernels(p, ("x",), ("sandbox", "remote")),
         lambda p: check_kernel(p, "x", "none"),
         IsolationRequired,
     ),
@@ -111,7 +118,8 @@ def test_just_within_passes_and_just_beyond_is_refused(field: str) -> None:
 @pytest.mark.parametrize("field", ["max_sessions", "max_open_executions", "max_code_bytes"])
 def test_none_is_no_limit(field: str) -> None:
     _, _, beyond, _ = DECISIONS[field]
-    beyond(Policy(**{field: None}))
+    no_limit: dict[str, Any] = {field: None}
+    beyond(Policy(**no_limit))
 
 
 def test_a_refusal_that_time_cures_says_when_to_come_back() -> None:
