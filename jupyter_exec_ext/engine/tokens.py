@@ -93,6 +93,8 @@ class TokenVerbs:
         stored = self._store.find(presented.id, presented.secret_hash) if presented is not None else None
         if stored is None:
             self._spend_attempt(address)
+            named = "malformed" if presented is None else f"id {presented.id}"
+            self._settings.log.warning("tokens: a wrong one came from %s, with %s", address, named)
             raise Unauthenticated(_WRONG)
         token = stored.token
         if (token.id, address) not in self._used_at and self._attempts.left(address, time.monotonic()) < 1:
