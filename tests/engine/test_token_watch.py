@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -32,10 +32,10 @@ class Tokens:
 
 class Watched:
     def __init__(self) -> None:
-        self.tokens: Any = Tokens()  # of a store, only what is asked here
+        self.tokens = Tokens()
         self.expired: list[str] = []
         self.seen: list[Token | None] = []
-        self.watch = TokenWatch(self.tokens, logging.getLogger("test"), self.expired.append)
+        self.watch = TokenWatch(cast(Any, self.tokens), logging.getLogger("test"), self.expired.append)
 
 
 @pytest.fixture
