@@ -88,7 +88,9 @@ class Admission:
     def _withdraw(self, caller: Caller, principals: Iterable[str], at: float) -> None:
         self._leave(caller)
         for principal in principals:
-            self._accepted_at[principal].remove(at)
+            times = self._accepted_at.get(principal, ())
+            if at in times:  # not if its minute is over, or its token has ended
+                self._accepted_at[principal].remove(at)
 
     def forget(self, principal: str) -> None:
         """Forget the last minute of a token that has ended."""

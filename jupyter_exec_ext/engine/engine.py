@@ -255,9 +255,9 @@ class ExecEngine(EngineSettings):
             live.on_end(self._token_watch.watch(caller.token_id, lambda token: self._end_session_of(token, live)))
         return live
 
-    def _end_session_of(self, token: Token, live: LiveSession) -> None:
+    def _end_session_of(self, token: Token | None, live: LiveSession) -> None:
         """End what was begun in the name of a token that has ended."""
-        self._admission.forget(token.principal)
+        self._admission.forget(live.record.owner)
         self.in_background(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
 
     def while_token_is_good(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:

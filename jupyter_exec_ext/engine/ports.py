@@ -328,8 +328,10 @@ class TokenStore(Protocol):
         StoreUnavailable
         """
 
-    def ended(self, token_ids: Collection[str]) -> Mapping[str, Token]:
-        """Return those of these tokens that let nobody in any more; at once, from the event loop.
+    def ended(self, token_ids: Collection[str]) -> Mapping[str, Token | None]:
+        """Return which of these tokens let nobody in any more; at once, from the event loop.
+
+        None stands for what is not known, or not any more: a database that was damaged is not used any more.
 
         Raises
         ------

@@ -36,12 +36,19 @@ class TokenWatch:
         self._store = store
         self._log = log
         self._on_expired = on_expired
-        self._watched: dict[str, dict[object, Callable[[Token], None]]] = {}
+        self._watched: dict[str, dict[object, Callable[[Token | None], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._failing = False
         self._closed = False
 
-    def watch(self, token_id: str, on_end: Callable[[Token], None]) -> Callable[[], None]:
-        """Call `on_end` when the token ends; the returned function ends the watch."""
+    def watch(self, token_id: str, on_end: Callable[[Token | None], None]) -> Callable[[], None]:
+        """Call `on_end` when the token ends, without it if it is not known any more.
+
+        Returns
+        -------
+        callable
+            Ends the watch.
+        """
         key = object()
         self._watched.setdefault(token_id, {})[key] = on_end
         self._schedule()
@@ -70,10 +77,13 @@ class TokenWatch:
         try:
             ended = self._store.ended(tuple(self._watched))
         except ExecError as error:  # new requests are refused, too; what runs goes on until the store can be asked
-            self._log.warning("tokens cannot be checked: %s", error.message)
+            if not self._failing:
+                self._log.warning("tokens cannot be checked: %s", error.message)
+            self._failing = True
             return
+        self._failing = False
         for token_id, token in ended.items():
-            if token.revoked_at is None:
+            if token is not None and token.revoked_at is None:
                 self._on_expired(token_id)
             for on_end in self._watched.pop(token_id).values():
                 on_end(token)
@@ -85,6 +95,8 @@ class TokenWatch:
             self._timer.cancel()
 
 
-def why_ended(token: Token) -> str:
+def why_ended(token: Token | None) -> str:
     """Return, in a sentence, how a token ended."""
+    if token is None:  # its database was damaged and is not used any more
+        return "the token of the session is not known any more"
     return f"the token {token.id} was revoked" if token.revoked_at is not None else f"the token {token.id} expired"

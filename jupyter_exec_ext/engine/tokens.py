@@ -98,6 +98,7 @@ class TokenVerbs:
         stored = self._store.find(presented.id, presented.secret_hash)
         if stored is None:
             self._spend_attempt(address)
+            self._settings.log.warning("tokens: a wrong one came from %s, with the id %s", address, presented.id)
             raise Unauthenticated(_WRONG)
         token = stored.token
         if (token.id, address) not in self._used_at and self._attempts.left(address, time.monotonic()) < 1:

@@ -13,7 +13,7 @@ from typing import Any
 from ..auth.tokens import NO_HASH, matches_any
 from ..errors import TokenRevoked, TooManyTokens
 from ..models import Grant, StoredToken, Token
-from ..wire.jsontext import dump_bytes, loads_strict
+from ..wire.jsontext import dump_bytes, dumps, loads_strict
 from ..wire.native import grant_from_json, to_json, token_from_json, utc_timestamp
 from .database import Database
 from .reader import Reader
@@ -52,12 +52,16 @@ class TokenRepository:
         rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
         return self._stored(rows[0]) if rows else None
 
-    def ended(self, token_ids: Collection[str]) -> dict[str, Token]:
-        """Return which of these tokens let nobody in any more; those that are unknown are not among them."""
-        marks = ", ".join("?" * len(token_ids))
-        sql = f"SELECT * FROM tokens WHERE id IN ({marks}) AND {_ENDED}"  # noqa: S608  # question marks only
-        rows = self._reader.rows(sql, (*token_ids, time.time()))
-        return {row["id"]: self._stored(row).token for row in rows}
+    def ended(self, token_ids: Collection[str]) -> dict[str, Token | None]:
+        """Return which of these tokens let nobody in any more; None for what is not known, or not any more."""
+        sql = f"SELECT id FROM tokens WHERE id IN (SELECT value FROM json_each(?)) AND NOT {_ENDED}"  # noqa: S608
+        rows = self._reader.rows(sql, (dumps(list(token_ids)), time.time()))
+        active = {row["id"] for row in rows} - self._expired
+        return {token_id: self._token(token_id) for token_id in token_ids if token_id not in active}
+
+    def _token(self, token_id: str) -> Token | None:
+        rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
+        return self._stored(rows[0]).token if rows else None
 
     def _stored(self, row: sqlite3.Row) -> StoredToken:
         """Read a row. A token once seen expired stays so, whatever the clock says later."""
@@ -147,8 +151,12 @@ class TokenRepository:
         return None if row is None else self._stored(row)
 
     async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
-        """Give a token another secret; the one before it is good for a while longer."""
-        sql = "UPDATE tokens SET previous_hash = secret_hash, previous_until = ?, secret_hash = ? WHERE id = ?"
+        """Give a token another secret; the one before it is good for a while longer.
+
+        Without an overlap it is forgotten at once, so that no clock that is set back makes it good again.
+        """
+        kept = "secret_hash" if overlap_seconds > 0 else "NULL"
+        sql = f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ? WHERE id = ?"  # noqa: S608
         values = (time.time() + overlap_seconds, secret_hash, token_id)
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -26,22 +26,23 @@ from jupyter_exec_ext.errors import ExecError, IsolationRequired, PolicyDenied, 
 Check = Callable[[Policy], Any]
 
 
-def each(check: Callable[..., None], policy: Policy, cases: list[tuple[Any, ...]]) -> None:
-    for case in cases:
-        check(policy, *case)
+def check_kernels(policy: Policy, names: tuple[str, ...], levels: tuple[str, ...]) -> None:
+    for name in names:
+        for level in levels:
+            check_kernel(policy, name, level)
 
 
 # field: its value, what just passes, what is just refused, with which error
 DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
     "kernelspecs": (
         ("python*", "ir"),
-        lambda p: each(check_kernel, p, [("python3", "none"), ("python", "none"), ("ir", "none")]),
+        lambda p: check_kernels(p, ("python3", "python", "ir"), ("none",)),
         lambda p: check_kernel(p, "irkernel", "none"),
         PolicyDenied,
     ),
     "isolation": (
         "sandbox",
-        lambda p: each(check_kernel, p, [("x", "sandbox"), ("x", "remote")]),
+        lambda p: check_kernels(p, ("x",), ("sandbox", "remote")),
         lambda p: check_kernel(p, "x", "none"),
         IsolationRequired,
     ),
@@ -124,7 +125,7 @@ def test_none_is_no_limit(field: str) -> None:
 def test_a_refusal_that_time_cures_says_when_to_come_back() -> None:
     for field, seconds in (("max_executions_per_minute", 12.5), ("max_open_executions", 1.0)):
         with pytest.raises(PolicyLimitReached) as raised:
-            DECISIONS[field][2](replace(Policy(), **{field: DECISIONS[field][0]}))
+            DECISIONS[field][2](Policy(**{field: DECISIONS[field][0]}))
         assert raised.value.retry_after_seconds == seconds
 
 

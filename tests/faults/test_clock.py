@@ -13,6 +13,7 @@ import pytest
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
 from tests.hosts import Host, running_host
+from tests.tokens import mint, owner_of
 
 LIMIT_SECONDS = 3.0
 Jump = Callable[[float], None]
@@ -56,3 +57,30 @@ def test_f17_a_clock_that_jumps_changes_no_time_limit(faked: tuple[Host, Jump], 
         assert unlimited.stdout == "1\n"
     first, last = (datetime.fromisoformat(e.created_at.replace("Z", "+00:00")) for e in (before, unlimited))
     assert abs((last - first).total_seconds() - seconds) < 60, "the server's clock did not jump"
+
+
+def test_f17_a_token_that_was_seen_expired_stays_so(faked: tuple[Host, Jump]) -> None:
+    host, jump = faked
+    jump(0)
+    seen, unseen = (mint(host, ["sessions:read"], expires_in_seconds=1800) for _ in range(2))
+    assert seen.call("GET", "/sessions").status_code == 200
+    jump(3600)
+    answer = seen.call("GET", "/sessions")
+    assert (answer.status_code, answer.json()["code"]) == (401, "token_expired")
+    jump(0)
+    assert unseen.call("GET", "/sessions").status_code == 200  # the clock did jump back, and this one is good
+    for _ in range(3):
+        answer = seen.call("GET", "/sessions")
+        assert (answer.status_code, answer.json()["code"]) == (401, "token_expired")
+    assert owner_of(host).call("GET", f"/tokens/{seen.id}").json()["expired"] is True
+    assert seen.id not in [token["id"] for token in owner_of(host).call("GET", "/tokens").json()["tokens"]]
+
+
+def test_f17_a_secret_that_was_replaced_at_once_does_not_come_back(faked: tuple[Host, Jump]) -> None:
+    host, jump = faked
+    jump(0)
+    old = mint(host, ["sessions:read"], expires_in_seconds=7200)
+    assert owner_of(host).call("POST", f"/tokens/{old.id}/rotate", json={}).status_code == 200
+    assert old.call("GET", "/sessions").status_code == 401
+    jump(-3600)
+    assert old.call("GET", "/sessions").status_code == 401

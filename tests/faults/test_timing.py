@@ -1,0 +1,109 @@
+"""F27: how long a refusal takes does not tell whether there is a token with this id."""
+
+from __future__ import annotations
+
+import logging
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.auth.caller import owner
+from jupyter_exec_ext.auth.policies import read_policies
+from jupyter_exec_ext.auth.tokens import new_token
+from jupyter_exec_ext.engine import tokens
+from jupyter_exec_ext.engine.settings import EngineSettings
+from jupyter_exec_ext.engine.tokens import TokenVerbs
+from jupyter_exec_ext.errors import Unauthenticated
+from jupyter_exec_ext.models import TokenRequest
+from jupyter_exec_ext.store.store import ExecStore
+from tests.hosts import running_host
+from tests.tokens import Bearer, mint
+
+from .test_faults import SCALE
+
+TRIES = 2000 * SCALE
+# With fewer tries the medians themselves are less certain.
+TOLERANCE = 0.05 if SCALE >= 10 else 0.15
+IDS = 100
+
+
+@pytest.fixture
+async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TokenVerbs]:
+    monkeypatch.setattr(tokens, "ATTEMPTS_AT_ONCE", 10 * TRIES)  # or most refusals would be another one
+
+    def in_background(work: Coroutine[Any, Any, None]) -> None:
+        work.close()
+
+    store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096, log=logging.getLogger("test"))
+    yield TokenVerbs(
+        store.tokens, read_policies({}), EngineSettings(), in_background=in_background, on_end=lambda: None
+    )
+    store.close()
+
+
+def medians(ways: Sequence[Callable[[], object]], tries: int) -> list[float]:
+    """Return the medians in seconds, of tries that take turns in random order, so that all see the same machine."""
+    took: list[list[float]] = [[] for _ in ways]
+    order = list(range(len(ways)))
+    for _ in range(tries):
+        random.shuffle(order)
+        for way in order:
+            began = time.perf_counter()
+            ways[way]()
+            took[way].append(time.perf_counter() - began)
+    return [statistics.median(each) for each in took]
+
+
+async def test_f27_an_unknown_id_takes_as_long_as_a_wrong_secret(
+    verbs: TokenVerbs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong: list[str] = []
+    for size in range(IDS):  # with little and much to be known about them
+        request = TokenRequest("x" * (1 + size), scopes=["sessions:read"], limits={"env": ["x" * 200] * size})
+        issued = await verbs.create(owner("Ada", {"username": "ada"}), request)
+        wrong.append(new_token(issued.token.id).text)
+    unknown = [new_token().text for _ in range(IDS)]
+
+    def refuse(texts: Sequence[str]) -> None:
+        text = random.choice(texts)
+        with pytest.raises(Unauthenticated) as raised:
+            verbs.authenticate(text, "127.0.0.1")
+        assert raised.value.code == "unauthenticated"
+
+    def bare(texts: Sequence[str]) -> None:
+        try:
+            verbs.authenticate(random.choice(texts), "127.0.0.1")
+        except Unauthenticated:
+            return
+        raise AssertionError("a wrong token was let in")
+
+    refuse(wrong)
+    refuse(unknown)
+    one, other = medians([lambda: bare(wrong), lambda: bare(unknown)], TRIES)
+    with capsys.disabled():
+        print(f"\nF27: {TRIES} tries each: wrong secret {one * 1e6:.2f} us, unknown id {other * 1e6:.2f} us: ", end="")
+        print(f"{abs(one / other - 1):.1%} apart")
+    assert abs(one / other - 1) <= TOLERANCE
+
+
+@pytest.mark.skipif(SCALE < 10, reason="runs in full only")
+def test_f27_nor_does_it_over_http(tmp_path: Path) -> None:
+    """Without the budget, which is what really keeps anybody from measuring this over a network."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from jupyter_exec_ext.engine import tokens\ntokens.ATTEMPTS_AT_ONCE = 10**9\n"
+    )
+    with running_host("server", tmp_path, env={"PYTHONPATH": str(tmp_path)}) as host:
+        wrong = [new_token(mint(host, ["sessions:read"]).id).text for _ in range(IDS)]
+        unknown = [new_token().text for _ in range(IDS)]
+
+        def refuse(texts: Sequence[str]) -> None:
+            answer = Bearer(host, random.choice(texts)).call("GET", "/")
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+        one, other = medians([lambda: refuse(wrong), lambda: refuse(unknown)], 2000)
+        assert abs(one / other - 1) <= 0.05

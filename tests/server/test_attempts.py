@@ -1,0 +1,106 @@
+"""Wrong tokens from one address: so many at once, so many more in a minute; and nobody else pays for them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+
+from jupyter_exec_ext.auth.tokens import TokenText, new_token
+from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE
+from tests.hosts import Host, running_host
+from tests.tokens import mint
+
+
+class FromAddress(HTTPAdapter):
+    """Sends requests from another address of this machine."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, source_address=(self._address, 0), **kwargs)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture(scope="module", params=["server", "gateway"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with running_host(request.param, tmp_path_factory.mktemp("attempts")) as started:
+        yield started
+
+
+def get(host: Host, token: str, address: str, **headers: str) -> requests.Response:
+    with requests.Session() as session:
+        session.mount("http://", FromAddress(address))
+        headers = {"Authorization": f"Bearer {token}", **headers}
+        return session.get(f"{host.info.url}exec/v1/", headers=headers, timeout=30)
+
+
+def use_up(host: Host, address: str) -> list[str]:
+    """Send wrong tokens until no more are taken; return them."""
+    wrong = [new_token().text for _ in range(ATTEMPTS_AT_ONCE)]
+    for text in wrong:
+        answer = get(host, text, address)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    return wrong
+
+
+def test_the_figures() -> None:
+    assert (ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE) == (20, 10)
+
+
+def test_after_twenty_wrong_tokens_an_address_has_to_wait(host: Host) -> None:
+    good, fresh = mint(host, ["sessions:read"]), mint(host, ["sessions:read"])
+    address = "127.0.0.2"
+    assert get(host, good.token, address).status_code == 200
+    began = time.monotonic()
+    wrong = use_up(host, address)
+    forms = [new_token().text, new_token(good.id).text, "jex_abcdefgh_secret", "jex_", wrong[0]]
+    for text in forms:
+        answer = get(host, text, address)
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_many_attempts")
+        assert 1 <= int(answer.headers["Retry-After"]) <= 6
+    # A right one that was never used from there may be a lucky guess; one that was is not held up.
+    assert get(host, fresh.token, address).status_code == 429
+    assert get(host, good.token, address).status_code == 200
+    # The owner's token is the host's own affair, and other addresses are others.
+    assert get(host, str(host.info.token), address).status_code == 200
+    assert get(host, fresh.token, "127.0.0.3").status_code == 200
+    assert get(host, new_token().text, "127.0.0.3").status_code == 401
+    # An address is where a connection comes from, whatever it says.
+    for header in ("X-Forwarded-For", "X-Real-Ip", "Forwarded"):
+        assert get(host, new_token().text, address, **{header: "127.0.0.9"}).status_code == 429
+    time.sleep(max(0.0, began + 60 / ATTEMPTS_PER_MINUTE + 0.5 - time.monotonic()))
+    assert get(host, fresh.token, address).status_code == 200
+
+
+def test_those_that_come_at_once_do_not_pass_together(host: Host) -> None:
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda _: get(host, new_token().text, "127.0.0.4").status_code, range(50)))
+    statuses = Counter(answers)
+    assert statuses.keys() == {401, 429}
+    assert ATTEMPTS_AT_ONCE <= statuses[401] <= ATTEMPTS_AT_ONCE + 1  # one comes back every six seconds
+
+
+def test_the_log_has_the_id_and_never_the_secret(host: Host) -> None:
+    secrets: list[TokenText] = [new_token() for _ in range(3)]
+    good = mint(host, ["sessions:read"])
+    before = len(host.log_text())
+    for secret in secrets:
+        get(host, secret.text, "127.0.0.5")
+    assert get(host, good.token, "127.0.0.5").status_code == 200
+    half = new_token().text[:40]
+    get(host, half, "127.0.0.5")
+    deadline = time.monotonic() + 5
+    while any(secret.id not in host.log_text()[before:] for secret in secrets) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    log = host.log_text()
+    assert [secret.id in log[before:] for secret in secrets] == [True] * len(secrets)
+    for text in (good.token, half, *(secret.text for secret in secrets)):
+        assert text[13:] not in log
