@@ -15,7 +15,7 @@ from ..errors import ExecError
 from ..models import Token
 from .ports import TokenStore
 
-_LOOK_SECONDS = 0.4
+_LOOK_SECONDS = 0.25
 
 
 class TokenWatch:

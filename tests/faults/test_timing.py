@@ -41,7 +41,12 @@ async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
     store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096, log=logging.getLogger("test"))
     yield TokenVerbs(
-        store.tokens, read_policies({}), EngineSettings(), in_background=in_background, on_end=lambda: None
+        store.tokens,
+        read_policies({}),
+        EngineSettings(),
+        store.audit,
+        in_background=in_background,
+        on_end=lambda: None,
     )
     store.close()
 
