@@ -51,6 +51,13 @@ class Host:
     home: Path
     log: Path
     options: list[str] = field(default_factory=list)
+    # Where `info` has the token of somebody else.
+    owner_info: JupyterConnectionInfo | None = None
+
+    @property
+    def owner(self) -> JupyterConnectionInfo:
+        """How the owner reaches it."""
+        return self.owner_info or self.info
 
     @property
     def is_gateway(self) -> bool:

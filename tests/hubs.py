@@ -20,6 +20,7 @@ from jupyter_exec_ext.client import JupyterConnectionInfo
 from tests.hosts import CANARY, Host, clean_environment, common_options, free_port, stop
 
 USER = "alice"
+ADMIN = "grace"
 _HERE = Path(__file__).parent / "hub"
 PROXY = _HERE / "node_modules" / ".bin" / "configurable-http-proxy"
 _START_SECONDS = 90.0
@@ -95,6 +96,7 @@ def running_hub(
         "proxy_port": free_port(),
         "proxy_command": [str(PROXY)],
         "token": token,
+        "admin": ADMIN,
         "scopes": _SCOPES,
         "options": ["--allow-root", f"--ServerApp.root_dir={root}", *common_options(options), *options],
         "environment": {"EXEC_TEST_CANARY": CANARY, **{k: environment[k] for k in kept}, **(env or {})},
@@ -111,7 +113,8 @@ def running_hub(
             start_new_session=True,
         )
     info = JupyterConnectionInfo(host="127.0.0.1", use_https=False, port=port, token=None, base_url=f"/user/{USER}/")
-    host = HubHost("hub", process, info, home, log, list(options), f"http://127.0.0.1:{port}/hub/", token)
+    url = f"http://127.0.0.1:{port}/hub/"
+    host = HubHost("hub", process, info, home, log, list(options), hub_url=url, hub_token=token)
     try:
         _wait_until_ready(host)
         host.api("POST", f"/users/{USER}")

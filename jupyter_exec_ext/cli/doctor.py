@@ -109,12 +109,19 @@ def _is_local(spec: dict[str, Any]) -> bool:
     return bool(provisioner.get("provisioner_name", _LOCAL_PROVISIONER) == _LOCAL_PROVISIONER)
 
 
-def _unprotected(names: Sequence[str]) -> Iterator[Finding]:
+_REFUSED = "so scoped tokens may not run code there, unless ExecEngine.allow_unprotected_tokens is set"
+_ALLOWED = (
+    "scoped tokens may run code there all the same (ExecEngine.allow_unprotected_tokens), so their scopes and policies "
+    "bind well-behaved code only"
+)
+
+
+def _unprotected(names: Sequence[str], *, allowed: bool = False) -> Iterator[Finding]:
     """Say what it means that kernels are not isolated."""
     if names:
         yield Finding(
             f"without isolation: {', '.join(names)}; code in these kernels has all rights of the server's user",
-            "so scoped tokens may not run code there, unless ExecEngine.allow_unprotected_tokens is set",
+            _ALLOWED if allowed else _REFUSED,
             fails=False,
         )
 
@@ -160,7 +167,7 @@ def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     for spec in specs:
         if spec.isolation != "none":
             yield Finding(f"kernelspec {spec.name} is isolated: {spec.isolation}")
-    yield from _unprotected(unprotected)
+    yield from _unprotected(unprotected, allowed=bool(info.get("unprotected_tokens")))
     wanting = [str(p["name"]) for p in _policies(client, info) if p["isolation"] != "none"]
     if wanting and len(unprotected) == len(specs):
         yield Finding(

@@ -22,7 +22,7 @@ from .ports import AuditTrail, ExecutionStore
 from .runner import StopCause
 from .sessions import LiveSession
 
-_CHANGED = "the execution was decided about, or has ended, just now"
+_CHANGED = "the execution does not wait for approval: somebody has decided about it, it needed none, or it has ended"
 
 
 def needed_approval(caller: Caller, code: str, *, first_run: bool) -> Approval | None:
@@ -83,7 +83,7 @@ class ApprovalVerbs:
         ------
         ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge, StorageFull, StoreUnavailable
         """
-        session, execution = self._waiting(caller, execution_id)
+        session, execution = await self._waiting(caller, execution_id)
         if answer.code is not None and utf8_size(answer.code) > self._max_code_bytes:
             raise PayloadTooLarge(f"'code' may have at most {self._max_code_bytes} bytes")
         approval = _decided(execution.record, answer, caller.display_name or caller.principal)
@@ -110,10 +110,14 @@ class ApprovalVerbs:
             "approval", action, principal, execution.id, session_id=execution.session_id, code_sha256=digest, **data
         )
 
-    def _waiting(self, caller: Caller, execution_id: str) -> tuple[LiveSession, LiveExecution]:
+    async def _waiting(self, caller: Caller, execution_id: str) -> tuple[LiveSession, LiveExecution]:
         session, execution = self._running.get(execution_id, (None, None))
+        if session is None or execution is None:
+            ended = await self._executions.summary(execution_id)
+            if ended is not None and caller.may_see(ended.owner):
+                raise NotAwaitingApproval(_CHANGED)
         if session is None or execution is None or not caller.may_see(execution.owner):
-            raise ExecutionNotFound(f"no execution {execution_id!r} waits for anything here")
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
         if not execution.awaits_approval or execution_id in self._being_decided:
             raise NotAwaitingApproval(_CHANGED)
         return session, execution

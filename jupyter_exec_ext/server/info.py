@@ -51,7 +51,8 @@ class InfoHandler(ExecHandler):
                 },
                 "limits": self.engine.limits(),
                 "policies": [policy_to_json(policy) for policy in self.caller.policies],
-                "trouble": self.engine.trouble(),
+                "unprotected_tokens": self.engine.allow_unprotected_tokens,
+                "trouble": self.engine.trouble() if self.caller.is_owner else None,
                 "default_kernel_name": host.default_kernel_name,
                 "kernelspecs": [to_json(spec) for spec in await self.engine.kernelspecs(self.caller)],
             }

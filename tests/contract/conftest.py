@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,30 +10,36 @@ import pytest
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from tests.blocking import Blocking, LoopThread
 from tests.hosts import HOSTS, Host
+from tests.tokens import mint
 
 # These differ from the server in how they are reached; one client each is enough, except in full, and a Hub is
 # reached through a proxy, for which the tests of access must do.
-_ONE_CLIENT = {"server-base-url": "sync", "lab": "async", "hub": None}
+_ONE_CLIENT = {"server-base-url": "sync", "lab": "async", "hub": None, "token": "sync"}
 _IN_FULL = int(os.environ.get("EXEC_FAULT_SCALE", "1")) >= 10
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the other clients on those hosts."""
+    """Leave out the other clients on those hosts, and for a scoped token what only the owner may do."""
 
     def is_left_out(item: pytest.Item) -> bool:
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-        return "client" in params and params["client"] != _ONE_CLIENT.get(params["host"], params["client"])
+        if params.get("host") == "token" and item.get_closest_marker("owner") is not None:
+            return True
+        one_client = "client" in params and params["client"] != _ONE_CLIENT.get(params["host"], params["client"])
+        return one_client and not _IN_FULL
 
-    if not _IN_FULL:
-        config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
-        items[:] = [item for item in items if not is_left_out(item)]
+    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+    items[:] = [item for item in items if not is_left_out(item)]
 
 
-@pytest.fixture(scope="session", params=[*HOSTS, "hub"])
+@pytest.fixture(scope="session", params=[*HOSTS, "hub", "token"])
 def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
-    """Each host in turn."""
-    started: Host = hosts[request.param]
-    return started
+    """Each host in turn, and one whose API is used with a scoped token."""
+    if request.param != "token":
+        return hosts[request.param]  # type: ignore[no-any-return]
+    server: Host = hosts["server"]
+    bearer = mint(server, policy="trusted", name="contract")
+    return replace(server, name="token", info=replace(server.info, token=bearer.token), owner_info=server.info)
 
 
 @pytest.fixture(scope="session", params=["sync", "async"])

@@ -20,14 +20,14 @@ FOR_EVER = "import time\nprint('started', flush=True)\nwhile True: time.sleep(0.
 
 @pytest.fixture
 def person(host: Host) -> Iterator[Any]:
-    with ExecClient(host.info) as client, client.standard_session() as session:
+    with ExecClient(host.owner) as client, client.standard_session() as session:
         yield session
 
 
 def kernel(host: Host, person: Any, verb: str = "") -> requests.Response:
     """Look at the person's kernel with Jupyter's own API, or do something to it."""
     url = f"{host.info.url}api/kernels/{person.id}"
-    return requests.request("POST" if verb else "GET", url + verb, headers=host.info.auth_headers, timeout=60)
+    return requests.request("POST" if verb else "GET", url + verb, headers=host.owner.auth_headers, timeout=60)
 
 
 def test_agent_and_person_share_state_both_ways(client: Any, person: Any) -> None:

@@ -386,6 +386,7 @@ def test_input_is_answered_from_elsewhere(session: Any) -> None:
     assert handle.result().stdout.endswith("got it\n")
 
 
+@pytest.mark.owner
 def test_the_server_says_what_it_is_and_what_we_may_do(client: Any) -> None:
     info = client.info()
     assert info["host"] in ("jupyter_server", "kernel_gateway")

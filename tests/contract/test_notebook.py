@@ -45,6 +45,7 @@ def test_the_notebook_of_an_ended_session_is_still_there(client: Any) -> None:
     assert session.notebook()["cells"][0]["outputs"][0]["text"] == "kept\n"
 
 
+@pytest.mark.owner
 def test_a_notebook_is_saved_on_the_server_that_keeps_some(told: Any, host: Host) -> None:
     path = f"{told.id}.ipynb"
     if host.is_gateway:
@@ -77,11 +78,13 @@ def test_a_notebook_is_saved_on_the_server_that_keeps_some(told: Any, host: Host
         ("a" * 241 + "/a.ipynb", "at most 240 bytes"),
     ],
 )
+@pytest.mark.owner
 def test_a_notebook_is_saved_only_where_it_can_be_found_again(session: Any, path: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         session.save_notebook_on_server(path)
 
 
+@pytest.mark.owner
 def test_a_place_that_takes_no_notebook_is_refused_with_the_reason(session: Any, host: Host) -> None:
     if host.is_gateway:
         pytest.skip("it keeps no notebooks")

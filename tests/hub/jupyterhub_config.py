@@ -17,6 +17,7 @@ c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{given['hub_port']}"
 c.JupyterHub.db_url = f"sqlite:///{home / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(home / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"
+c.Authenticator.admin_users = {given["admin"]}
 c.JupyterHub.services = [{"name": "tests", "api_token": given["token"]}]
 c.JupyterHub.load_roles = [
     {"name": "tests", "scopes": given["scopes"], "services": ["tests"]},

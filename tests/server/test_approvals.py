@@ -160,7 +160,7 @@ def test_what_waits_can_be_ended(host: Host, agent: Bearer, how: str) -> None:
         agent.call("DELETE", f"/sessions/{session_id}")
     assert ended(agent, record["id"])["state"] == "cancelled"
     answer = decide(host, record["id"], decision="approve")
-    assert (answer.status_code, answer.json()["code"]) == (404, "execution_not_found")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not_awaiting_approval")
     if how != "delete":
         assert agent.run(session_id, "1").json()["state"] == "ok"
 
@@ -200,7 +200,7 @@ def test_only_one_answer_counts(host: Host, agent: Bearer) -> None:
     accepted = [answer for answer in answers if answer.status_code == 200]
     refused = {(a.status_code, a.json()["code"]) for a in answers if a.status_code != 200}
     assert len(accepted) == 1
-    assert refused <= {(409, "not_awaiting_approval"), (404, "execution_not_found")}
+    assert refused == {(409, "not_awaiting_approval")}
     done = ended(agent, record["id"])
     assert done["code"] == accepted[0].json()["code"]
     assert done["stdout"].strip() == done["code"][6:-1]
@@ -210,7 +210,7 @@ def test_what_does_not_wait_cannot_be_approved(host: Host, agent: Bearer) -> Non
     session_id = agent.session()
     running = submit(agent, session_id, "input()")
     answer = decide(host, running["id"], decision="approve")
-    assert answer.json()["code"] in ("not_awaiting_approval", "execution_not_found")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not_awaiting_approval")
 
 
 def test_the_first_execution_of_a_session_is_asked_about(host: Host) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -11,7 +13,8 @@ import requests
 
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.server.routes import ROUTES
-from tests.hubs import USER, HubHost
+from tests.hubs import ADMIN, USER, HubHost, running_hub
+from tests.tokens import mint
 
 CELLS = [(re.sub(r"\{\w+\}", "ses_unknown", route.path), method) for route in ROUTES for method in route.methods]
 
@@ -127,3 +130,54 @@ def test_a_strangers_body_takes_no_memory_behind_the_proxy(hub: HubHost) -> None
     except requests.ConnectionError:
         pass  # cut off while it was still sending
     assert server.memory_info().rss - before < 5 * 2**20
+
+
+# --- scoped tokens ---
+
+
+def test_only_the_servers_own_user_creates_tokens(hub: HubHost) -> None:
+    """Whether somebody with whom the server is shared still may use it, nobody could be asked later."""
+    hub.api("POST", "/users/erin")
+    hub.api("POST", f"/shares/{USER}/", user="erin", scopes=[f"access:servers!server={USER}/"])
+    request = {"name": "x", "scopes": ["sessions:read"]}
+    refused = call(hub, "POST", "/tokens", hub.token_of("erin"), json=request)
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert "server's own user" in refused.json()["message"]
+    assert call(hub, "POST", "/tokens", hub.info.token, json=request).status_code == 201
+
+
+def test_an_administrator_creates_tokens_in_the_users_name(hub: HubHost) -> None:
+    created = call(hub, "POST", "/tokens", hub.token_of(ADMIN), json={"name": "x", "scopes": ["sessions:read"]})
+    assert (created.status_code, created.json()["created_by"]) == (201, ADMIN)
+    assert call(hub, "GET", "/sessions", created.json()["token"]).status_code == 200
+
+
+def test_a_scoped_token_never_reaches_the_hub(hub: HubHost) -> None:
+    """The Hub's log names every request that a user's server sends it."""
+    bearer = mint(hub, ["sessions:read"])
+    before = hub.log_text().count("/hub/api/")
+    for _ in range(5):
+        assert bearer.call("GET", "/sessions").status_code == 200
+    assert hub.log_text().count("/hub/api/") == before
+
+
+AUTHORIZER = """
+from jupyterhub.singleuser.extension import JupyterHubAuthorizer
+
+class Watched(JupyterHubAuthorizer):
+    def is_authorized(self, handler, user, action, resource):
+        handler.log.warning("asked about %s", user.hub_user["name"])
+        return super().is_authorized(handler, user, action, resource)
+"""
+
+
+def test_the_hubs_authorizer_sees_the_user_as_the_hub_describes_it_now(tmp_path: Path) -> None:
+    (tmp_path / "watched.py").write_text(AUTHORIZER)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    option = "--ServerApp.authorizer_class=watched.Watched"
+    with running_hub(tmp_path, option, env={"PYTHONPATH": path}) as watched:
+        bearer = mint(watched, ["sessions:read"])
+        asked = watched.log_text().count(f"asked about {USER}")
+        assert bearer.call("GET", "/sessions").status_code == 200
+        assert watched.log_text().count(f"asked about {USER}") > asked
+        assert bearer.call("POST", "/sessions").json()["code"] == "missing_scope"
