@@ -39,10 +39,13 @@ from ..errors import (
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import collect, dump_in_pieces, is_large
 from .gate import Gate, authorize
+from .log_text import one_line
 
 # How long what is under way in the name of a token that has ended may take to say so.
 _LAST_WORDS_SECONDS = 0.3
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# What Jupyter Server's log shows of a request that was refused or failed.
+_LOGGED_HEADERS = ("Host", "Accept", "Referer", "User-Agent")
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
@@ -324,7 +327,16 @@ class ExecHandler(APIHandler):
 
     def _request_summary(self) -> str:
         request: HTTPServerRequest = self.request
-        return f"{request.method} {request.path} ({request.remote_ip})"
+        return f"{one_line(request.method or '')} {one_line(request.path)} ({request.remote_ip})"
+
+    def _log(self) -> None:
+        """Let the host write its access log, of a request whose texts are fit for it; nobody else reads them now."""
+        request = self.request
+        request.method, request.uri = one_line(request.method or ""), one_line(request.uri or "")
+        for name in _LOGGED_HEADERS:
+            if name in request.headers:
+                request.headers[name] = one_line(request.headers[name])
+        super()._log()
 
 
 def _nothing() -> None:
