@@ -26,7 +26,7 @@ class FromAddress(HTTPAdapter):
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, source_address=(self._address, 0), **kwargs)  # type: ignore[no-untyped-call]
+        super().init_poolmanager(*args, source_address=(self._address, 0), **kwargs)
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
