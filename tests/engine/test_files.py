@@ -25,7 +25,7 @@ from jupyter_exec_ext.engine.confinement import (
 )
 from jupyter_exec_ext.engine.files import LocalFiles
 from jupyter_exec_ext.engine.no_files import NoFiles
-from jupyter_exec_ext.engine.upload import FileLimits
+from jupyter_exec_ext.engine.quotas import FileLimits
 from jupyter_exec_ext.errors import (
     Conflict,
     ExecError,
