@@ -88,6 +88,8 @@ class HostedKernels:
         """
         name = self._forced or kernel_name
         try:
+            if not name.isprintable():  # it would get into the host's log as it is
+                raise NoSuchKernel(name)
             spec = await asyncio.to_thread(self._specs.get_kernel_spec, name)
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"

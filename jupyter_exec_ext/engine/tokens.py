@@ -39,6 +39,8 @@ _WRONG = "this is not a valid token; was it copied as a whole, and is it one of 
 # Wrong tokens from one address: so many at once, so many more in a minute.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
+# Each request of a token is held against the policies of all above it, and its record has them all.
+MAX_DEPTH = 10
 
 
 class TokenVerbs:
@@ -193,6 +195,8 @@ class TokenVerbs:
                 "not be found out later"
             )
         parent = await self._store.get(caller.token_id) if caller.token_id else None
+        if parent is not None and len(parent.grants) >= MAX_DEPTH:
+            raise TokenTooBroad(f"tokens that create tokens may be {MAX_DEPTH} deep, and the caller's is the last one")
         policy = self._policy_for(request, parent)
         read_limits(request.limits, policy)
         scopes = self._scopes_for(request, caller)

@@ -38,19 +38,20 @@ from ..errors import (
     TooManyAttempts,
     UnsupportedMediaType,
 )
-from ..wire.chain import clipped
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import collect, dump_in_pieces, is_large
 from .gate import Gate, authorize
+from .log_text import one_line
 
 # How long what is under way in the name of a token that has ended may take to say so.
 _LAST_WORDS_SECONDS = 0.3
 _DENIED = (401, 403)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# What Jupyter Server's log shows of a request that was refused or failed.
+_LOGGED_HEADERS = ("Host", "Accept", "Referer", "User-Agent")
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
-_MAX_LOGGED_BYTES = 800
 # What languages write for true and false when they make a query from it.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _BY_STATUS: dict[int, type[ExecError]] = {
@@ -353,15 +354,15 @@ class ExecHandler(APIHandler):
 
     def _request_summary(self) -> str:
         request: HTTPServerRequest = self.request
-        return f"{request.method} {clipped(request.path, _MAX_LOGGED_BYTES)} ({request.remote_ip})"
+        return f"{one_line(request.method or '')} {one_line(request.path)} ({request.remote_ip})"
 
     def _log(self) -> None:
-        """Let the host log the request once it is answered, with nothing in it that makes a long line."""
+        """Let the host write its access log, of a request whose texts are fit for it; nobody else reads them now."""
         request = self.request
-        request.uri = clipped(request.uri or "", _MAX_LOGGED_BYTES)
-        for name in ("Host", "Accept", "Referer", "User-Agent"):
+        request.method, request.uri = one_line(request.method or ""), one_line(request.uri or "")
+        for name in _LOGGED_HEADERS:
             if name in request.headers:
-                request.headers[name] = clipped(request.headers[name], _MAX_LOGGED_BYTES)
+                request.headers[name] = one_line(request.headers[name])
         super()._log()
 
 
