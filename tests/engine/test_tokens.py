@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.policies import read_policies
 from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
+from jupyter_exec_ext.auth.tokens import new_token
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, MAX_DEPTH, TokenVerbs
 from jupyter_exec_ext.errors import (
@@ -41,7 +43,8 @@ HERE = "127.0.0.1"
 @dataclass
 class World:
     verbs: TokenVerbs
-    policies: dict[str, Policy]
+    # What a server makes of the same tokens that is started with these policies.
+    with_policies: Callable[[dict[str, Policy]], TokenVerbs]
     ends: list[None] = field(default_factory=list)
 
     async def caller(self, by: Caller = ADA, **request: Any) -> Caller:
@@ -59,12 +62,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         tasks.add(asyncio.get_running_loop().create_task(work))
 
     settings = EngineSettings(max_tokens=MAX_DEPTH + 5, max_token_seconds=1000.0, default_token_seconds=100.0)
-    policies = read_policies({"mine": {"max_sessions": 3}})
-    made = World(
-        TokenVerbs(store.tokens, policies, settings, in_background=in_background, on_end=lambda: None), policies
-    )
-    made.verbs._on_end = lambda: made.ends.append(None)
-    yield made
+    ends: list[None] = []
+
+    def with_policies(policies: dict[str, Policy]) -> TokenVerbs:
+        on_end = partial(ends.append, None)
+        return TokenVerbs(store.tokens, policies, settings, store.audit, in_background=in_background, on_end=on_end)
+
+    yield World(with_policies(read_policies({"mine": {"max_sessions": 3}})), with_policies, ends)
     await asyncio.gather(*tasks)
     store.close()
 
@@ -82,12 +86,11 @@ async def test_a_bearer_has_the_scopes_and_bounds_of_the_token(world: World) -> 
 
 async def test_a_policy_counts_as_it_is_configured_now(world: World) -> None:
     issued = await world.verbs.create(ADA, TokenRequest("t", "mine", ["sessions:read"], limits={"max_sessions": 3}))
-    world.policies["mine"] = Policy("mine", max_sessions=1)
-    caller = world.verbs.authenticate(issued.text, HERE)
+    narrower = world.with_policies({"mine": Policy("mine", max_sessions=1)})
+    caller = narrower.authenticate(issued.text, HERE)
     assert min(policy.max_sessions or 0 for policy in caller.policies) == 1
-    del world.policies["mine"]
     with pytest.raises(PolicyDenied, match="'mine' is not configured any more"):
-        world.verbs.authenticate(issued.text, HERE)
+        world.with_policies({}).authenticate(issued.text, HERE)
 
 
 @pytest.mark.parametrize(
@@ -208,9 +211,9 @@ async def test_only_where_a_token_was_good_before_is_it_let_past_the_budget(worl
     for address in ("known", "fresh"):
         for _ in range(ATTEMPTS_AT_ONCE):
             with pytest.raises(Unauthenticated):
-                world.verbs.authenticate("jex_wrong", address)
+                world.verbs.authenticate(new_token().text, address)
         with pytest.raises(TooManyAttempts):
-            world.verbs.authenticate("jex_wrong", address)
+            world.verbs.authenticate(new_token().text, address)
     world.verbs.authenticate(issued.text, "known")
     with pytest.raises(TooManyAttempts) as raised:
         world.verbs.authenticate(issued.text, "fresh")

@@ -61,11 +61,13 @@ def test_after_twenty_wrong_tokens_an_address_has_to_wait(host: Host) -> None:
     assert get(host, good.token, address).status_code == 200
     began = time.monotonic()
     wrong = use_up(host, address)
-    forms = [new_token().text, new_token(good.id).text, "jex_abcdefgh_secret", "jex_", wrong[0]]
-    for text in forms:
+    for text in (new_token().text, new_token(good.id).text, wrong[0]):
         answer = get(host, text, address)
         assert (answer.status_code, answer.json()["code"]) == (429, "too_many_attempts")
         assert 1 <= int(answer.headers["Retry-After"]) <= 6
+    # What is no token at all is a slip of the keyboard, and no guess.
+    for text in ("jex_abcdefgh_secret", "jex_", fresh.token[:-1]):
+        assert get(host, text, address).status_code == 401
     # A right one that was never used from there may be a lucky guess; one that was is not held up.
     assert get(host, fresh.token, address).status_code == 429
     assert get(host, good.token, address).status_code == 200
