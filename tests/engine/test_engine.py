@@ -18,6 +18,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from traitlets.config import Config
 
 from jupyter_exec_ext.auth.caller import Caller, owner
+from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.stream import follow
 from jupyter_exec_ext.errors import (
@@ -31,10 +32,16 @@ from jupyter_exec_ext.errors import (
     TooManyKernels,
     TooManySessions,
 )
-from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, SessionState
+from jupyter_exec_ext.models import (
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    SessionRequest,
+    SessionState,
+    TokenRequest,
+)
 
 ME = owner("me")
-AGENT, OTHER = Caller("token:a"), Caller("token:b")
 Make = Callable[..., ExecEngine]
 
 
@@ -63,27 +70,38 @@ def children() -> set[int]:
 # --- whose things are whose ---
 
 
-async def test_what_belongs_to_another_principal_does_not_exist(engine: ExecEngine) -> None:
-    session_id = await new_session(engine, AGENT)
-    execution = await run(engine, session_id, "1", AGENT)
+async def bearer(engine: ExecEngine) -> Caller:
+    """Return somebody who has a token of their own."""
+    request = TokenRequest("agent", policy="trusted", scopes=sorted(ALL_SCOPES))
+    issued = await engine.tokens.create(owner("Ada", {"username": "ada"}), request)
+    return engine.tokens.authenticate(issued.text, "127.0.0.1")
+
+
+async def test_what_belongs_to_another_principal_does_not_exist(make_engine: Make) -> None:
+    engine = make_engine(allow_unprotected_tokens=True)
+    agent, other = await bearer(engine), await bearer(engine)
+    session_id = await new_session(engine, agent)
+    execution = await run(engine, session_id, "1", agent)
     for verb in (engine.get_session, engine.delete_session, engine.interrupt_session, engine.restart_session):
         with pytest.raises(SessionNotFound):
-            await verb(OTHER, session_id)
+            await verb(other, session_id)
     with pytest.raises(SessionNotFound):
-        await run(engine, session_id, "1", OTHER)
+        await run(engine, session_id, "1", other)
     with pytest.raises(SessionNotFound):
-        await engine.list_executions(OTHER, session_id, 10)
+        await engine.list_executions(other, session_id, 10)
     for read in (engine.get_execution, engine.open_log, engine.cancel):
         with pytest.raises(ExecutionNotFound):
-            await read(OTHER, execution.id)
+            await read(other, execution.id)
     with pytest.raises(ExecutionNotFound):
-        await engine.answer_input(OTHER, execution.id, "x")
-    assert await engine.list_sessions(OTHER) == []
+        await engine.answer_input(other, execution.id, "x")
+    assert await engine.list_sessions(other) == []
 
 
-async def test_the_owner_sees_what_agents_do(engine: ExecEngine) -> None:
-    session_id = await new_session(engine, AGENT)
-    execution = await run(engine, session_id, "1", AGENT)
+async def test_the_owner_sees_what_agents_do(make_engine: Make) -> None:
+    engine = make_engine(allow_unprotected_tokens=True)
+    agent = await bearer(engine)
+    session_id = await new_session(engine, agent)
+    execution = await run(engine, session_id, "1", agent)
     assert [session.id for session in await engine.list_sessions(ME)] == [session_id]
     assert (await engine.get_execution(ME, execution.id)).state is ExecutionState.OK
 

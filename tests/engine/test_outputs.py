@@ -17,7 +17,7 @@ from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState,
 from jupyter_exec_ext.server.routes import ROUTES
 
 Make = Callable[..., ExecEngine]
-ME, OTHER = Caller("agent-1"), Caller("agent-2")
+ME, OTHER = owner("me"), Caller("token:stranger")
 FLOOD = "print('x' * 50_000)"
 
 

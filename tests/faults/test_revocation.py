@@ -74,9 +74,11 @@ class Ongoing:
         with contextlib.suppress(ConnectionError, http.client.HTTPException):
             response = self._connection.getresponse()
             status = response.status
-            while piece := response.read1(16 * 1024):
+            slow = slowly_until is not None
+            while piece := response.read1(16 * 1024 if slow else 1024**2):
                 body += piece
-                if slowly_until is not None and not slowly_until.is_set():
+                slow = slowly_until is not None and not slowly_until.is_set()
+                if slow:
                     time.sleep(0.02)
             complete = not response.length
         seen = Seen(time.time(), status, body, complete)
