@@ -6,6 +6,8 @@ import io
 import json
 import logging
 import re
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
@@ -20,6 +22,7 @@ from prometheus_client import REGISTRY
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.audit import metrics
 from jupyter_exec_ext.audit.recorder import EventRecorder, schema_id
+from jupyter_exec_ext.auth.tokens import parse_token
 from jupyter_exec_ext.errors import SessionNotFound
 from jupyter_exec_ext.models import AuditKind, AuditRecord
 from jupyter_exec_ext.store.audit_table import AuditReader
@@ -27,6 +30,7 @@ from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.chain import Head, verify
 from tests.hosts import CANARY, Host, running_host
 from tests.store.test_audit import QUEUED, SECRET, open_store, run_one, settled
+from tests.tokens import UNPROTECTED, mint, owner_of
 
 
 class Kept(logging.Handler):
@@ -59,9 +63,9 @@ def record_everything(store: ExecStore) -> None:
     audit = store.audit
     audit.record("session", "restart_asked", "me", "ses_1")
     audit.record("execution", "cancel_asked", "me", "exe_1", session_id="ses_1")
-    about = {"name": "x", "scopes": frozenset({"b", "a"}), "expires_at": "2026", "parent_id": None}
+    about = {"name": "x", "policy": "default", "scopes": frozenset({"b", "a"}), "expires_at": "2026", "parent_id": None}
     audit.record("token", "created", "owner", "tok_1", **about, request_id="r")
-    audit.record("token", "rotated", "me", "tok_1", replaced_by="tok_2")
+    audit.record("token", "rotated", "me", "tok_1", overlap_seconds=5.0)
     audit.record("token", "expired", "", "tok_1")
     asked = {"session_id": "ses_1", "code_sha256": "0" * 64, "rule": "all"}
     audit.record("approval", "requested", "me", "exe_1", **asked)
@@ -204,6 +208,51 @@ def test_a_host_emits_stores_and_counts_without_secrets(name: str, tmp_path: Pat
         assert shown["jupyter_exec_kernel_starts_total"] == "1.0"
         gauges = [shown[f"jupyter_exec_{gauge}"] for gauge in ("sessions", "running_executions", "queued_executions")]
         assert gauges == ["0.0", "0.0", "0.0"]
+
+
+ASKS = '--ExecEngine.policies={"asks": {"base": "trusted", "approval": "always"}}'
+
+
+@pytest.mark.parametrize("name", ["server", "gateway"])
+def test_tokens_approvals_and_refusals_are_told_by_their_schemas(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "events.log"
+    file = "jupyter_server_config.py" if name == "server" else "jupyter_kernel_gateway_config.py"
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / file).write_text(HANDLERS.format(path=str(log)))
+    with running_host(name, tmp_path, UNPROTECTED, ASKS) as host:
+        owner = owner_of(host)
+        agent = mint(host, policy="asks")
+        session = agent.session()
+        for answer in ({"decision": "approve"}, {"decision": "approve", "code": "2"}, {"decision": "reject"}):
+            headers = {"Prefer": "respond-async"}
+            sent = agent.call("POST", f"/sessions/{session}/executions", json={"code": "1"}, headers=headers).json()
+            assert owner.call("POST", f"/approvals/{sent['id']}", json=answer).status_code == 200
+            agent.call("GET", f"/executions/{sent['id']}", headers={"Prefer": "wait=30"})
+        rotated = owner.call("POST", f"/tokens/{agent.id}/rotate", json={"overlap_seconds": 5}).json()
+        assert agent.call("GET", "/policies").status_code == 403
+        assert owner.call("DELETE", f"/tokens/{agent.id}").status_code == 204
+        assert agent.call("GET", "/").status_code == 401
+        short = mint(host, ["sessions:read"], expires_in_seconds=0.01)
+        time.sleep(0.05)
+        assert short.call("GET", "/").status_code == 401
+        secrets_ = [agent.token, rotated["token"], short.token]
+        printed = host.log_text()
+    found = chain(tmp_path / "jupyter_data_dir" / "jupyter_exec_ext")
+    told = Counter((record.kind.value, record.action, record.data.get("code")) for record in found)
+    assert told["token", "created", None] == 2
+    for action in ("rotated", "revoked", "expired"):
+        assert told["token", action, None] == 1
+    assert told["approval", "requested", None] == 3
+    for action in ("approved", "edited", "rejected"):
+        assert told["approval", action, None] == 1
+    for code in ("owner_only", "token_revoked", "token_expired"):
+        assert told["denial", "refused", code] == 1
+    emitted = [json.loads(line) for line in log.read_text().splitlines()]
+    ours = [event for event in emitted if "/jupyter_exec_ext/" in event["__schema__"]]
+    assert [event["seq"] for event in ours] == [record.seq for record in found]
+    assert "could not be passed on" not in printed
+    for text in (str(found), log.read_text(), printed):
+        assert not any(parts.secret in text for parts in map(parse_token, secrets_) if parts is not None)
 
 
 def test_the_gauges_show_what_runs_and_waits(hosts: Any) -> None:
