@@ -11,23 +11,19 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..auth.caller import Caller
-from ..auth.policy import allowed_seconds, check_attach, check_code, check_env, check_kernel, least
-from ..auth.scopes import scope
+from ..auth.policy import check_code, check_env
 from ..errors import (
     Conflict,
     ExecutionNotFound,
-    IsolationRequired,
     LogExpired,
-    MissingScope,
     NoInputRequested,
     PayloadTooLarge,
-    PolicyDenied,
     PolicyLimitReached,
     QueueFull,
     SessionEnded,
@@ -54,30 +50,25 @@ from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from ..wire.notebook import notebook_from
 from .admission import Admission
+from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings
 from .approvals import ApprovalVerbs, needed_approval
 from .environment import kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
+from .kernel_access import KernelAccess
 from .no_files import ATTACHED, NOWHERE
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
 from .ports import EventLog, KernelHost, SessionFiles, Store
-from .process_limits import ProcessLimits
 from .processes import MARK
 from .quotas import FileLimits
 from .resources import EngineResources
-from .sessions import LiveSession, SessionSettings, ended_error
+from .sessions import LiveSession, ended_error
 from .settings import EngineSettings
 from .token_watch import TokenWatch, why_ended
 from .tokens import TokenVerbs
 
-T = TypeVar("T")
-
-UNPROTECTED = (
-    "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
-    "isolated kernelspec, or let the administrator set ExecEngine.allow_unprotected_tokens"
-)
 _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
 _MAX_ENDED_SESSIONS = 1000
@@ -95,6 +86,7 @@ class ExecEngine(EngineSettings):
         self._executions = store.executions
         self.audit = store.audit
         self._session_files = self._make_session_files()
+        self._access = KernelAccess(host, self)
         self._admission = Admission()
         policies = configured_policies(self.policies, self.policy_file)
         self.tokens = TokenVerbs(
@@ -113,18 +105,9 @@ class ExecEngine(EngineSettings):
         self._live: dict[str, LiveSession] = {}
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.approvals = ApprovalVerbs(self._executions, self._running, self.audit, self.max_code_bytes)
-        self._say_what_is_in_force()
+        self._access.say_what_is_in_force()
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
-
-    def _say_what_is_in_force(self) -> None:
-        if self.allow_unprotected_tokens:
-            self.log.warning(
-                "scoped tokens may use kernels without isolation (ExecEngine.allow_unprotected_tokens): their code has "
-                "all rights of the server's user, whatever their scopes and policies say"
-            )
-        else:
-            self.log.info("scoped tokens are refused on kernels without isolation")
 
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:
@@ -143,8 +126,7 @@ class ExecEngine(EngineSettings):
         PolicyDenied, PolicyLimitReached
         MissingScope, KernelNotFound, Conflict
         """
-        spec = self._isolated(await self._kernelspec_for(caller, request))
-        self._check_kernel(caller, spec)
+        spec = await self._access.choose(caller, request, await self.list_sessions(caller))
         for policy in caller.policies:
             check_env(policy, request.env)
         env = kernel_environment(
@@ -168,41 +150,9 @@ class ExecEngine(EngineSettings):
         self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, spec.name)
         return live.record
 
-    def _isolated(self, spec: KernelSpecInfo) -> KernelSpecInfo:
-        """Say how isolated the kernels of a kernelspec are."""
-        return replace(spec, isolation=self.isolation_levels.get(spec.provisioner, "none"))
-
-    def _check_kernel(self, caller: Caller, spec: KernelSpecInfo) -> None:
-        """Decide whether a caller may use the kernels of a kernelspec; raises `PolicyDenied`."""
-        for policy in caller.policies:
-            check_kernel(policy, spec.name, spec.isolation)
-        if caller.bounds and spec.isolation == "none" and not self.allow_unprotected_tokens:
-            raise IsolationRequired(UNPROTECTED)
-
     async def kernelspecs(self, caller: Caller) -> list[KernelSpecInfo]:
         """Return the kernelspecs that a caller may use."""
-        usable = []
-        for spec in map(self._isolated, await self.host.kernelspecs()):
-            try:
-                self._check_kernel(caller, spec)
-            except PolicyDenied:
-                continue
-            usable.append(spec)
-        return usable
-
-    async def _kernelspec_for(self, caller: Caller, request: SessionRequest) -> KernelSpecInfo:
-        """Return the kernelspec of the kernel that is asked for, if the caller may have such a kernel at all."""
-        needed = scope("sessions:create" if request.kernel_id is None else "kernels:attach")
-        if needed not in caller.scopes:
-            raise MissingScope(f"this needs the scope {needed!r}, which the token does not have")
-        if request.kernel_id is None:
-            return await self.host.find(request.kernel_name or self.host.default_kernel_name)
-        for policy in caller.policies:
-            check_attach(policy)
-        for session in await self.list_sessions(caller):
-            if session.kernel_id == request.kernel_id and not session.attached:
-                raise Conflict(f"this is the kernel of the session {session.id!r}; use that session")
-        return self.host.running(request.kernel_id)
+        return await self._access.kernelspecs(caller)
 
     def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
@@ -224,9 +174,7 @@ class ExecEngine(EngineSettings):
             last_activity_at=moment,
             name=request.name,
             isolation=spec.isolation,
-            idle_timeout_seconds=_allowed_seconds(
-                caller, "max_idle_seconds", request.idle_timeout_seconds, self.session_idle_timeout_seconds
-            ),
+            idle_timeout_seconds=idle_seconds(self, caller, request.idle_timeout_seconds),
             metadata=request.metadata,
             kernel_id=request.kernel_id,
             attached=request.kernel_id is not None,
@@ -238,17 +186,7 @@ class ExecEngine(EngineSettings):
             files=ATTACHED if record.attached else self._session_files,
             resources=self._resources,
             store=self._sessions,
-            settings=SessionSettings(
-                self.interrupt_grace_seconds,
-                self.settle_seconds,
-                self.kernel_start_timeout_seconds,
-                self.max_queued_executions,
-                min((p.max_session_seconds for p in caller.policies if p.max_session_seconds), default=None),
-                ProcessLimits(
-                    least(policy.max_cpu_seconds for policy in caller.policies),
-                    least(policy.max_memory_bytes for policy in caller.policies),
-                ),
-            ),
+            settings=session_settings(self, caller),
             log=self.log,
         )
         if caller.token_id is not None:
@@ -384,8 +322,8 @@ class ExecEngine(EngineSettings):
                 session.owner,
                 log,
                 self._executions,
-                max_output_bytes=min([self.max_output_bytes, *_set(p.max_output_bytes for p in caller.policies)]),
-                max_queue_seconds=min(_set(p.max_queue_seconds for p in caller.policies), default=None),
+                max_output_bytes=output_bytes(self, caller),
+                max_queue_seconds=queue_seconds(caller),
             )
             self._running[record.id] = (live, execution)
             execution.on_end(lambda: self._running.pop(record.id))
@@ -403,7 +341,6 @@ class ExecEngine(EngineSettings):
         for policy in caller.policies:
             check_code(policy, code_bytes)
         source_for_kernel("", request.language, session.language)
-        asked = _allowed_seconds(caller, "max_execution_seconds", request.timeout_seconds, self.default_timeout_seconds)
         approval = needed_approval(caller, request.code, first_run=not live.has_run)
         return Execution(
             id=f"exe_{secrets.token_hex(12)}",
@@ -413,7 +350,7 @@ class ExecEngine(EngineSettings):
             created_at=utc_timestamp(time.time()),
             language=request.language,
             metadata=request.metadata,
-            timeout_seconds=min(asked, self.max_timeout_seconds),
+            timeout_seconds=run_seconds(self, caller, request.timeout_seconds),
             allow_input=request.allow_input,
             approval=approval,
         )
@@ -566,17 +503,6 @@ class ExecEngine(EngineSettings):
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[[Sequence[str]], None], session_ids: Sequence[str]) -> None:
     loop.call_soon_threadsafe(call, session_ids)
-
-
-def _allowed_seconds(caller: Caller, limit: str, asked: float | None, default: float) -> float:
-    """Return how long something may take for a caller; raises `PolicyDenied` if that is not what was asked for."""
-    for policy in caller.policies:
-        default = allowed_seconds(policy, limit, asked, default)
-    return default if asked is None else asked
-
-
-def _set(values: Iterable[T | None]) -> Iterator[T]:
-    return (value for value in values if value is not None)
 
 
 def _nothing() -> None:
