@@ -1,0 +1,82 @@
+"""Plain records shared by the server and the clients.
+
+Everything here is a value: no I/O, standard library only. A session and an execution are replaced, never changed
+in place, so a record that was handed out stays what it was.
+"""
+
+from __future__ import annotations
+
+from .audit import AuditKind, AuditRecord, ChainEnds
+from .events import (
+    ClearEvent,
+    DisplayEvent,
+    EndEvent,
+    ErrorEvent,
+    FilesEvent,
+    InputRequestEvent,
+    OutputEvent,
+    ResponsiveEvent,
+    ResultEvent,
+    StateEvent,
+    StreamEvent,
+    TruncatedEvent,
+    UnresponsiveEvent,
+)
+from .executions import (
+    Approval,
+    ApprovalAnswer,
+    Decision,
+    ErrorInfo,
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    FileInfo,
+    IdempotencyKey,
+    JSONObject,
+    SpooledOutput,
+    StoredExecution,
+    Truncation,
+)
+from .sessions import KernelSpecInfo, Session, SessionRequest, SessionState
+from .tokens import Grant, IssuedToken, StoredToken, Token, TokenRequest
+
+__all__ = [
+    "Approval",
+    "ApprovalAnswer",
+    "AuditKind",
+    "AuditRecord",
+    "ChainEnds",
+    "ClearEvent",
+    "Decision",
+    "DisplayEvent",
+    "EndEvent",
+    "ErrorEvent",
+    "ErrorInfo",
+    "Execution",
+    "ExecutionRequest",
+    "ExecutionState",
+    "FileInfo",
+    "FilesEvent",
+    "Grant",
+    "IdempotencyKey",
+    "InputRequestEvent",
+    "IssuedToken",
+    "JSONObject",
+    "KernelSpecInfo",
+    "OutputEvent",
+    "ResponsiveEvent",
+    "ResultEvent",
+    "Session",
+    "SessionRequest",
+    "SessionState",
+    "SpooledOutput",
+    "StateEvent",
+    "StoredExecution",
+    "StoredToken",
+    "StreamEvent",
+    "Token",
+    "TokenRequest",
+    "TruncatedEvent",
+    "Truncation",
+    "UnresponsiveEvent",
+]

@@ -1,0 +1,92 @@
+"""Sessions, and the kernels that they can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class SessionState(str, Enum):
+    """Where a session is in its life."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    RESTARTING = "restarting"
+    ENDED = "ended"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A kernel and its state, under our own id.
+
+    Parameters
+    ----------
+    isolation : str
+        What the kernel is kept from: ``none`` (it has the rights of the server's user), ``sandbox`` or ``remote``.
+    kernel_starts : int
+        How often a kernel was started for the session. When the number differs between two executions, the
+        variables of the first were gone in the second.
+    attached : bool
+        The kernel is somebody else's, such as a notebook's: it was there before the session and stays when it ends.
+    ended_reason : str or None
+        One sentence, once `state` is ``ended``.
+    """
+
+    id: str
+    owner: str
+    kernel_name: str
+    language: str
+    state: SessionState
+    created_at: str
+    last_activity_at: str
+    name: str = ""
+    kernel_id: str | None = None
+    kernel_starts: int = 0
+    isolation: str = "none"
+    idle_timeout_seconds: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    attached: bool = False
+    ended_at: str | None = None
+    ended_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What a caller asks for when a session is created.
+
+    Parameters
+    ----------
+    kernel_id : str or None
+        A running kernel to attach to, instead of a kernel of its own; then there is no `kernel_name` and no `env`.
+    """
+
+    kernel_name: str | None = None
+    name: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    idle_timeout_seconds: float | None = None
+    kernel_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpecInfo:
+    """An installed kernelspec, as far as a caller needs to know it.
+
+    Parameters
+    ----------
+    provisioner : str
+        What starts its kernels.
+    isolation : str
+        What its kernels are kept from: ``none``, ``sandbox`` or ``remote``.
+    """
+
+    name: str
+    display_name: str
+    language: str
+    provisioner: str = "local-provisioner"
+    isolation: str = "none"

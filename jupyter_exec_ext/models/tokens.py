@@ -1,0 +1,107 @@
+"""Scoped tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A scoped token, as it is shown: without its secret.
+
+    Parameters
+    ----------
+    principal : str
+        Whom the sessions belong to that it creates: the ids of the tokens above it and its own.
+    policy : str
+        The name of its policy.
+    limits : mapping
+        Fields of the policy that the token narrows.
+    created_by : str
+        For people: the deployment's user, or the token above it.
+    last_used_at : str or None
+        Exact to a minute.
+    revoked_at : str or None
+        When it was revoked, itself or with a token above it.
+    expired : bool
+        Whether its time is over.
+    """
+
+    id: str
+    principal: str
+    name: str
+    policy: str
+    scopes: Sequence[str]
+    created_at: str
+    expires_at: str
+    created_by: str = ""
+    parent_id: str | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    last_used_at: str | None = None
+    revoked_at: str | None = None
+    expired: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it lets anybody in."""
+        return self.revoked_at is None and not self.expired
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A token with its secret: the only time that it is shown."""
+
+    token: Token
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """What a caller asks for when a token is created; None for what the server or the caller's own token has."""
+
+    name: str
+    policy: str | None = None
+    scopes: Sequence[str] | None = None
+    expires_in_seconds: float | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A link of a token's chain: what a token on the way from the owner down to it was given.
+
+    Parameters
+    ----------
+    token_id : str
+        Of the token that was given this.
+    policy : str
+        A policy's name.
+    limits : mapping
+        How the token narrows it.
+    """
+
+    token_id: str
+    policy: str
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token, and what it takes to let its bearer in.
+
+    Parameters
+    ----------
+    grants : sequence of Grant
+        From the token that the owner created down to this one.
+    user : mapping
+        The deployment's user whose rights the token can never exceed.
+    expires_at_seconds : float
+        Since the epoch.
+    """
+
+    token: Token
+    grants: Sequence[Grant]
+    user: Mapping[str, Any]
+    expires_at_seconds: float
