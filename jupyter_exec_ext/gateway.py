@@ -53,7 +53,7 @@ from .server.base import Services
 from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
 from .server.routes import tornado_rules
 from .server.users import describe_user, user_from
-from .wire.native import env_from_json
+from .wire.requests import env_from_json
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tornado import web
 
-from ..wire.native import approval_answer_from_json, to_json
+from ..wire.native import to_json
+from ..wire.requests import approval_answer_from_json
 from .base import ExecHandler
 
 

@@ -13,7 +13,8 @@ from ..engine.stream import follow
 from ..errors import ExecError, InternalError, InvalidRequest
 from ..models import Execution
 from ..wire.jsontext import dumps, to_bytes
-from ..wire.native import execution_request_from_json, input_from_json, summary_to_json, to_json
+from ..wire.native import summary_to_json, to_json
+from ..wire.requests import execution_request_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
 from .base import ExecHandler
 

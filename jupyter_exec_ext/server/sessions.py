@@ -8,7 +8,8 @@ from tornado import web
 from ..engine.file_errors import in_our_terms
 from ..errors import Conflict
 from ..wire.jsontext import dumps, loads_strict
-from ..wire.native import notebook_path_from_json, session_request_from_json, to_json
+from ..wire.native import to_json
+from ..wire.requests import notebook_path_from_json, session_request_from_json
 from .base import ExecHandler
 from .gate import authorize
 

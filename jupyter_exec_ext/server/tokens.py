@@ -5,7 +5,8 @@ from __future__ import annotations
 from tornado import web
 
 from ..auth.policies import policy_to_json
-from ..wire.native import issued_token_to_json, rotation_from_json, to_json, token_request_from_json
+from ..wire.native import issued_token_to_json, to_json
+from ..wire.requests import rotation_from_json, token_request_from_json
 from .base import ExecHandler
 
 

@@ -33,14 +33,12 @@ from jupyter_exec_ext.wire.native import (
     event_from_json,
     event_to_text,
     execution_from_json,
-    execution_request_from_json,
-    input_from_json,
     session_from_json,
-    session_request_from_json,
     summary_to_json,
     to_json,
     utc_timestamp,
 )
+from jupyter_exec_ext.wire.requests import execution_request_from_json, input_from_json, session_request_from_json
 
 EXECUTION = Execution(
     id="exe_1",

@@ -1,0 +1,30 @@
+"""What the engine needs from outside, as protocols: kernels to run on, and a place to keep records.
+
+`assembly.py` chooses the implementations.
+"""
+
+from __future__ import annotations
+
+from .files import FileList, FileReader, FileWriter, SessionFiles
+from .kernels import Kernel, KernelExit, KernelHost
+from .logs import EventLog, LogEntry, OutputSpool, WritableLog
+from .stores import AuditTrail, ExecutionStore, SessionStore, Store, TokenStore
+
+__all__ = [
+    "AuditTrail",
+    "EventLog",
+    "ExecutionStore",
+    "FileList",
+    "FileReader",
+    "FileWriter",
+    "Kernel",
+    "KernelExit",
+    "KernelHost",
+    "LogEntry",
+    "OutputSpool",
+    "SessionFiles",
+    "SessionStore",
+    "Store",
+    "TokenStore",
+    "WritableLog",
+]

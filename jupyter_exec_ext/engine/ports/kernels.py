@@ -1,0 +1,156 @@
+"""Kernels to run on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...models import KernelSpecInfo
+
+
+@dataclass(frozen=True, slots=True)
+class KernelExit:
+    """How a kernel process ended, as far as the system tells.
+
+    Parameters
+    ----------
+    exit_code : int or None
+        Its exit code, if it exited.
+    signal : str or None
+        The signal's name, such as ``"SIGKILL"``, if one ended it.
+    """
+
+    exit_code: int | None = None
+    signal: str | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"was ended by {self.signal}"
+        return "ended" if self.exit_code is None else f"exited with code {self.exit_code}"
+
+
+class Kernel(Protocol):
+    """One kernel, from its start to its shutdown; restarts keep the id.
+
+    Attributes
+    ----------
+    ours : bool
+        Whether it was started for the session. If not, it is somebody else's, who goes on using it: it is neither
+        killed nor shut down, restarting it is to wait until the host has done so, and `turn` is held by the session
+        that sends it code.
+    """
+
+    @property
+    def ours(self) -> bool:
+        """Whether it was started for the session."""
+
+    @property
+    def turn(self) -> asyncio.Lock:
+        """Whose turn it is among the sessions that use the kernel."""
+
+    @property
+    def kernel_id(self) -> str:
+        """The host's id of the kernel."""
+
+    @property
+    def present(self) -> bool:
+        """Whether the host still has the kernel, alive or dead."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine."""
+
+    @property
+    def being_shut_down(self) -> bool:
+        """Whether the host is ending its process on purpose."""
+
+    async def alive(self) -> bool:
+        """Return whether the kernel's process runs."""
+
+    def connection_info(self) -> Mapping[str, Any]:
+        """Return the addresses and the key, as in a connection file."""
+
+    def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
+        """Call `on_exit` once when the present process ends; the returned function ends the watch."""
+
+    async def interrupt(self) -> None:
+        """Ask the running code to stop, in the kernelspec's way."""
+
+    async def kill(self) -> None:
+        """End the process at once and wait until it has ended; the host keeps the kernel."""
+
+    async def restart(self, *, now: bool) -> None:
+        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
+
+    async def shutdown(self, *, now: bool) -> None:
+        """End the process and make the host forget the kernel."""
+
+    def touch(self) -> None:
+        """Tell the host that the kernel is in use, so that it is not culled."""
+
+    def take_over_watch(self) -> None:
+        """Make the host read the kernel's output no more: from now on it is told what it needs to know."""
+
+    def note_state(self, state: str) -> None:
+        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
+
+    async def settled(self) -> None:
+        """Wait until a shutdown or restart that somebody else began is over."""
+
+
+class KernelHost(Protocol):
+    """A multi-kernel manager: the server's, the gateway's or our own."""
+
+    @property
+    def default_kernel_name(self) -> str:
+        """The kernelspec used when a caller names none."""
+
+    async def kernelspecs(self) -> Sequence[KernelSpecInfo]:
+        """Return the kernelspecs a caller may name."""
+
+    async def find(self, kernel_name: str) -> KernelSpecInfo:
+        """Return one kernelspec.
+
+        Raises
+        ------
+        KernelSpecNotFound
+        """
+
+    def reserve(self, kernel_id: str) -> AbstractContextManager[None]:
+        """Hold a place among the host's kernels while one starts.
+
+        Raises
+        ------
+        TooManyKernels
+            If the host's limit is reached, counting kernels that are still starting.
+        """
+
+    async def start(self, kernel_name: str, env: Mapping[str, str], cwd: str | None) -> Kernel:
+        """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
+
+        Raises
+        ------
+        TooManyKernels, KernelStartFailed
+        """
+
+    def running(self, kernel_id: str) -> KernelSpecInfo:
+        """Return the kernelspec of a kernel that can be attached to.
+
+        Raises
+        ------
+        KernelNotFound
+            If the host has no such kernel, or it was started for a session.
+        """
+
+    async def attach(self, kernel_id: str) -> Kernel:
+        """Return a running kernel, to be used together with whoever uses it already.
+
+        Raises
+        ------
+        KernelNotFound
+        Conflict
+            If its process does not run at the moment.
+        """
