@@ -69,7 +69,7 @@ class ApprovalVerbs:
             self._record("expired", "", execution.record)
             return StopCause(ExecutionState.TIMEOUT, f"nobody has approved it within {seconds:.0f} s")
 
-        session.end_after(seconds, execution, time_is_up)
+        session.patience.limit(execution, seconds, time_is_up)
 
     def list(self, caller: Caller) -> list[Execution]:
         """Return the executions that wait for approval, the oldest first."""

@@ -23,6 +23,7 @@ from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
+from .patience import Patience
 from .ports import KernelExit, KernelHost, SessionFiles, SessionStore
 from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .resources import EngineResources
@@ -106,8 +107,7 @@ class LiveSession:
         self._revival: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._life_timer: asyncio.TimerHandle | None = None
-        self._waits: dict[str, asyncio.TimerHandle] = {}
-        self._given_up: set[asyncio.Task[None]] = set()
+        self.patience = Patience(self._end)
         self._on_end: list[Callable[[], object]] = []
         self.has_run = False
         self._closing: asyncio.Task[None] | None = None
@@ -195,39 +195,15 @@ class LiveSession:
             return
         self._queue.append(execution)
         if not execution.awaits_approval:
-            self._limit_wait(execution)
+            self.patience.for_turn(execution)
         self._disarm_idle_timer()
         if self._worker is None:
             self._worker = self._loop.create_task(self._work())
 
-    def _limit_wait(self, execution: LiveExecution) -> None:
-        """See to it that a queued execution does not wait for ever."""
-        seconds = execution.max_queue_seconds
-        if seconds is not None:
-            reason = f"its turn did not come within {seconds:g} s (max_queue_seconds)"
-            self.end_after(seconds, execution, lambda: StopCause(ExecutionState.TIMEOUT, reason))
-
-    def end_after(self, seconds: float, execution: LiveExecution, why: Callable[[], StopCause]) -> None:
-        """End an execution that waits, unless it has gone on by then."""
-
-        def give_up() -> None:
-            task = self._loop.create_task(self._end(execution, why()))
-            self._given_up.add(task)
-            task.add_done_callback(self._given_up.discard)
-
-        self._stop_waiting(execution)
-        self._waits[execution.record.id] = self._loop.call_later(seconds, give_up)
-        execution.on_end(lambda: self._stop_waiting(execution))
-
-    def _stop_waiting(self, execution: LiveExecution) -> None:
-        timer = self._waits.pop(execution.record.id, None)
-        if timer is not None:
-            timer.cancel()
-
     def approve(self, execution: LiveExecution, approval: Approval, code: str) -> None:
         """Let an execution that awaits approval take its turn."""
         execution.approve(approval, code)
-        self._limit_wait(execution)
+        self.patience.for_turn(execution)
 
     async def reject(self, execution: LiveExecution, approval: Approval, reason: str) -> None:
         """End an execution that awaits approval."""
@@ -276,7 +252,7 @@ class LiveSession:
             return
         kernel, connection = self._kernel.kernel, self._kernel.connection
         assert kernel is not None and connection is not None
-        self._stop_waiting(execution)
+        self.patience.over(execution)
         execution.start(self.record.kernel_starts)
         self.has_run = True
         kernel.touch()
@@ -395,8 +371,7 @@ class LiveSession:
         for task in (self._worker, self._revival):
             if task is not None:
                 await asyncio.wait([task])
-        if self._given_up:
-            await asyncio.wait(self._given_up)
+        await self.patience.settled()
         await self._all_accepted.wait()  # what is just being recorded gets its end, too
         await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())

@@ -286,3 +286,18 @@ def test_a_killed_server_leaves_nothing_that_waits(tmp_path: Path) -> None:
         assert records[0]["code"] == "import time; time.sleep(60)"
         assert records[0]["approval"]["original_code"] == "!true"
         assert waiting(host) == []
+
+
+def test_what_was_approved_in_time_may_wait_for_its_turn_longer(tmp_path: Path) -> None:
+    """The time that a person has is no time that the code has."""
+    policies = {"brief": {"base": "trusted", "approval": {"when": ["shell"], "timeout_seconds": 1}}}
+    with running_host("server", tmp_path, UNPROTECTED, f"--ExecEngine.policies={policies}") as host:
+        agent = mint(host, policy="brief")
+        session_id = agent.session()
+        first = submit(agent, session_id, "import time; time.sleep(1.5)")
+        second = submit(agent, session_id, "!true\nimport time; time.sleep(1); print('done')")
+        decide(host, second["id"], decision="approve")
+        done = ended(agent, second["id"])
+        assert (done["state"], done["stdout"]) == ("ok", "done\n")
+        assert done["approval"]["decision"] == "approved"
+        assert ended(agent, first["id"])["state"] == "ok"
