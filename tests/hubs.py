@@ -24,6 +24,7 @@ ADMIN = "grace"
 _HERE = Path(__file__).parent / "hub"
 PROXY = _HERE / "node_modules" / ".bin" / "configurable-http-proxy"
 _START_SECONDS = 90.0
+_DIRECTORIES = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_PLATFORM_DIRS", "IPYTHONDIR")
 # What the tests may do at the Hub; to share a server holds access to it.
 _SCOPES = ["admin:users", "admin:servers", "admin:server_state", "admin:groups", "tokens", "shares"]
 
@@ -73,7 +74,11 @@ class HubHost(Host):
 
 @contextmanager
 def running_hub(
-    home: Path, *options: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    home: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    recipe: Path | None = None,
 ) -> Iterator[HubHost]:
     """Start a Hub and the server of `USER`, and stop everything at the end.
 
@@ -83,12 +88,19 @@ def running_hub(
         Of the users' servers.
     env
         Of the users' servers.
+    recipe
+        An administrator's configuration of the Hub. What it says of users' servers holds; they have Jupyter's usual
+        directories, in their users' homes.
     """
     root = home / "root"
     root.mkdir(parents=True, exist_ok=True)
     environment = clean_environment(home)
+    usual: list[str] = []
+    own: dict[str, str] = {}
+    if recipe is None:
+        usual = [f"--ServerApp.root_dir={root}", *common_options(options)]
+        own = {"EXEC_TEST_CANARY": CANARY, **{name: environment[name] for name in _DIRECTORIES}}
     token, port = secrets.token_hex(16), free_port()
-    kept = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_PLATFORM_DIRS", "IPYTHONDIR")
     given = {
         "home": str(home),
         "port": port,
@@ -98,8 +110,9 @@ def running_hub(
         "token": token,
         "admin": ADMIN,
         "scopes": _SCOPES,
-        "options": ["--allow-root", f"--ServerApp.root_dir={root}", *common_options(options), *options],
-        "environment": {"EXEC_TEST_CANARY": CANARY, **{k: environment[k] for k in kept}, **(env or {})},
+        "recipe": str(recipe or ""),
+        "options": ["--allow-root", *usual, *options],
+        "environment": {**own, **(env or {})},
     }
     log = home / "hub.log"
     with log.open("wb") as log_file:

@@ -190,10 +190,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"jupyter exec: {error}", file=sys.stderr)
         return _EXIT_USAGE
-    except Unauthenticated as error:
-        print(f"jupyter exec: {error.message}; pass --token-file or set JUPYTER_TOKEN", file=sys.stderr)
     except ExecError as error:
-        print(f"jupyter exec: {error.message}", file=sys.stderr)
+        # A token that has ended was passed.
+        hint = "; pass --token-file or set JUPYTER_TOKEN" if type(error) is Unauthenticated else ""
+        print(f"jupyter exec: {error.message}{hint}", file=sys.stderr)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
         return _EXIT_BROKEN_PIPE

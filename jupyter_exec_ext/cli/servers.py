@@ -31,15 +31,27 @@ def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
     """
     token = _token(args.token_file)
     if args.server == "auto":
-        found = JupyterConnectionInfo.discover()
-        if not found:
-            raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
-        info = found[0] if token is None else replace(found[0], token=token)
+        found = _discovered()
+        info = found if token is None else replace(found, token=token)
     else:
         info = JupyterConnectionInfo.from_url(args.server, token)
-        if info.token is None:
-            info = replace(info, token=os.environ.get("JUPYTER_TOKEN", "").strip() or None)
+    if info.token is None:
+        info = replace(info, token=os.environ.get("JUPYTER_TOKEN", "").strip() or None)
     return replace(info, verify=args.ca_bundle) if args.ca_bundle else info
+
+
+def _discovered() -> JupyterConnectionInfo:
+    """Return the newest server on this machine; in a terminal of a JupyterHub user's server, this one.
+
+    The Hub's token of the terminal is for this server alone, and sent to no other.
+    """
+    found = JupyterConnectionInfo.discover()
+    if not found:
+        raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
+    own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
+    if own and own[0].token is None:
+        return replace(own[0], token=os.environ.get("JUPYTERHUB_API_TOKEN") or None)
+    return (own or found)[0]
 
 
 def _token(path: str | None) -> str | None:

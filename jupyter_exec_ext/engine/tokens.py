@@ -257,7 +257,7 @@ class TokenVerbs:
             return min(self._settings.default_token_seconds, most)
         if asked > most:
             whose = "the caller's own token is good for" if parent is not None else "max_token_seconds is"
-            raise TokenTooBroad(f"'expires_in_seconds' is {asked:g}, and {whose} {most:.0f} s")
+            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {most:.0f} s")
         return asked
 
     async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:

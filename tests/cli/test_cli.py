@@ -393,6 +393,20 @@ def test_auto_heeds_the_other_options(tmp_path: Path, monkeypatch: pytest.Monkey
     assert named_server(build_parser().parse_args(["session", "list"])) == found
 
 
+def test_in_a_terminal_of_a_hub_users_server_auto_is_this_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the Hub's token is sent to no other."""
+    newer = JupyterConnectionInfo("127.0.0.1", False, 1)
+    own = JupyterConnectionInfo("127.0.0.1", False, 2, base_url="/user/ada/")
+    monkeypatch.setattr(JupyterConnectionInfo, "discover", lambda: [newer, own])
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "the Hub's")
+    args = build_parser().parse_args(["session", "list"])
+    assert (named_server(args).port, named_server(args).token) == (1, None)
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
+    assert (named_server(args).port, named_server(args).token) == (2, "the Hub's")
+    named = build_parser().parse_args(["session", "list", "--server", "http://127.0.0.1:2/user/ada/"])
+    assert named_server(named).token is None
+
+
 def test_a_wrong_token_is_a_sentence_too(tmp_path: Path, server: Host) -> None:
     done = jupyter_exec(tmp_path, "run", "-c", "1", "--server", server.info.url, env={"JUPYTER_TOKEN": "wr0ng"})
     assert done.returncode == 3

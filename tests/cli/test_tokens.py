@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-import pty
-import select
 import shlex
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +23,7 @@ from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.models import Execution
 from tests.cli.test_cli import command, jupyter_exec
 from tests.hosts import Host, clean_environment
+from tests.terminals import Terminal
 
 _SECONDS = 30.0
 
@@ -301,47 +296,12 @@ def test_a_replacement_is_for_one_execution(desk: Desk) -> None:
         assert words in done.stderr
 
 
-class Terminal:
-    """A person who watches, at a terminal of 60 columns."""
-
-    def __init__(self, desk: Desk, **env: str) -> None:
-        self._fd, end = pty.openpty()
-        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-        self._shown = ""
-        self.process = subprocess.Popen(
-            command("approve", "watch", "--server", desk.host.info.url),
-            env=clean_environment(desk.home, JUPYTER_TOKEN=str(desk.host.info.token), **env),
-            stdin=end,
-            stdout=end,
-            stderr=end,
-            start_new_session=True,
-        )
-        os.close(end)
-
-    def read_until(self, words: str) -> str:
-        """Return what is shown up to `words`."""
-        deadline = time.monotonic() + _SECONDS
-        while words not in self._shown:
-            ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, self._shown
-            self._shown += os.read(self._fd, 65536).decode().replace("\r\n", "\n")
-        before, _, self._shown = self._shown.partition(words)
-        return before
-
-    def type(self, line: str) -> None:
-        os.write(self._fd, f"{line}\n".encode())
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait(_SECONDS)
-        os.close(self._fd)
-
-
 @on_one_host
 @pytest.mark.timeout(120)
 def test_watching_asks_about_each_as_it_comes(desk: Desk, agent_token: str) -> None:
     question = "s(kip): "
-    watching = Terminal(desk, **desk.editor("print('edited')"))
+    env = clean_environment(desk.home, JUPYTER_TOKEN=str(desk.host.info.token), **desk.editor("print('edited')"))
+    watching = Terminal(command("approve", "watch", "--server", desk.host.info.url), env)
     try:
         watching.read_until("Ctrl-C to leave")
         watching.type("y")  # before anything was asked: no answer

@@ -30,5 +30,7 @@ c.ConfigurableHTTPProxy.pid_file = str(home / "proxy.pid")
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = str(home / "users" / "{username}")
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
-c.Spawner.args = given["options"]
-c.Spawner.environment = given["environment"]
+if given["recipe"]:
+    load_subconfig(given["recipe"])  # type: ignore[name-defined]  # noqa: F821  # given by traitlets
+c.Spawner.args.extend(given["options"])
+c.Spawner.environment.update(given["environment"])

@@ -1,0 +1,146 @@
+"""A page of instructions as a test reads it: the files and the typed lines of its recipes, and shells to type into."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PROMPT = re.compile(r"(\w+)\$ (.*)")
+_MARK = "--the-end-of-what-a-line-printed--"
+_LINE_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line that somebody types, and what they should see."""
+
+    who: str
+    line: str
+    shown: str
+
+    def check(self, printed: str) -> None:
+        """Compare; ``…`` stands for a part of a line or, alone on one, for any number of lines."""
+        assert self._pattern().fullmatch(printed), (
+            f"{self.who}$ {self.line}\n{printed}\n--- but should be\n{self.shown}"
+        )
+
+    def _pattern(self) -> re.Pattern[str]:
+        lines = [
+            r"(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
+            for line in self.shown.splitlines()
+        ]
+        return re.compile("".join(lines))
+
+
+class Recipe:
+    """One section of a page, with addresses and paths replaced by a test's.
+
+    Parameters
+    ----------
+    page : str
+    title : str
+        The section's.
+    replaced : mapping
+        What stands in the page, and what the test has instead.
+    """
+
+    def __init__(self, page: str, title: str, replaced: Mapping[str, str]) -> None:
+        _, found, section = page.partition(f"\n## {title}\n")
+        assert found, title
+        self._text = section.partition("\n## ")[0]
+        for old, new in replaced.items():
+            assert old in self._text, old
+            self._text = self._text.replace(old, new)
+
+    def file(self, name: str) -> str:
+        """Return the content of a file, which stands in its first line."""
+        return next(text for text in self._blocks() if text.startswith(f"# {name}\n"))
+
+    def write(self, name: str, path: Path) -> None:
+        """Write a file where it belongs."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.file(name))
+
+    def steps(self) -> list[Step]:
+        """Return all that is typed, in its order."""
+        steps: list[Step] = []
+        for text in self._blocks("console"):
+            for line in text.splitlines():
+                if match := _PROMPT.fullmatch(line):
+                    steps.append(Step(match[1], match[2], ""))
+                else:
+                    last = steps.pop()
+                    steps.append(Step(last.who, last.line, f"{last.shown}{line}\n"))
+        return steps
+
+    def commands(self) -> list[str]:
+        """Return the commands that stand in a sentence."""
+        return re.findall(r"`(jupyter exec [^`]+)`", self._text)
+
+    def _blocks(self, *languages: str) -> Iterator[str]:
+        return (text for language, text in _BLOCK.findall(self._text) if not languages or language in languages)
+
+
+class Shell:
+    """Somebody's shell: what is set in one line holds in the next."""
+
+    def __init__(self, env: Mapping[str, str], directory: Path) -> None:
+        self._process = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            env=dict(env),
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def type(self, line: str) -> str:
+        """Run a line and return what it printed."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{{ {line}\n}} < /dev/null\necho {_MARK}\n")
+        self._process.stdin.flush()
+        printed: list[str] = []
+        alarm = threading.Timer(_LINE_SECONDS, self._end)
+        alarm.start()
+        try:
+            for text in self._process.stdout:
+                if text == f"{_MARK}\n":
+                    return "".join(printed)
+                printed.append(text)
+        finally:
+            alarm.cancel()
+        raise AssertionError(f"{line!r} did not end:\n{''.join(printed)}")
+
+    def close(self) -> None:
+        """Leave it, and close what we spoke through."""
+        self._end()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _end(self) -> None:
+        """End it with all that it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def shells(env_of: Mapping[str, Mapping[str, str]], directory: Path) -> Iterator[Callable[[Step], None]]:
+    """Yield what types a step into its person's shell and checks what is shown."""
+    opened = {who: Shell(env, directory) for who, env in env_of.items()}
+    try:
+        yield lambda step: step.check(opened[step.who].type(step.line))
+    finally:
+        for shell in opened.values():
+            shell.close()
