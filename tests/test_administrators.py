@@ -74,7 +74,7 @@ def test_jupyterhub_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             for step in recipe.steps():
                 if step.line.startswith("jupyter exec audit"):
                     restart(hub)  # with the student's own configuration there
-                    assert policies(hub) == {"default": 60.0, "trusted": 60.0, "restricted": 60.0}
+                    assert policies(hub) == {"class": 60.0}
                 type_in(step)
             head = f"{logged[0]['seq']}:{logged[0]['digest']}"
             verify = f"jupyter exec audit verify --head {head} | head -n 1"

@@ -88,7 +88,7 @@ class ExecEngine(EngineSettings):
         self._session_files = self._make_session_files()
         self._access = KernelAccess(host, self)
         self._admission = Admission()
-        policies = configured_policies(self.policies, self.policy_file)
+        policies = configured_policies(self.policies, self.policy_file, self.offered_policies)
         self.tokens = TokenVerbs(
             store.tokens,
             policies,

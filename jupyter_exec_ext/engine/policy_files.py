@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from traitlets import TraitError
 
 from ..auth.policies import read_policies
-from ..auth.policy import Policy
+from ..auth.policy import Policy, matches
 from ..errors import InvalidRequest
 
 if sys.version_info >= (3, 11):
@@ -20,8 +20,15 @@ else:
     import tomli as tomllib
 
 
-def configured_policies(policies: Mapping[str, Any], policy_file: str) -> dict[str, Policy]:
-    """Return all policies there are, by name.
+def configured_policies(
+    policies: Mapping[str, Any], policy_file: str, offered: Sequence[str] = ("*",)
+) -> dict[str, Policy]:
+    """Return the policies that tokens can have, by name.
+
+    Parameters
+    ----------
+    offered : sequence of str
+        Their names (with ``*`` as a wildcard).
 
     Raises
     ------
@@ -29,9 +36,13 @@ def configured_policies(policies: Mapping[str, Any], policy_file: str) -> dict[s
         If one of them, or the file, cannot be read: a server with other limits than it was given must not start.
     """
     try:
-        return read_policies({**(_read(Path(policy_file)) if policy_file else {}), **policies})
+        known = read_policies({**(_read(Path(policy_file)) if policy_file else {}), **policies})
     except InvalidRequest as error:
         raise TraitError(f"ExecEngine.policies: {error.message}") from None
+    for name in offered:
+        if not any(matches(policy, [name]) for policy in known):
+            raise TraitError(f"ExecEngine.offered_policies: there is no policy {name!r}, only {', '.join(known)}")
+    return {name: policy for name, policy in known.items() if matches(name, offered)}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -65,6 +65,12 @@ class EngineSettings(LoggingConfigurable):
     policy_file = Unicode(
         help="A TOML or JSON file with policies, by name, as in `policies`; those of `policies` take precedence."
     ).tag(config=True)
+    offered_policies = List(
+        Unicode(),
+        ["*"],
+        help="Names (with * as a wildcard) of the policies that scoped tokens can have, the built-in ones included. "
+        "Tokens with another one are refused.",
+    ).tag(config=True)
     allow_unprotected_tokens = Bool(
         False,
         help="Whether scoped tokens may run code in kernels without isolation. Such code has all rights of the "

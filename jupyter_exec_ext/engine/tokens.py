@@ -232,7 +232,7 @@ class TokenVerbs:
         return IssuedToken(token, secret.text)
 
     def _policy_for(self, request: TokenRequest, parent: StoredToken | None) -> Policy:
-        name = request.policy or (parent.token.policy if parent else "default")
+        name = request.policy or (parent.token.policy if parent else next(iter(self.policies)))
         policy = self.policies.get(name)
         if policy is None:
             raise PolicyNotFound(f"there is no policy {name!r}; there are {', '.join(self.policies)}")

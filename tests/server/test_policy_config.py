@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.hosts import running_host
-from tests.tokens import UNPROTECTED, mint, owner_of
+from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
 
 WRONG = {
     "field": ("[mine]\nmax_session = 1\n", "policy 'mine': unknown field 'max_session'; did you mean 'max_sessions'?"),
@@ -61,6 +61,21 @@ def test_a_policy_file_and_policies_of_the_configuration_hold_together(name: str
         assert teacher.call("POST", "/sessions", json={"kernel_id": notebook}).status_code == 201
         assert teacher.call("POST", "/sessions", json={"kernel_id": kernel}).json()["code"] == "kernel_not_found"
         requests.delete(f"{url}/{notebook}", headers=host.info.auth_headers, timeout=60)
+
+
+def test_tokens_have_only_policies_that_are_offered(tmp_path: Path) -> None:
+    options = ["--ExecEngine.policies={'agents': {}}", "--ExecEngine.offered_policies=agents"]
+    with running_host("server", tmp_path) as host:
+        before = mint(host, policy="trusted")
+        assert before.call("GET", "/").status_code == 200
+    with running_host("server", tmp_path, *options) as host:
+        assert [p["name"] for p in owner_of(host).call("GET", "/policies").json()["policies"]] == ["agents"]
+        body = {"name": "x", "scopes": ["sessions:read"]}
+        assert owner_of(host).call("POST", "/tokens", json=body).json()["policy"] == "agents"
+        refused = owner_of(host).call("POST", "/tokens", json={**body, "policy": "trusted"})
+        assert (refused.status_code, refused.json()["code"]) == (400, "policy_not_found")
+        again = Bearer(host, before.token, before.id).call("GET", "/")
+        assert (again.status_code, again.json()["code"]) == (403, "policy_denied")
 
 
 def test_the_log_says_what_is_in_force(tmp_path: Path) -> None:
