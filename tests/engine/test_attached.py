@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import psutil
@@ -14,8 +14,8 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_core.utils import ensure_async
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from jupyter_exec_ext.auth.caller import Bound, Caller, owner
-from jupyter_exec_ext.auth.policy import Policy
+from jupyter_exec_ext.auth.caller import Caller, owner
+from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.executions import ExecutionHandle
 from jupyter_exec_ext.errors import (
@@ -27,10 +27,17 @@ from jupyter_exec_ext.errors import (
     PolicyDenied,
     SessionEnded,
 )
-from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, Session, SessionRequest, SessionState
+from jupyter_exec_ext.models import (
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    Session,
+    SessionRequest,
+    SessionState,
+    TokenRequest,
+)
 
 ME = owner("me")
-AGENT, OTHER = Caller("token:a"), Caller("token:b")
 FOR_EVER = "import time\nwhile True:\n    time.sleep(0.05)"
 # Catches every interrupt, so that only its own variable ends it.
 STUBBORN = """\
@@ -452,18 +459,27 @@ async def test_restarting_is_the_persons(engine: ExecEngine, person: Person) -> 
 # --- who may, and what ---
 
 
-async def test_a_sessions_own_kernel_cannot_be_attached(engine: ExecEngine) -> None:
-    own = await engine.create_session(AGENT, SessionRequest())
-    for caller in (AGENT, ME):
+async def bearer(engine: ExecEngine, scopes: Iterable[str] = ALL_SCOPES, **limits: Any) -> Caller:
+    """Return the bearer of a new token, without other limits than those named."""
+    request = TokenRequest("t", "trusted", tuple(scopes), limits=limits)
+    issued = await engine.tokens.create(owner("me", {"username": "me"}), request)
+    return engine.tokens.authenticate(issued.text, "127.0.0.1")
+
+
+async def test_a_sessions_own_kernel_cannot_be_attached(make_engine: Any) -> None:
+    engine = make_engine(allow_unprotected_tokens=True)
+    agent, other = await bearer(engine), await bearer(engine)
+    own = await engine.create_session(agent, SessionRequest())
+    for caller in (agent, ME):
         with pytest.raises(Conflict, match=own.id):
             await engine.create_session(caller, SessionRequest(kernel_id=own.kernel_id))
     with pytest.raises(KernelNotFound):
-        await engine.create_session(OTHER, SessionRequest(kernel_id=own.kernel_id))
+        await engine.create_session(other, SessionRequest(kernel_id=own.kernel_id))
     assert len(await engine.list_sessions(ME)) == 1
 
 
 async def test_nor_while_it_starts(engine: ExecEngine, manager: AsyncMappingKernelManager) -> None:
-    starting = asyncio.ensure_future(engine.create_session(AGENT, SessionRequest()))
+    starting = asyncio.ensure_future(engine.create_session(ME, SessionRequest()))
     await until(lambda: bool(manager.list_kernel_ids()))
     while not starting.done():
         for kernel_id in manager.list_kernel_ids():
@@ -479,44 +495,41 @@ async def test_an_unknown_kernel_is_not_found(engine: ExecEngine, kernel_id: str
         await engine.create_session(ME, SessionRequest(kernel_id=kernel_id))
 
 
-async def test_each_way_of_making_a_session_needs_its_scope(engine: ExecEngine, person: Person) -> None:
-    attaching = Caller("token:a", scopes=frozenset({"kernels:attach"}))
-    creating = Caller("token:b", scopes=frozenset({"sessions:create"}))
+async def test_each_way_of_making_a_session_needs_its_scope(make_engine: Any, person: Person) -> None:
+    engine = make_engine(allow_unprotected_tokens=True)
+    attaching, creating = await bearer(engine, ["kernels:attach"]), await bearer(engine, ["sessions:create"])
     with pytest.raises(MissingScope, match="sessions:create"):
         await engine.create_session(attaching, SessionRequest())
     with pytest.raises(MissingScope, match="kernels:attach"):
         await attach(engine, person, creating)
-    assert (await attach(engine, person, attaching)).owner == "token:a"
-
-
-def bound(**limits: Any) -> Caller:
-    """Return a caller with a scoped token whose policy is as given."""
-    return Caller("token:a", bounds=(Bound("token:a", Policy(**limits)),))
+    assert (await attach(engine, person, attaching)).owner == attaching.principal
 
 
 async def test_a_policy_has_to_let_kernels_be_attached(make_engine: Any, person: Person) -> None:
     engine = make_engine(allow_unprotected_tokens=True)
     with pytest.raises(PolicyDenied, match="does not let kernels be attached"):
-        await attach(engine, person, bound())
+        await attach(engine, person, await bearer(engine, attach=False))
     with pytest.raises(PolicyDenied, match="kernelspecs"):
-        await attach(engine, person, bound(attach=True, kernelspecs=("other",)))
-    assert (await attach(engine, person, bound(attach=True))).owner == "token:a"
+        await attach(engine, person, await bearer(engine, kernelspecs=["other"]))
+    agent = await bearer(engine)
+    assert (await attach(engine, person, agent)).owner == agent.principal
+    closed = make_engine()
     with pytest.raises(IsolationRequired):
-        await attach(make_engine(), person, bound(attach=True))
+        await attach(closed, person, await bearer(closed))
 
 
 async def test_a_policys_limits_are_not_set_on_the_persons_kernel(make_engine: Any, person: Person) -> None:
     engine = make_engine(allow_unprotected_tokens=True)
     before = psutil.Process(person.pid).rlimit(psutil.RLIMIT_AS)
     with pytest.raises(IsolationRequired, match="max_memory_bytes"):
-        await attach(engine, person, bound(attach=True, max_memory_bytes=4 * 1024**3))
+        await attach(engine, person, await bearer(engine, max_memory_bytes=4 * 1024**3))
     assert psutil.Process(person.pid).rlimit(psutil.RLIMIT_AS) == before
     assert await person.value("1") == "1"
 
 
 async def test_waiting_for_the_person_counts_as_waiting(make_engine: Any, person: Person) -> None:
     engine = make_engine(allow_unprotected_tokens=True)
-    caller = bound(attach=True, max_queue_seconds=0.3)
+    caller = await bearer(engine, max_queue_seconds=0.3)
     session = await attach(engine, person, caller)
     theirs = await person.begin("import time; time.sleep(1.5)")
     execution = await engine.execute(caller, session.id, ExecutionRequest("never = True"))
