@@ -34,9 +34,10 @@ class Patience:
             self.limit(execution, seconds, lambda: StopCause(ExecutionState.TIMEOUT, reason))
 
     def limit(self, execution: LiveExecution, seconds: float, why: Callable[[], StopCause]) -> None:
-        """End an execution unless its wait is over by then."""
+        """End an execution unless it has gone on, or is being ended, by then; only if not is `why` called."""
         self.over(execution)
-        self._timers[execution.record.id] = self._loop.call_later(seconds, self._lose, execution, why)
+        state = execution.record.state
+        self._timers[execution.record.id] = self._loop.call_later(seconds, self._lose, execution, state, why)
         execution.on_end(lambda: self.over(execution))
 
     def over(self, execution: LiveExecution) -> None:
@@ -45,13 +46,14 @@ class Patience:
         if timer is not None:
             timer.cancel()
 
-    def _lose(self, execution: LiveExecution, why: Callable[[], StopCause]) -> None:
-        task = self._loop.create_task(self._finish(execution, why()))
+    def _lose(self, execution: LiveExecution, state: ExecutionState, why: Callable[[], StopCause]) -> None:
+        task = self._loop.create_task(self._finish(execution, state, why))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _finish(self, execution: LiveExecution, cause: StopCause) -> None:
-        await self._end(execution, cause)
+    async def _finish(self, execution: LiveExecution, state: ExecutionState, why: Callable[[], StopCause]) -> None:
+        if execution.record.state is state:
+            await self._end(execution, why())
 
     async def settled(self) -> None:
         """Return once what is being ended has ended."""

@@ -16,6 +16,8 @@ from typing import Any
 
 # What happens one after the other must not be a tie for the loop's heap of timers.
 TICK = 1e-6
+# What the calendar says when a loop's clock says 0.
+EPOCH_SECONDS = 1_800_000_000.0
 
 
 class _Selector(selectors.DefaultSelector):
@@ -59,6 +61,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def wall_time(self) -> float:
+        """Return the seconds since the epoch, to stand for `time.time`."""
+        return EPOCH_SECONDS + self._now
 
     def close(self) -> None:
         self._workers.shutdown()

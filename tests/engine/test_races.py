@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .test_states import MAX_QUEUED, EngineMachine
+from .test_states import MAX_QUEUED, ME, EngineMachine
 
 
 class Race:
@@ -111,3 +111,19 @@ def test_a_server_stops_while_something_is_asked(race: Race, request_: str) -> N
         race.machine.submit(0, "wait", wait=False)
         race.machine.submit(0, "ok", wait=False)
     race.moment()
+
+
+@pytest.mark.parametrize("request_", ["cancel", "restart", "approve", "reject"])
+def test_the_time_for_an_approval_is_over_while_something_else_is_done(race: Race, request_: str) -> None:
+    race.machine.create(wait=True, by_token=True)
+    race.machine.submit_what_needs_approval(0, "ok", wait=True)
+    asked_at = race.machine.asked[-1].at
+    race.machine.time_passes(asked_at + 0.97 - race.machine.now)
+    race.moment()
+    if race.machine.engine.approvals.list(ME):
+        if request_ == "cancel":
+            race.machine.cancel(0, wait=False)
+        elif request_ == "restart":
+            race.machine.restart(1, wait=False)
+        else:
+            race.machine.decide(0, [request_], "ok")
