@@ -189,11 +189,7 @@ class TokenVerbs:
         StorageFull, StoreUnavailable
             With none created.
         """
-        if not caller.user:
-            raise Forbidden(
-                "tokens are created by the server's own user: whether somebody else still may use the server could "
-                "not be found out later"
-            )
+        _require_user(caller)
         parent = await self._store.get(caller.token_id) if caller.token_id else None
         if parent is not None and len(parent.grants) >= MAX_DEPTH:
             raise TokenTooBroad(f"tokens that create tokens may be {MAX_DEPTH} deep, and the caller's is the last one")
@@ -272,7 +268,7 @@ class TokenVerbs:
         return stored.token
 
     async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:
-        """Give a token a new secret.
+        """Give a token a new secret. From then on it may do no more than the caller.
 
         Parameters
         ----------
@@ -281,14 +277,17 @@ class TokenVerbs:
 
         Raises
         ------
+        Forbidden
+            As for `create`: whoever gets the secret has the token.
         TokenNotFound, TokenRevoked, TokenExpired, InvalidRequest
         """
+        _require_user(caller)
         token = await self.get(caller, token_id)
         if overlap_seconds > _MAX_OVERLAP_SECONDS:
             raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
         self._require_active(token)
         secret = new_token(token.id)
-        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds)
+        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
         self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds)
         return IssuedToken(token, secret.text)
 
@@ -303,3 +302,11 @@ class TokenVerbs:
         for revoked in await self._store.revoke(token.principal):
             self._audit.record("token", "revoked", caller.principal, revoked)
         self._on_end()
+
+
+def _require_user(caller: Caller) -> None:
+    if not caller.user:
+        raise Forbidden(
+            "tokens are created and rotated by the server's own user: whether somebody else still may use the server "
+            "could not be found out later"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -150,14 +150,17 @@ class TokenRepository:
         row = await self._writer.run(lambda db: db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone())
         return None if row is None else self._stored(row)
 
-    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
-        """Give a token another secret; the one before it is good for a while longer.
+    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
+        """Give a token another secret, in the name of `user`; the one before it is good for a while longer.
 
         Without an overlap it is forgotten at once, so that no clock that is set back makes it good again.
         """
         kept = "secret_hash" if overlap_seconds > 0 else "NULL"
-        sql = f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ? WHERE id = ?"  # noqa: S608
-        values = (time.time() + overlap_seconds, secret_hash, token_id)
+        sql = (
+            f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "  # noqa: S608
+            "record = json_set(record, '$.user', json(?)) WHERE id = ?"
+        )
+        values = (time.time() + overlap_seconds, secret_hash, dump_bytes(dict(user)).decode(), token_id)
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
     async def revoke(self, principal: str) -> Sequence[str]:

@@ -190,6 +190,16 @@ async def test_a_new_secret_takes_the_place_of_the_old_one(world: World) -> None
     assert old.text not in repr(old) and newer.text not in repr(newer)
 
 
+async def test_a_new_secret_is_in_the_name_of_whoever_asked_for_it(world: World) -> None:
+    old = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
+    new = await world.verbs.rotate(owner("Bob", {"username": "bob"}), old.token.id, 60.0)
+    for each in (old, new):
+        assert world.verbs.authenticate(each.text, HERE).user == {"username": "bob"}
+    with pytest.raises(Forbidden, match="server's own user"):  # who could not have created it either
+        await world.verbs.rotate(owner("a guest"), old.token.id, 0.0)
+    assert world.verbs.authenticate(new.text, HERE).token_id == old.token.id
+
+
 async def test_what_has_ended_says_how_and_is_not_given_a_new_secret(world: World) -> None:
     revoked = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
     await world.verbs.revoke(ADA, revoked.token.id)
