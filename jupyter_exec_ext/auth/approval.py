@@ -12,7 +12,7 @@ from dataclasses import dataclass
 NEVER, ALWAYS, MATCHING = "never", "always", "matching"
 TRIGGERS: dict[str, str] = {
     "magics": "IPython magics, such as %run and %%bash",
-    "shell": "shell escapes, such as !pip",
+    "shell": "shell commands, such as !pip and %%bash",
     "imports": "import statements; with `modules`, of these only",
     "first_run": "the first execution of each session",
     "pattern": "whatever the regular expression `pattern` finds",
@@ -21,8 +21,8 @@ TRIGGERS: dict[str, str] = {
 MAX_SEARCHED_CHARACTERS = 64 * 1024
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
-_MAGIC = re.compile(r"^[ \t]*%{1,2}\w|=[ \t]*%\w", re.MULTILINE)
-_SHELL = re.compile(r"^[ \t]*!|=[ \t]*!", re.MULTILINE)
+_MAGIC = re.compile(r"^[ \t\f]*%{1,2}\w|=[ \t\f]*%\w", re.MULTILINE)
+_SHELL = re.compile(r"^[ \t\f]*!|=[ \t\f]*!|\A[ \t\f\n]*%%(?:ba)?sh\b", re.MULTILINE)
 _IMPORT = re.compile(
     r"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^\n;#]+))|\b(?:__import__|import_module)\b",
     re.MULTILINE,

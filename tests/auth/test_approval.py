@@ -17,16 +17,22 @@ def test_never_and_always() -> None:
     assert why_ask(ApprovalRule(ALWAYS), "1", first_run=False) == "every execution needs approval"
 
 
-@pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%bash\nls", "x = %who_ls", "1\n%cd /"])
+@pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%time\nls", "x = %who_ls", "1\n%cd /", "\f%cd /"])
 def test_magics(code: str) -> None:
     assert asked(code, "magics")
     assert not asked(code, "shell")
 
 
-@pytest.mark.parametrize("code", ["!ls", "  !pip install x", "files = !ls", "1\n!ls"])
+@pytest.mark.parametrize("code", ["!ls", "  !pip install x", "files = !ls", "1\n!ls", "\f!ls"])
 def test_shell(code: str) -> None:
     assert asked(code, "shell")
     assert not asked(code, "magics")
+
+
+@pytest.mark.parametrize("code", ["%%bash\nls", "%%sh\nls", "\n %%bash --out x\nls"])
+def test_a_cell_in_a_shells_language_is_both(code: str) -> None:
+    assert asked(code, "shell")
+    assert asked(code, "magics")
 
 
 @pytest.mark.parametrize("code", ["a % b", "a %b", "'%s' % 1", "a != b", "x = 1  # !", "print('!')", ""])
