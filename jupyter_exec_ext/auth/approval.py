@@ -7,6 +7,7 @@ holds hostile code is the isolation of its kernel.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 NEVER, ALWAYS, MATCHING = "never", "always", "matching"
@@ -19,6 +20,7 @@ TRIGGERS: dict[str, str] = {
 }
 # Longer code is not searched, it waits: an expression that takes long must not hold up the server.
 MAX_SEARCHED_CHARACTERS = 64 * 1024
+MAX_MODULE_CHARACTERS = 256
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
 _MAGIC = re.compile(r"^[ \t\f]*%{1,2}\w|=[ \t\f]*%\w", re.MULTILINE)
@@ -83,12 +85,22 @@ def _found(rule: ApprovalRule, trigger: str, code: str) -> str | None:
 
 
 def _import_found(rule: ApprovalRule, code: str) -> str | None:
+    modules = frozenset(rule.modules)
     for match in _IMPORT.finditer(code):
         listed = match[1] or match[2]
         if listed is None:
             return "it imports by a function"
-        names = [name.split()[0] for name in listed.split(",") if name.strip()]
+        names = dict.fromkeys(name.split(None, 1)[0] for name in listed.split(",") if name.strip())
         for name in names:
-            if not rule.modules or any(name == known or name.startswith(known + ".") for known in rule.modules):
+            if not modules or not modules.isdisjoint(_with_parents(name)):
                 return f"it imports {name[:100]}"
     return None
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """Yield a module's name and those of the packages it is in."""
+    name = name[: MAX_MODULE_CHARACTERS + 1]  # a longer one cannot be meant, and hostile code has very long ones
+    yield name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name

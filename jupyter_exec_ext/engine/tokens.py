@@ -39,6 +39,7 @@ _WRONG = "this is not a valid token; was it copied as a whole, and is it one of 
 # Wrong tokens from one address: so many at once, so many more in a minute.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
+_MAX_KNOWN_BOUNDS = 1000
 # Each request of a token is held against the policies of all above it, and its record has them all.
 MAX_DEPTH = 10
 
@@ -157,7 +158,7 @@ class TokenVerbs:
         grants, bounds = self._known_bounds.get(token_id, ((), ()))
         if grants != stored.grants:
             bounds = self._bounds(stored.grants)
-            if len(self._known_bounds) > _MAX_ADDRESSES:
+            if len(self._known_bounds) >= _MAX_KNOWN_BOUNDS:
                 self._known_bounds.clear()
             self._known_bounds[token_id] = (stored.grants, bounds)
         return bounds

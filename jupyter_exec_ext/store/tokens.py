@@ -182,7 +182,7 @@ class TokenRepository:
         return await self._writer.run(job, write=True)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
     """Read what never changes of a token; it is asked for with each request."""
     data = loads_strict(record)

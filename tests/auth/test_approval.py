@@ -100,3 +100,22 @@ def test_no_code_takes_long_to_search(unit: str) -> None:
     asked(code, "magics", "shell", "imports", modules=tuple(f"m{n}" for n in range(100)))
     asked("import " + code[7:], "imports", modules=tuple(f"m{n}" for n in range(100)))
     assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.parametrize("names", [["ab"] * 20_000, [f"a{n}" for n in range(9000)], [".".join("a" * 30_000)]])
+def test_no_number_of_imports_takes_long_to_look_up(names: list[str]) -> None:
+    """It is done for each policy of a token and of those above it."""
+    modules = tuple(f"{'m' * 200}{n}" for n in range(100))
+    code = "import " + ",".join(names)
+    assert len(code) <= MAX_SEARCHED_CHARACTERS
+    began = time.perf_counter()
+    assert not asked(code, "imports", modules=modules)
+    assert time.perf_counter() - began < 0.05
+
+
+def test_a_module_is_asked_about_with_all_that_is_in_it() -> None:
+    modules = ("a.b", "m" * 256)
+    for code in ("import a.b", "import a.b.c.d", "from a.b.c import d", f"import {'m' * 256}.x"):
+        assert asked(code, "imports", modules=modules)
+    for code in ("import a", "import a.bc", "import b", f"import {'m' * 257}", f"import {'m' * 300}.m"):
+        assert not asked(code, "imports", modules=modules)

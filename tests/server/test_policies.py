@@ -134,6 +134,17 @@ def test_without_isolation_a_token_runs_nothing_unless_the_administrator_allows_
         assert owner_of(plain).call("GET", "/").json()["kernelspecs"] != []
 
 
+def test_limits_of_a_token_are_short(host: Host) -> None:
+    """The record of a token has those of all above it, and is read with each request."""
+    env = [f"{'A' * 200}{n}" for n in range(50)]
+    request = {"name": "x", "scopes": ["sessions:read"], "limits": {"env": env}}
+    refused = owner_of(host).call("POST", "/tokens", json=request)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request")
+    assert "8192 bytes" in refused.json()["message"]
+    request["limits"] = {"env": env[:30]}
+    assert owner_of(host).call("POST", "/tokens", json=request).status_code == 201
+
+
 def test_env(host: Host, token: Callable[..., Bearer]) -> None:
     agent = token(env=["MY_*"])
     for env in ({"OTHER": "1"}, {"MY_X": "1", "LD_PRELOAD": "x"}, {"my_x": "1"}):
