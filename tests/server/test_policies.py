@@ -153,6 +153,23 @@ def test_env(host: Host, token: Callable[..., Bearer]) -> None:
     assert agent.run(session, "import os; print(os.environ['MY_X'])").json()["stdout"] == "mine\n"
 
 
+# Python imports a module to understand the first of them; that one looks for a browser and starts the second.
+STARTS = {"PYTHONWARNINGS": "all:0:antigravity.x:0:0"}
+
+
+def test_no_variable_runs_code_for_a_token_that_may_not(
+    host: Host, token: Callable[..., Bearer], tmp_path: Path
+) -> None:
+    env = {**STARTS, "BROWSER": f'/bin/sh -c "touch {tmp_path}/ran #%s"'}
+    asking = token(approval="always")
+    refused(asking.call("POST", "/sessions", json={"env": env}), 403, "policy_denied", "env", ["*"])
+    without = mint(host, ALL_SCOPES - {"executions:create"}, "trusted").call("POST", "/sessions", json={"env": env})
+    assert (without.status_code, without.json()["code"]) == (403, "missing_scope")
+    assert not (tmp_path / "ran").exists()
+    token().session(env=env)  # it would have run
+    assert (tmp_path / "ran").exists()
+
+
 # --- how many ---
 
 
