@@ -26,6 +26,7 @@ from ..errors import (
     TokenRevoked,
     TokenTooBroad,
     TooManyAttempts,
+    TooManyTokens,
     Unauthenticated,
 )
 from ..models import Grant, IssuedToken, StoredToken, Token, TokenRequest
@@ -39,6 +40,9 @@ _WRONG = "this is not a valid token; was it copied as a whole, and is it one of 
 # Wrong tokens from one address: so many at once, so many more in a minute.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
+# Secrets made by one token of the owner's and by all below it: so many at once, so many more in a minute. Each leaves a
+# record, also when the token has ended.
+MINTED_AT_ONCE, MINTED_PER_MINUTE = 100, 60
 _MAX_KNOWN_BOUNDS = 1000
 # Each request of a token is held against the policies of all above it, and its record has them all.
 MAX_DEPTH = 10
@@ -74,6 +78,7 @@ class TokenVerbs:
         self._in_background = in_background
         self._on_end = on_end
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
+        self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
         self._used_at: dict[tuple[str, str], float] = {}
         self._noted_at: dict[str, float] = {}
         self._known_bounds: dict[str, tuple[Sequence[Grant], tuple[Bound, ...]]] = {}
@@ -198,6 +203,7 @@ class TokenVerbs:
         read_limits(request.limits, policy)
         scopes = self._scopes_for(request, caller)
         lifetime = self._lifetime_for(request, parent)
+        self._spend_mint(caller)
         secret = new_token()
         grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
         now = time.time()
@@ -227,6 +233,15 @@ class TokenVerbs:
             expires_at=token.expires_at,
         )
         return IssuedToken(token, secret.text)
+
+    def _spend_mint(self, caller: Caller) -> None:
+        if caller.is_owner:
+            return
+        top = caller.principal.partition("/")[0]
+        wait = self._minted.spend(top, time.monotonic())
+        if wait:
+            text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
+            raise TooManyTokens(text, retry_after_seconds=wait)
 
     def _policy_for(self, request: TokenRequest, parent: StoredToken | None) -> Policy:
         name = request.policy or (parent.token.policy if parent else "default")
@@ -287,6 +302,7 @@ class TokenVerbs:
         if overlap_seconds > _MAX_OVERLAP_SECONDS:
             raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
         self._require_active(token)
+        self._spend_mint(caller)
         secret = new_token(token.id)
         await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
         self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds)

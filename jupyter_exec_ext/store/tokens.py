@@ -23,6 +23,7 @@ from .writer import Writer
 _HASHES = (
     "SELECT secret_hash, previous_hash, previous_until FROM (SELECT ? AS wanted) LEFT JOIN tokens ON tokens.id = wanted"
 )
+_KEPT_FOR_THE_OWNER = 10  # one in so many of the tokens that there may be
 _BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
 _ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
 
@@ -114,8 +115,10 @@ class TokenRepository:
             if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
                 raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
             sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"  # noqa: S608
-            if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= max_tokens:
-                raise TooManyTokens(f"there may be {max_tokens} tokens at once (max_tokens); revoke one first")
+            # Tokens that others create must not keep the owner from creating one.
+            most = max_tokens if token.parent_id is None else max_tokens - max(1, max_tokens // _KEPT_FOR_THE_OWNER)
+            if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= most:
+                raise TooManyTokens(f"there may be {most} tokens at once (max_tokens); revoke one first")
             db.execute(
                 "INSERT INTO tokens (id, parent_id, owner, secret_hash, created_at, expires_at, record) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
