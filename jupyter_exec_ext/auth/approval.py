@@ -7,22 +7,24 @@ holds hostile code is the isolation of its kernel.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 NEVER, ALWAYS, MATCHING = "never", "always", "matching"
 TRIGGERS: dict[str, str] = {
     "magics": "IPython magics, such as %run and %%bash",
-    "shell": "shell escapes, such as !pip",
+    "shell": "shell commands, such as !pip and %%bash",
     "imports": "import statements; with `modules`, of these only",
     "first_run": "the first execution of each session",
     "pattern": "whatever the regular expression `pattern` finds",
 }
 # Longer code is not searched, it waits: an expression that takes long must not hold up the server.
 MAX_SEARCHED_CHARACTERS = 64 * 1024
+MAX_MODULE_CHARACTERS = 256
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
-_MAGIC = re.compile(r"^[ \t]*%{1,2}\w|=[ \t]*%\w", re.MULTILINE)
-_SHELL = re.compile(r"^[ \t]*!|=[ \t]*!", re.MULTILINE)
+_MAGIC = re.compile(r"^[ \t\f]*%{1,2}\w|=[ \t\f]*%\w", re.MULTILINE)
+_SHELL = re.compile(r"^[ \t\f]*!|=[ \t\f]*!|\A[ \t\f\n]*%%(?:ba)?sh\b", re.MULTILINE)
 _IMPORT = re.compile(
     r"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^\n;#]+))|\b(?:__import__|import_module)\b",
     re.MULTILINE,
@@ -83,12 +85,22 @@ def _found(rule: ApprovalRule, trigger: str, code: str) -> str | None:
 
 
 def _import_found(rule: ApprovalRule, code: str) -> str | None:
+    modules = frozenset(rule.modules)
     for match in _IMPORT.finditer(code):
         listed = match[1] or match[2]
         if listed is None:
             return "it imports by a function"
-        names = [name.split()[0] for name in listed.split(",") if name.strip()]
+        names = dict.fromkeys(name.split(None, 1)[0] for name in listed.split(",") if name.strip())
         for name in names:
-            if not rule.modules or any(name == known or name.startswith(known + ".") for known in rule.modules):
+            if not modules or not modules.isdisjoint(_with_parents(name)):
                 return f"it imports {name[:100]}"
     return None
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """Yield a module's name and those of the packages it is in."""
+    name = name[: MAX_MODULE_CHARACTERS + 1]  # a longer one cannot be meant, and hostile code has very long ones
+    yield name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name

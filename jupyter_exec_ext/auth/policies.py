@@ -13,7 +13,15 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..errors import InvalidRequest, TokenTooBroad
-from .approval import ALWAYS, DEFAULT_TIMEOUT_SECONDS, MATCHING, NEVER, TRIGGERS, ApprovalRule
+from .approval import (
+    ALWAYS,
+    DEFAULT_TIMEOUT_SECONDS,
+    MATCHING,
+    MAX_MODULE_CHARACTERS,
+    NEVER,
+    TRIGGERS,
+    ApprovalRule,
+)
 from .policy import BUILT_IN, ISOLATION_LEVELS, Policy, matches
 
 BASE_FIELD = "base"
@@ -24,7 +32,7 @@ _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
 # What may be none at all: a session without files is a session, one without output bytes is not.
 _MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
 _MAX_PATTERNS = 100
-_MAX_TEXT = 256
+_MAX_TEXT = MAX_MODULE_CHARACTERS
 
 
 def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
@@ -121,9 +129,10 @@ def _read(base: Policy, data: Mapping[str, Any]) -> Policy:
     changes = {}
     for name, value in data.items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
+            shown = str(name)[:64]  # a long one takes long to compare
+            near = difflib.get_close_matches(shown, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise InvalidRequest(f"unknown field {str(name)[:64]!r}; {hint}")
+            raise InvalidRequest(f"unknown field {shown!r}; {hint}")
         changes[name] = _reader(name)(name, value)
     return replace(base, **changes)
 
@@ -192,7 +201,7 @@ def _approval(name: str, value: Any) -> ApprovalRule:
         return ApprovalRule(when, timeout_seconds=timeout)
     if not isinstance(when, (list, tuple)) or not when or not set(map(str, when)) <= set(TRIGGERS):
         raise InvalidRequest(f"{name!r}: 'when' must be 'never', 'always' or a list of {', '.join(TRIGGERS)}")
-    if len(when) > len(TRIGGERS):  # each is looked for in all of the code
+    if len(when) > len(set(when)):  # each is looked for in all of the code
         raise InvalidRequest(f"{name!r}: 'when' names something twice")
     rule = ApprovalRule(MATCHING, tuple(when), _patterns("modules", value.get("modules", ())), "", timeout)
     return replace(rule, pattern=_pattern(name, value.get("pattern", ""))) if "pattern" in when else rule

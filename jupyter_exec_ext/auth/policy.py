@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from ..errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
-from .approval import NO_APPROVAL, ApprovalRule
+from .approval import NEVER, NO_APPROVAL, ApprovalRule
 
 # From the least to the most; a kernel's level must be at least the one that a policy requires.
 ISOLATION_LEVELS = ("none", "sandbox", "remote")
@@ -118,10 +118,17 @@ def check_attach(policy: Policy) -> None:
 
 
 def check_env(policy: Policy, names: Collection[str]) -> None:
-    """Decide whether a session may set environment variables; raises `PolicyDenied`."""
+    """Decide whether a session may set environment variables; raises `PolicyDenied`.
+
+    Some make a kernel run code when it starts (PYTHONWARNINGS and BROWSER do), which nobody would have approved. So
+    where a person has to approve code, only those may be set that the policy has by their full names.
+    """
+    asks = policy.approval.mode != NEVER
     for name in names:
         if not matches(name, policy.env):
             _deny(policy, "env", f"lets a session set {_names(policy.env)}, not {name!r}")
+        if asks and name not in policy.env:
+            _deny(policy, "env", f"asks for approval, so it lets a session set what it names in full, not {name!r}")
 
 
 def check_session_count(policy: Policy, sessions: int) -> None:

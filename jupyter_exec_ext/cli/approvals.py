@@ -70,6 +70,8 @@ def shown(client: ExecClient, execution: Execution, code: str) -> str:
         ("execution", execution.id),
         ("session", execution.session_id),
         ("token", _whose(client, execution)),
+        ("language", execution.language or "the kernel's own"),
+        ("input()", "the agent answers it, unseen" if execution.allow_input else "not answered"),
         ("why", why(execution)),
         ("until", until(execution)),
     ]

@@ -25,12 +25,19 @@ from .sessions import LiveSession
 _CHANGED = "the execution does not wait for approval: somebody has decided about it, it needed none, or it has ended"
 
 
-def needed_approval(caller: Caller, code: str, *, first_run: bool) -> Approval | None:
-    """Return the approval that a caller's policies want for code, None for none."""
+def needed_approval(caller: Caller, code: str, source: str, *, first_run: bool) -> Approval | None:
+    """Return the approval that a caller's policies want for code, None for none.
+
+    Parameters
+    ----------
+    source : str
+        What the kernel is sent for it: code in another language comes to it as a magic.
+    """
     for policy in caller.policies:
-        why = why_ask(policy.approval, code, first_run=first_run)
-        if why is not None:
-            return Approval(why, utc_timestamp(time.time() + policy.approval.timeout_seconds))
+        for text in dict.fromkeys((code, source)):
+            why = why_ask(policy.approval, text, first_run=first_run)
+            if why is not None:
+                return Approval(why, utc_timestamp(time.time() + policy.approval.timeout_seconds))
     return None
 
 

@@ -340,8 +340,8 @@ class ExecEngine(EngineSettings):
             raise PayloadTooLarge(f"'code' may have at most {self.max_code_bytes} bytes")
         for policy in caller.policies:
             check_code(policy, code_bytes)
-        source_for_kernel("", request.language, session.language)
-        approval = needed_approval(caller, request.code, first_run=not live.has_run)
+        source = source_for_kernel(request.code, request.language, session.language)
+        approval = needed_approval(caller, request.code, source, first_run=not live.has_run)
         return Execution(
             id=f"exe_{secrets.token_hex(12)}",
             session_id=session.id,

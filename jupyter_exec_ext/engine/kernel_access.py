@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..auth.caller import Caller
@@ -61,9 +61,9 @@ class KernelAccess:
         Conflict
             If the kernel to attach is that of one of `sessions`.
         """
-        needed = scope("sessions:create" if request.kernel_id is None else "kernels:attach")
-        if needed not in caller.scopes:
-            raise MissingScope(f"this needs the scope {needed!r}, which the token does not have")
+        for needed in _scopes_for(request):
+            if needed not in caller.scopes:
+                raise MissingScope(f"this needs the scope {needed!r}, which the token does not have")
         if request.kernel_id is None:
             spec = await self._host.find(request.kernel_name or self._host.default_kernel_name)
         else:
@@ -90,3 +90,9 @@ class KernelAccess:
             check_kernel(policy, spec.name, spec.isolation)
         if caller.bounds and spec.isolation == "none" and not self._settings.allow_unprotected_tokens:
             raise IsolationRequired(UNPROTECTED)
+
+
+def _scopes_for(request: SessionRequest) -> Iterator[str]:
+    yield scope("sessions:create" if request.kernel_id is None else "kernels:attach")
+    if request.env:  # there are variables that make a kernel run code when it starts
+        yield scope("executions:create")

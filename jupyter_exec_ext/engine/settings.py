@@ -88,7 +88,10 @@ class EngineSettings(LoggingConfigurable):
     max_token_seconds = Float(
         30 * 86_400.0, help="The longest that a scoped token may be good, in seconds; a longer one is refused."
     ).tag(config=True)
-    max_tokens = Integer(1000, help="How many scoped tokens there may be at once; 0 for no limit.").tag(config=True)
+    max_tokens = Integer(
+        1000,
+        help="How many scoped tokens there may be at once; 0 for no limit. The last tenth is for the owner to create.",
+    ).tag(config=True)
 
     session_directories = Bool(
         True,

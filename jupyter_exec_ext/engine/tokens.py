@@ -26,6 +26,7 @@ from ..errors import (
     TokenRevoked,
     TokenTooBroad,
     TooManyAttempts,
+    TooManyTokens,
     Unauthenticated,
 )
 from ..models import Grant, IssuedToken, StoredToken, Token, TokenRequest
@@ -39,6 +40,10 @@ _WRONG = "this is not a valid token; was it copied as a whole, and is it one of 
 # Wrong tokens from one address: so many at once, so many more in a minute.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
+# Secrets made by one token of the owner's and by all below it: so many at once, so many more in a minute. Each leaves a
+# record, also when the token has ended.
+MINTED_AT_ONCE, MINTED_PER_MINUTE = 100, 60
+_MAX_KNOWN_BOUNDS = 1000
 # Each request of a token is held against the policies of all above it, and its record has them all.
 MAX_DEPTH = 10
 
@@ -73,6 +78,7 @@ class TokenVerbs:
         self._in_background = in_background
         self._on_end = on_end
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
+        self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
         self._used_at: dict[tuple[str, str], float] = {}
         self._noted_at: dict[str, float] = {}
         self._known_bounds: dict[str, tuple[Sequence[Grant], tuple[Bound, ...]]] = {}
@@ -157,7 +163,7 @@ class TokenVerbs:
         grants, bounds = self._known_bounds.get(token_id, ((), ()))
         if grants != stored.grants:
             bounds = self._bounds(stored.grants)
-            if len(self._known_bounds) > _MAX_ADDRESSES:
+            if len(self._known_bounds) >= _MAX_KNOWN_BOUNDS:
                 self._known_bounds.clear()
             self._known_bounds[token_id] = (stored.grants, bounds)
         return bounds
@@ -189,11 +195,7 @@ class TokenVerbs:
         StorageFull, StoreUnavailable
             With none created.
         """
-        if not caller.user:
-            raise Forbidden(
-                "tokens are created by the server's own user: whether somebody else still may use the server could "
-                "not be found out later"
-            )
+        _require_user(caller)
         parent = await self._store.get(caller.token_id) if caller.token_id else None
         if parent is not None and len(parent.grants) >= MAX_DEPTH:
             raise TokenTooBroad(f"tokens that create tokens may be {MAX_DEPTH} deep, and the caller's is the last one")
@@ -201,6 +203,7 @@ class TokenVerbs:
         read_limits(request.limits, policy)
         scopes = self._scopes_for(request, caller)
         lifetime = self._lifetime_for(request, parent)
+        self._spend_mint(caller)
         secret = new_token()
         grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
         now = time.time()
@@ -230,6 +233,15 @@ class TokenVerbs:
             expires_at=token.expires_at,
         )
         return IssuedToken(token, secret.text)
+
+    def _spend_mint(self, caller: Caller) -> None:
+        if caller.is_owner:
+            return
+        top = caller.principal.partition("/")[0]
+        wait = self._minted.spend(top, time.monotonic())
+        if wait:
+            text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
+            raise TooManyTokens(text, retry_after_seconds=wait)
 
     def _policy_for(self, request: TokenRequest, parent: StoredToken | None) -> Policy:
         name = request.policy or (parent.token.policy if parent else next(iter(self.policies)))
@@ -272,7 +284,7 @@ class TokenVerbs:
         return stored.token
 
     async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:
-        """Give a token a new secret.
+        """Give a token a new secret. From then on it may do no more than the caller.
 
         Parameters
         ----------
@@ -281,14 +293,18 @@ class TokenVerbs:
 
         Raises
         ------
+        Forbidden
+            As for `create`: whoever gets the secret has the token.
         TokenNotFound, TokenRevoked, TokenExpired, InvalidRequest
         """
+        _require_user(caller)
         token = await self.get(caller, token_id)
         if overlap_seconds > _MAX_OVERLAP_SECONDS:
             raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
         self._require_active(token)
+        self._spend_mint(caller)
         secret = new_token(token.id)
-        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds)
+        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
         self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds)
         return IssuedToken(token, secret.text)
 
@@ -303,3 +319,11 @@ class TokenVerbs:
         for revoked in await self._store.revoke(token.principal):
             self._audit.record("token", "revoked", caller.principal, revoked)
         self._on_end()
+
+
+def _require_user(caller: Caller) -> None:
+    if not caller.user:
+        raise Forbidden(
+            "tokens are created and rotated by the server's own user: whether somebody else still may use the server "
+            "could not be found out later"
+        )

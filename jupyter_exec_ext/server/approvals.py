@@ -15,7 +15,8 @@ class ApprovalsHandler(ExecHandler):
     @web.authenticated
     async def get(self) -> None:
         """List the executions that wait for approval, with all of their code."""
-        self.answer({"executions": [to_json(execution) for execution in self.engine.approvals.list(self.caller)]})
+        waiting = [to_json(execution) for execution in self.engine.approvals.list(self.caller)]
+        await self.answer_apart({"executions": waiting})
 
 
 class ApprovalHandler(ExecHandler):

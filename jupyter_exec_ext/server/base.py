@@ -49,6 +49,7 @@ _DENIED = (401, 403)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # What Jupyter Server's log shows of a request that was refused or failed.
 _LOGGED_HEADERS = ("Host", "Accept", "Referer", "User-Agent")
+_MAX_DIGITS = 18
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
@@ -178,9 +179,9 @@ class ExecHandler(APIHandler):
     def expect_body(self) -> None:
         """Set the limit of the body, and refuse one that is known to exceed it."""
         max_bytes = self._max_body_bytes = _BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES
-        length = self.request.headers.get("Content-Length", "0")
-        if length.isdecimal() and int(length) > max_bytes:
-            raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length}")
+        length = self.request.headers.get("Content-Length", "0").lstrip("0")
+        if length.isdecimal() and (len(length) > _MAX_DIGITS or int(length) > max_bytes):
+            raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length[:_MAX_DIGITS]}")
         # A chunked body tells its length only by ending; past this the connection is closed.
         self.limit_body(max_bytes + _BODY_SPARE_BYTES)
 

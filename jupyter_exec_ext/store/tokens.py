@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -23,6 +23,7 @@ from .writer import Writer
 _HASHES = (
     "SELECT secret_hash, previous_hash, previous_until FROM (SELECT ? AS wanted) LEFT JOIN tokens ON tokens.id = wanted"
 )
+_KEPT_FOR_THE_OWNER = 10  # one in so many of the tokens that there may be
 _BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
 _ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
 
@@ -114,8 +115,10 @@ class TokenRepository:
             if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
                 raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
             sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"  # noqa: S608
-            if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= max_tokens:
-                raise TooManyTokens(f"there may be {max_tokens} tokens at once (max_tokens); revoke one first")
+            # Tokens that others create must not keep the owner from creating one.
+            most = max_tokens if token.parent_id is None else max_tokens - max(1, max_tokens // _KEPT_FOR_THE_OWNER)
+            if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= most:
+                raise TooManyTokens(f"there may be {most} tokens at once (max_tokens); revoke one first")
             db.execute(
                 "INSERT INTO tokens (id, parent_id, owner, secret_hash, created_at, expires_at, record) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -150,14 +153,17 @@ class TokenRepository:
         row = await self._writer.run(lambda db: db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone())
         return None if row is None else self._stored(row)
 
-    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
-        """Give a token another secret; the one before it is good for a while longer.
+    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
+        """Give a token another secret, in the name of `user`; the one before it is good for a while longer.
 
         Without an overlap it is forgotten at once, so that no clock that is set back makes it good again.
         """
         kept = "secret_hash" if overlap_seconds > 0 else "NULL"
-        sql = f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ? WHERE id = ?"  # noqa: S608
-        values = (time.time() + overlap_seconds, secret_hash, token_id)
+        sql = (
+            f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "  # noqa: S608
+            "record = json_set(record, '$.user', json(?)) WHERE id = ?"
+        )
+        values = (time.time() + overlap_seconds, secret_hash, dump_bytes(dict(user)).decode(), token_id)
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
     async def revoke(self, principal: str) -> Sequence[str]:
@@ -179,7 +185,7 @@ class TokenRepository:
         return await self._writer.run(job, write=True)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
     """Read what never changes of a token; it is asked for with each request."""
     data = loads_strict(record)

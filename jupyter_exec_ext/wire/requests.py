@@ -18,6 +18,7 @@ MAX_NAME_LENGTH = 256
 MAX_REASON_LENGTH = 4096
 MAX_METADATA_DEPTH = 32
 MAX_METADATA_BYTES = 64 * 1024
+MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and is read with each request
 MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint has a longer name than the notebook
 MAX_ENV_NAMES = 1000
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
@@ -68,6 +69,12 @@ class _Body:
             raise InvalidRequest(f"'metadata' may be nested at most {MAX_METADATA_DEPTH} levels deep")
         if utf8_size(dumps(value)) > MAX_METADATA_BYTES:
             raise InvalidRequest(f"'metadata' may have at most {MAX_METADATA_BYTES} bytes of JSON")
+        return value
+
+    def limits(self) -> dict[str, Any]:
+        value = self.object("limits")
+        if _depth_exceeds(value, MAX_METADATA_DEPTH) or utf8_size(dumps(value)) > MAX_LIMITS_BYTES:
+            raise InvalidRequest(f"'limits' may have at most {MAX_LIMITS_BYTES} bytes of JSON")
         return value
 
     def flag(self, name: str) -> bool:
@@ -206,7 +213,7 @@ def token_request_from_json(data: Any) -> TokenRequest:
         policy=body.text("policy", MAX_NAME_LENGTH),
         scopes=body.texts("scopes"),
         expires_in_seconds=body.seconds("expires_in_seconds", zero_allowed=False),
-        limits=body.object("limits"),
+        limits=body.limits(),
     )
     body.done()
     return request

@@ -17,16 +17,22 @@ def test_never_and_always() -> None:
     assert why_ask(ApprovalRule(ALWAYS), "1", first_run=False) == "every execution needs approval"
 
 
-@pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%bash\nls", "x = %who_ls", "1\n%cd /"])
+@pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%time\nls", "x = %who_ls", "1\n%cd /", "\f%cd /"])
 def test_magics(code: str) -> None:
     assert asked(code, "magics")
     assert not asked(code, "shell")
 
 
-@pytest.mark.parametrize("code", ["!ls", "  !pip install x", "files = !ls", "1\n!ls"])
+@pytest.mark.parametrize("code", ["!ls", "  !pip install x", "files = !ls", "1\n!ls", "\f!ls"])
 def test_shell(code: str) -> None:
     assert asked(code, "shell")
     assert not asked(code, "magics")
+
+
+@pytest.mark.parametrize("code", ["%%bash\nls", "%%sh\nls", "\n %%bash --out x\nls"])
+def test_a_cell_in_a_shells_language_is_both(code: str) -> None:
+    assert asked(code, "shell")
+    assert asked(code, "magics")
 
 
 @pytest.mark.parametrize("code", ["a % b", "a %b", "'%s' % 1", "a != b", "x = 1  # !", "print('!')", ""])
@@ -94,3 +100,22 @@ def test_no_code_takes_long_to_search(unit: str) -> None:
     asked(code, "magics", "shell", "imports", modules=tuple(f"m{n}" for n in range(100)))
     asked("import " + code[7:], "imports", modules=tuple(f"m{n}" for n in range(100)))
     assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.parametrize("names", [["ab"] * 20_000, [f"a{n}" for n in range(9000)], [".".join("a" * 30_000)]])
+def test_no_number_of_imports_takes_long_to_look_up(names: list[str]) -> None:
+    """It is done for each policy of a token and of those above it."""
+    modules = tuple(f"{'m' * 200}{n}" for n in range(100))
+    code = "import " + ",".join(names)
+    assert len(code) <= MAX_SEARCHED_CHARACTERS
+    began = time.perf_counter()
+    assert not asked(code, "imports", modules=modules)
+    assert time.perf_counter() - began < 0.05
+
+
+def test_a_module_is_asked_about_with_all_that_is_in_it() -> None:
+    modules = ("a.b", "m" * 256)
+    for code in ("import a.b", "import a.b.c.d", "from a.b.c import d", f"import {'m' * 256}.x"):
+        assert asked(code, "imports", modules=modules)
+    for code in ("import a", "import a.bc", "import b", f"import {'m' * 257}", f"import {'m' * 300}.m"):
+        assert not asked(code, "imports", modules=modules)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
+from jupyter_exec_ext.auth.approval import ALWAYS, MATCHING, NO_APPROVAL, ApprovalRule
 from jupyter_exec_ext.auth.policy import (
     BUILT_IN,
     Policy,
@@ -154,6 +155,15 @@ def test_a_pattern_matches_the_whole_name_in_its_case() -> None:
     for name in ("my_x", "X_MY_X", "MY"):
         with pytest.raises(PolicyDenied):
             check_env(policy, [name])
+
+
+@pytest.mark.parametrize("rule", [ApprovalRule(ALWAYS), ApprovalRule(MATCHING, ("shell",))])
+def test_where_code_is_approved_no_pattern_lets_a_variable_in(rule: ApprovalRule) -> None:
+    policy = Policy(env=("*", "MY_NAME"), approval=rule)
+    check_env(policy, ["MY_NAME"])
+    with pytest.raises(PolicyDenied, match="asks for approval"):
+        check_env(policy, ["MY_NAME", "PYTHONWARNINGS"])
+    check_env(replace(policy, approval=NO_APPROVAL), ["PYTHONWARNINGS"])
 
 
 def test_no_pattern_matches_nothing() -> None:

@@ -263,6 +263,8 @@ def test_what_waits_is_listed_and_shown_but_does_nothing_to_the_terminal(desk: D
         assert not {"\x1b", "\r", "\u202e"} & set(listed + shown)
         assert "     1 | !echo \\x1b[2J\\r\\u202etxt\n     2 | why          it is harmless\n" in shown
         assert f"token        {id_of(agent_token)} (agent)" in shown
+        assert "language     the kernel's own" in shown
+        assert "input()      not answered" in shown
         assert [item["code"] for item in json.loads(desk.ok("approve", "list", "--json")) if item["id"] == execution.id]
         refused = desk("approve", "list", env={"JUPYTER_TOKEN": agent_token})
         assert (refused.returncode, refused.stdout) == (3, "")

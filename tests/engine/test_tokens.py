@@ -18,7 +18,7 @@ from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.tokens import new_token
 from jupyter_exec_ext.engine.settings import EngineSettings
-from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, MAX_DEPTH, TokenVerbs
+from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, MAX_DEPTH, MINTED_AT_ONCE, TokenVerbs
 from jupyter_exec_ext.errors import (
     ExecError,
     Forbidden,
@@ -156,6 +156,31 @@ async def test_there_are_no_more_than_max_tokens(world: World) -> None:
         await world.caller()
 
 
+async def test_tokens_leave_room_for_one_of_the_owners(world: World) -> None:
+    parent = await world.caller()
+    for _ in range(MAX_DEPTH + 3):
+        await world.caller(parent)
+    with pytest.raises(TooManyTokens, match="max_tokens"):
+        await world.caller(parent)
+    await world.caller()
+
+
+async def test_a_token_and_those_below_it_make_so_many_in_a_minute(world: World) -> None:
+    parent = await world.caller()
+    child = await world.caller(parent)
+    for n in range(MINTED_AT_ONCE - 1):
+        await world.verbs.rotate((parent, child)[n % 2], str(child.token_id), 0.0)
+    for verb in (
+        world.verbs.rotate(child, str(child.token_id), 0.0),
+        world.verbs.create(parent, TokenRequest("t", scopes=["files:read"])),
+    ):
+        with pytest.raises(TooManyTokens) as raised:
+            await verb
+        assert 0 < (raised.value.retry_after_seconds or 0) <= 1
+    other = await world.caller()
+    assert await world.caller(other)
+
+
 async def test_each_sees_and_manages_its_own_and_what_is_below(world: World) -> None:
     parent = await world.caller()
     child, stranger = await world.caller(parent), await world.caller()
@@ -188,6 +213,16 @@ async def test_a_new_secret_takes_the_place_of_the_old_one(world: World) -> None
     with pytest.raises(InvalidRequest):
         await world.verbs.rotate(ADA, old.token.id, 86_400.1)
     assert old.text not in repr(old) and newer.text not in repr(newer)
+
+
+async def test_a_new_secret_is_in_the_name_of_whoever_asked_for_it(world: World) -> None:
+    old = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
+    new = await world.verbs.rotate(owner("Bob", {"username": "bob"}), old.token.id, 60.0)
+    for each in (old, new):
+        assert world.verbs.authenticate(each.text, HERE).user == {"username": "bob"}
+    with pytest.raises(Forbidden, match="server's own user"):  # who could not have created it either
+        await world.verbs.rotate(owner("a guest"), old.token.id, 0.0)
+    assert world.verbs.authenticate(new.text, HERE).token_id == old.token.id
 
 
 async def test_what_has_ended_says_how_and_is_not_given_a_new_secret(world: World) -> None:

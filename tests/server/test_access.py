@@ -299,6 +299,15 @@ def test_a_question_about_options_has_no_body(direct_host: Host) -> None:
     assert "AttributeError" not in direct_host.log_text()[before:]
 
 
+@pytest.mark.parametrize("length", ["1" * 5000, "9" * 19, "0" * 30 + "99999999999"])
+def test_a_length_beyond_all_bounds_is_too_much_and_no_defect(direct_host: Host, length: str) -> None:
+    with connect(direct_host) as connection:
+        request = f"POST {direct_host.info.base_url}exec/v1/sessions HTTP/1.1\r\nHost: localhost\r\n"
+        headers = f"Authorization: token {direct_host.info.token}\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(f"{request}{headers}".encode())
+        assert connection.recv(12) == b"HTTP/1.1 413"
+
+
 def test_an_endless_chunked_body_is_cut_off(direct_host: Host) -> None:
     before = psutil.Process(direct_host.pid).memory_info().rss
     sent = 0

@@ -256,6 +256,18 @@ def test_an_answer_that_is_none_decides_nothing(host: Host, agent: Bearer, body:
     assert record["id"] in waiting(host)
 
 
+@pytest.mark.parametrize("language", ["bash", " SH", "shell"])
+def test_code_in_another_language_is_a_shell_command_too(host: Host, agent: Bearer, language: str) -> None:
+    session_id = agent.session()
+    body = {"code": "touch it", "language": language}
+    sent = agent.call(
+        "POST", f"/sessions/{session_id}/executions", json=body, headers={"Prefer": "respond-async"}
+    ).json()
+    assert sent["state"] == "awaiting_approval"
+    assert decide(host, sent["id"], decision="approve").status_code == 200
+    assert ended(agent, sent["id"])["state"] == "ok"
+
+
 def test_code_whose_turn_does_not_come_times_out(host: Host) -> None:
     agent = mint(host, policy="queue")
     session_id = agent.session()

@@ -135,7 +135,7 @@ def test_a_strangers_body_takes_no_memory_behind_the_proxy(hub: HubHost) -> None
 # --- scoped tokens ---
 
 
-def test_only_the_servers_own_user_creates_tokens(hub: HubHost) -> None:
+def test_only_the_servers_own_user_creates_and_rotates_tokens(hub: HubHost) -> None:
     """Whether somebody with whom the server is shared still may use it, nobody could be asked later."""
     hub.api("POST", "/users/erin")
     hub.api("POST", f"/shares/{USER}/", user="erin", scopes=[f"access:servers!server={USER}/"])
@@ -143,7 +143,11 @@ def test_only_the_servers_own_user_creates_tokens(hub: HubHost) -> None:
     refused = call(hub, "POST", "/tokens", hub.token_of("erin"), json=request)
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
     assert "server's own user" in refused.json()["message"]
-    assert call(hub, "POST", "/tokens", hub.info.token, json=request).status_code == 201
+    created = call(hub, "POST", "/tokens", hub.info.token, json=request)
+    assert created.status_code == 201
+    rotated = call(hub, "POST", f"/tokens/{created.json()['id']}/rotate", hub.token_of("erin"))
+    assert (rotated.status_code, rotated.json()["code"]) == (403, "forbidden")
+    assert "token" not in rotated.json()
 
 
 def test_an_administrator_creates_tokens_in_the_users_name(hub: HubHost) -> None:

@@ -134,12 +134,40 @@ def test_without_isolation_a_token_runs_nothing_unless_the_administrator_allows_
         assert owner_of(plain).call("GET", "/").json()["kernelspecs"] != []
 
 
+def test_limits_of_a_token_are_short(host: Host) -> None:
+    """The record of a token has those of all above it, and is read with each request."""
+    env = [f"{'A' * 200}{n}" for n in range(50)]
+    request = {"name": "x", "scopes": ["sessions:read"], "limits": {"env": env}}
+    refused = owner_of(host).call("POST", "/tokens", json=request)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request")
+    assert "8192 bytes" in refused.json()["message"]
+    request["limits"] = {"env": env[:30]}
+    assert owner_of(host).call("POST", "/tokens", json=request).status_code == 201
+
+
 def test_env(host: Host, token: Callable[..., Bearer]) -> None:
     agent = token(env=["MY_*"])
     for env in ({"OTHER": "1"}, {"MY_X": "1", "LD_PRELOAD": "x"}, {"my_x": "1"}):
         refused(agent.call("POST", "/sessions", json={"env": env}), 403, "policy_denied", "env", ["MY_*"])
     session = agent.session(env={"MY_X": "mine"})
     assert agent.run(session, "import os; print(os.environ['MY_X'])").json()["stdout"] == "mine\n"
+
+
+# Python imports a module to understand the first of them; that one looks for a browser and starts the second.
+STARTS = {"PYTHONWARNINGS": "all:0:antigravity.x:0:0"}
+
+
+def test_no_variable_runs_code_for_a_token_that_may_not(
+    host: Host, token: Callable[..., Bearer], tmp_path: Path
+) -> None:
+    env = {**STARTS, "BROWSER": f'/bin/sh -c "touch {tmp_path}/ran #%s"'}
+    asking = token(approval="always")
+    refused(asking.call("POST", "/sessions", json={"env": env}), 403, "policy_denied", "env", ["*"])
+    without = mint(host, ALL_SCOPES - {"executions:create"}, "trusted").call("POST", "/sessions", json={"env": env})
+    assert (without.status_code, without.json()["code"]) == (403, "missing_scope")
+    assert not (tmp_path / "ran").exists()
+    token().session(env=env)  # it would have run
+    assert (tmp_path / "ran").exists()
 
 
 # --- how many ---

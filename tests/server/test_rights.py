@@ -88,6 +88,18 @@ def test_what_the_creator_may_no_longer_do_the_token_may_not(deployment: tuple[H
     assert ada.call("DELETE", f"/sessions/{session_id}").status_code == 204
 
 
+def test_a_rotated_token_does_no_more_than_whoever_rotated_it_may(deployment: tuple[Host, Path], ada: Bearer) -> None:
+    host, home = deployment
+    (home / "denied").write_text("bob:execute")
+    session_id = ada.session()
+    rotated = as_user(host, "bob", "POST", f"/tokens/{ada.id}/rotate", json={"overlap_seconds": 60})
+    assert rotated.status_code == 200, rotated.text
+    for bearer in (Bearer(host, rotated.json()["token"]), ada):
+        refused = bearer.run(session_id, "1")
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        assert bearer.call("GET", "/sessions").status_code == 200
+
+
 def test_scopes_are_looked_at_before_rights(deployment: tuple[Host, Path], ada: Bearer) -> None:
     (deployment[1] / "asked").write_text("")
     assert ada.call("GET", "/executions/exe_1").json()["code"] == "missing_scope"

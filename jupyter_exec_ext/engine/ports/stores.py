@@ -138,8 +138,8 @@ class TokenStore(Protocol):
     async def get(self, token_id: str) -> StoredToken | None:
         """Return a token, ended or not."""
 
-    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float) -> None:
-        """Give a token another secret; the one before it is good for a while longer."""
+    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
+        """Give a token another secret, in the name of `user`; the one before it is good for a while longer."""
 
     async def revoke(self, principal: str) -> Sequence[str]:
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
