@@ -243,7 +243,7 @@ class EngineMachine(RuleBasedStateMachine):
     async def decided(self, submission: Submission, answer: ApprovalAnswer, after: float) -> None:
         await asyncio.sleep(after)
         ids = {record.code: record.id for record in self.engine.approvals.list(ME)}
-        execution_id = ids.get(submission.code) or (submission.handle and submission.record.id)
+        execution_id = ids.get(submission.code) or (submission.record.id if submission.handle else None)
         if execution_id is not None:
             asked = Asked("decide", submission.session, self.now, submission, answer)
             self.asked.append(asked)
