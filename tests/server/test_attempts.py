@@ -6,27 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from jupyter_exec_ext.auth.tokens import TokenText, new_token
 from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE
+from tests.addresses import FromAddress
 from tests.hosts import Host, running_host
 from tests.tokens import mint
-
-
-class FromAddress(HTTPAdapter):
-    """Sends requests from another address of this machine."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, source_address=(self._address, 0), **kwargs)
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])

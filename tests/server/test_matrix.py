@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.tokens import new_token
 from jupyter_exec_ext.server.base import Access
 from jupyter_exec_ext.server.routes import ROUTES
 from tests import canaries
+from tests.addresses import FromAddress
 from tests.hosts import Host
 from tests.tokens import Bearer, mint, owner_of
 
@@ -57,23 +57,18 @@ def order(cell: Cell) -> int:
     return 0
 
 
-class FromElsewhere(HTTPAdapter):
-    """Comes from another address of this machine each time, so that no budget for wrong tokens is used up."""
-
-    def __init__(self, number: int) -> None:
-        self._address = f"127.0.{1 + number // 200}.{1 + number % 200}"
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **{**kwargs, "source_address": (self._address, 0)})
-
-
 _COUNT = itertools.count()
+
+
+def from_elsewhere() -> FromAddress:
+    """Come from another address each time, so that no budget for wrong tokens is used up."""
+    number = next(_COUNT)
+    return FromAddress(f"127.0.{1 + number // 200}.{1 + number % 200}")
 
 
 def send(host: Host, method: str, path: str, **options: Any) -> requests.Response:
     with requests.Session() as session:
-        session.mount("http://", FromElsewhere(next(_COUNT)))
+        session.mount("http://", from_elsewhere())
         return session.request(method, f"{host.info.url}{path}", timeout=60, allow_redirects=False, **options)
 
 
