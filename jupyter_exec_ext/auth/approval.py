@@ -20,6 +20,8 @@ TRIGGERS: dict[str, str] = {
 }
 # Longer code is not searched, it waits: an expression that takes long must not hold up the server.
 MAX_SEARCHED_CHARACTERS = 64 * 1024
+# An expression as plain as `a.*b` takes time by the square of this.
+MAX_PATTERN_SEARCHED_CHARACTERS = 16 * 1024
 MAX_MODULE_CHARACTERS = 256
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
@@ -79,9 +81,15 @@ def _found(rule: ApprovalRule, trigger: str, code: str) -> str | None:
         return "it runs a shell command"
     if trigger == "imports":
         return _import_found(rule, code)
-    if trigger == "pattern" and re.search(rule.pattern, code):
-        return "it matches the pattern of the policy"
+    if trigger == "pattern":
+        return _pattern_found(rule, code)
     return None
+
+
+def _pattern_found(rule: ApprovalRule, code: str) -> str | None:
+    if len(code) > MAX_PATTERN_SEARCHED_CHARACTERS:
+        return f"it has more than {MAX_PATTERN_SEARCHED_CHARACTERS} characters, in which no pattern is searched"
+    return "it matches the pattern of the policy" if re.search(rule.pattern, code) else None
 
 
 def _import_found(rule: ApprovalRule, code: str) -> str | None:

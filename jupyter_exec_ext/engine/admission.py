@@ -13,6 +13,7 @@ from ..auth.caller import Bound, Caller
 from ..auth.policy import check_open_executions, check_rate, check_session_count
 
 _MINUTE_SECONDS = 60.0
+_MAX_REMEMBERED = 1000
 
 
 class Ticket:
@@ -59,6 +60,8 @@ class Admission:
         for bound in caller.bounds:
             check_open_executions(bound.policy, self._open_within(bound))
             check_rate(bound.policy, self._wait_for(bound, now))
+        if len(self._accepted_at) > _MAX_REMEMBERED:
+            self._forget_before(now - _MINUTE_SECONDS)
         principals = {bound.principal for bound in caller.bounds}
         for principal in principals:
             self._accepted_at.setdefault(principal, deque()).append(now)
@@ -91,6 +94,10 @@ class Admission:
             times = self._accepted_at.get(principal, ())
             if at in times:  # not if its minute is over, or its token has ended
                 self._accepted_at[principal].remove(at)
+
+    def _forget_before(self, moment: float) -> None:
+        """Forget who has had no execution since then: most are tokens that have ended."""
+        self._accepted_at = {who: times for who, times in self._accepted_at.items() if times and times[-1] > moment}
 
     def forget(self, principal: str) -> None:
         """Forget the last minute of a token that has ended."""

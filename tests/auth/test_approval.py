@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from jupyter_exec_ext.auth.approval import ALWAYS, MATCHING, MAX_SEARCHED_CHARACTERS, NO_APPROVAL, ApprovalRule, why_ask
+from jupyter_exec_ext.auth.approval import (
+    ALWAYS,
+    MATCHING,
+    MAX_PATTERN_SEARCHED_CHARACTERS,
+    MAX_SEARCHED_CHARACTERS,
+    NO_APPROVAL,
+    ApprovalRule,
+    why_ask,
+)
 
 
 def asked(code: str, *when: str, first_run: bool = False, **options: object) -> bool:
@@ -78,6 +86,14 @@ def test_the_first_run() -> None:
 def test_a_pattern() -> None:
     assert asked("a secret", "pattern", pattern="sec.et")
     assert not asked("a sect", "pattern", pattern="sec.et")
+
+
+def test_no_plain_pattern_takes_long_to_search() -> None:
+    began = time.perf_counter()
+    for length in (MAX_PATTERN_SEARCHED_CHARACTERS, MAX_SEARCHED_CHARACTERS):
+        found = asked("a" * length, "pattern", pattern="a.*b")
+        assert found == (length > MAX_PATTERN_SEARCHED_CHARACTERS)
+    assert time.perf_counter() - began < 1.0
 
 
 def test_any_one_trigger_is_enough() -> None:

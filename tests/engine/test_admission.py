@@ -53,6 +53,16 @@ def test_a_place_is_free_again_when_an_execution_ends() -> None:
     admission.enter(caller)
 
 
+def test_who_has_run_nothing_for_a_minute_takes_no_memory(clock: Clock) -> None:
+    admission, limited = Admission(clock), policy(max_executions_per_minute=1)
+    for number in range(5000):
+        admission.enter(bearer((f"t{number}", limited))).leave()
+        clock.now += 0.1
+    assert len(vars(admission)["_accepted_at"]) < 2000
+    with pytest.raises(PolicyLimitReached):  # who has is remembered
+        admission.enter(bearer(("t4999", limited)))
+
+
 def test_the_minute_slides(clock: Clock) -> None:
     admission, caller = Admission(clock), bearer(("a", policy(max_executions_per_minute=2)))
     admission.enter(caller)
