@@ -41,6 +41,7 @@ class Run:
     process: ScriptedProcess
     began: float
     over: float | None = None
+    cut: bool = False  # by the end of its process
 
     def __str__(self) -> str:
         return f"{self.code!r} ran {self.began:.6f}-{self.over or 0:.6f} until {self.process.ended_at or 0:.6f}"
@@ -167,7 +168,7 @@ class ScriptedProcess:
             return
         self._exit, self.ended_at = exit_, self._loop.time()
         if self._run is not None:
-            self._run.over = self.ended_at
+            self._run.over, self._run.cut = self.ended_at, True
         # The sockets stay, as addresses do; ZeroMQ would let a request to one without a peer block.
         for channel in ("shell", "control"):
             self._loop.remove_reader(self._sockets[channel].FD)

@@ -127,3 +127,12 @@ def test_the_time_for_an_approval_is_over_while_something_else_is_done(race: Rac
             race.machine.restart(1, wait=False)
         else:
             race.machine.decide(0, [request_], "ok")
+
+
+def test_the_time_for_an_approval_does_not_end_what_was_approved(race: Race) -> None:
+    race.machine.create(wait=True, by_token=True)
+    race.machine.submit(1, "stubborn", wait=True)  # it keeps what was approved from running until after that time
+    race.machine.submit_what_needs_approval(0, "ok", wait=True)
+    race.machine.time_passes(0.3)
+    race.moment()
+    race.machine.decide(0, ["approve"], "ok")

@@ -543,8 +543,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert submission.finished_at <= run.began + submission.limit_seconds + KILL_SECONDS, story
                 died = run.process.ended_at is not None and run.process.ended_at <= submission.finished_at
                 assert submission.record.session_state_preserved or died, story
-                cut = run.over is not None and run.over == run.process.ended_at
-                assert not (submission.record.session_state_preserved and cut), story
+                assert not (submission.record.session_state_preserved and run.cut), story
         for session in self.sessions:
             self.judge_order([s for s in self.accepted if s.session == session])
 
