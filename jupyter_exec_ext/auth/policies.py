@@ -144,7 +144,7 @@ def _reader(name: str) -> Callable[[str, Any], Any]:
         return _seconds
     if name in _COUNTS:
         return _count
-    return {"isolation": _isolation, "attach": _flag, "approval": _approval}[name]
+    return {"isolation": _isolation, "attach": _flag, "unseen_uploads": _flag, "approval": _approval}[name]
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def _exceeds(name: str, inner: Any, outer: Any) -> bool:
         return not all("*" in outer or pattern in outer or _names_one_of(pattern, outer) for pattern in inner)
     if name == "isolation":
         return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
-    if name == "attach":
+    if name in ("attach", "unseen_uploads"):
         return bool(inner and not outer)
     if name == "approval":
         return False

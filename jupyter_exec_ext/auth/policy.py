@@ -47,6 +47,9 @@ class Policy:
     max_idle_seconds: float | None = _limit(3600.0, "how long a session may be idle until it is shut down")
     max_session_seconds: float | None = _limit(86_400.0, "how long a session may live at all")
     env: tuple[str, ...] = _limit(("*",), "names (with `*`) of the environment variables that a session may set")
+    unseen_uploads: bool = _limit(
+        False, "whether files may be uploaded where code needs approval: one may be code that nobody has seen"
+    )
     attach: bool = _limit(False, "whether kernels that the server already runs may be attached")
     approval: ApprovalRule = _limit(NO_APPROVAL, "which code waits for a person's approval")  # noqa: RUF009  # a field
 
@@ -129,6 +132,17 @@ def check_env(policy: Policy, names: Collection[str]) -> None:
             _deny(policy, "env", f"lets a session set {_names(policy.env)}, not {name!r}")
         if asks and name not in policy.env:
             _deny(policy, "env", f"asks for approval, so it lets a session set what it names in full, not {name!r}")
+
+
+def check_upload(policy: Policy) -> None:
+    """Decide whether a file may be uploaded; raises `PolicyDenied`.
+
+    A kernel imports modules from its directory, its own included when it starts. So where a person has to approve
+    code, an upload would be a way round.
+    """
+    if policy.approval.mode != NEVER and not policy.unseen_uploads:
+        text = "wants code to be approved, so it takes no files, which may be code that nobody has seen"
+        _deny(policy, "unseen_uploads", text)
 
 
 def check_session_count(policy: Policy, sessions: int) -> None:

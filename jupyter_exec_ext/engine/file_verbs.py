@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from ..auth.caller import Caller
+from ..auth.policy import check_upload
 from ..errors import Conflict, NotFound
 from ..models import FileInfo, Session, SessionState
 from .no_files import ATTACHED
@@ -75,6 +76,8 @@ class FileVerbs:
         session = await self._find(caller, session_id)
         if session.state is SessionState.ENDED:
             raise ended_error(session)
+        for policy in caller.policies:
+            check_upload(policy)
         files = await self._files_of(caller, session_id)
         writer = await files.create(session_id, path, size_bytes, limits_of(caller.policies))
         return AuditedUpload(writer, self._audit, caller.principal, session_id)

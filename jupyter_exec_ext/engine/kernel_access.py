@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..auth.caller import Caller
 from ..auth.policy import check_attach, check_kernel
 from ..auth.scopes import scope
-from ..errors import Conflict, IsolationRequired, MissingScope, PolicyDenied
+from ..errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ..models import KernelSpecInfo, Session, SessionRequest
 from .ports import KernelHost
 from .settings import EngineSettings
@@ -65,12 +65,21 @@ class KernelAccess:
             if needed not in caller.scopes:
                 raise MissingScope(f"this needs the scope {needed!r}, which the token does not have")
         if request.kernel_id is None:
-            spec = await self._host.find(request.kernel_name or self._host.default_kernel_name)
+            spec = await self._find(caller, request.kernel_name or self._host.default_kernel_name)
         else:
             spec = self._attachable(caller, request.kernel_id, sessions)
         spec = self._with_isolation(spec)
         self._check(caller, spec)
         return spec
+
+    async def _find(self, caller: Caller, kernel_name: str) -> KernelSpecInfo:
+        try:
+            return await self._host.find(kernel_name)
+        except KernelSpecNotFound:  # which names them all
+            if not caller.bounds:
+                raise
+            names = ", ".join(spec.name for spec in await self.kernelspecs(caller)) or "none"
+            raise KernelSpecNotFound(f"there is no kernelspec {kernel_name[:100]!r}; you may use {names}") from None
 
     def _attachable(self, caller: Caller, kernel_id: str, sessions: Sequence[Session]) -> KernelSpecInfo:
         for policy in caller.policies:

@@ -1,7 +1,8 @@
 """Limits of the operating system on a kernel's process and all that it starts.
 
-They are set from outside, on the running process, before it runs any code, and cannot be raised again from inside
-(unless the server runs as root, whose processes may do anything).
+They are set from outside, on the running process, before its first execution, and cannot be raised again from inside
+(unless the server runs as root, whose processes may do anything). What the process does at its very start can be
+quicker: a provisioner that limits what it starts is what holds that.
 """
 
 from __future__ import annotations

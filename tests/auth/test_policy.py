@@ -20,6 +20,7 @@ from jupyter_exec_ext.auth.policy import (
     check_open_executions,
     check_rate,
     check_session_count,
+    check_upload,
     least,
 )
 from jupyter_exec_ext.errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
@@ -33,6 +34,7 @@ def check_kernels(policy: Policy, names: tuple[str, ...], levels: tuple[str, ...
             check_kernel(policy, name, level)
 
 
+ASKS = ApprovalRule("always")
 # field: its value, what just passes, what is just refused, with which error
 DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
     "kernelspecs": (
@@ -80,6 +82,7 @@ DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
         PolicyDenied,
     ),
     "attach": (False, lambda p: check_attach(BUILT_IN["trusted"]), check_attach, PolicyDenied),
+    "unseen_uploads": (False, check_upload, lambda p: check_upload(replace(p, approval=ASKS)), PolicyDenied),
 }
 # These bound what runs or is stored; the engine keeps them, see tests/server/test_policies.py.
 KEPT_BY_THE_ENGINE = {
@@ -110,7 +113,7 @@ def test_just_within_passes_and_just_beyond_is_refused(field: str) -> None:
     shown = list(value) if isinstance(value, tuple) else value
     assert raised.value.limit == {"policy": "mine", "name": field, "value": shown}
     assert "'mine'" in raised.value.message
-    if field not in ("attach", "isolation"):  # whose value is no number or name that a person needs
+    if field not in ("attach", "isolation", "unseen_uploads"):  # whose value is no number or name that a person needs
         assert field in raised.value.message
         for part in value if isinstance(value, tuple) else [value]:
             assert (f"{part:g}" if isinstance(part, float) else str(part)) in raised.value.message

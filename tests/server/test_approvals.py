@@ -21,6 +21,7 @@ POLICIES = {
     "hurried": {"base": "trusted", "approval": {"when": "always", "timeout_seconds": 0.5}},
     "first": {"base": "trusted", "approval": {"when": ["first_run"]}},
     "queue": {"base": "trusted", "max_queue_seconds": 0.5},
+    "uploads": {"base": "trusted", "approval": "always", "unseen_uploads": True},
 }
 
 
@@ -313,3 +314,16 @@ def test_what_was_approved_in_time_may_wait_for_its_turn_longer(tmp_path: Path) 
         assert (done["state"], done["stdout"]) == ("ok", "done\n")
         assert done["approval"]["decision"] == "approved"
         assert ended(agent, first["id"])["state"] == "ok"
+
+
+def test_files_that_nobody_has_seen_are_not_taken(host: Host, agent: Bearer) -> None:
+    """A kernel would import them, its own modules included when it starts."""
+    session_id = agent.session()
+    refused = agent.call("PUT", f"/sessions/{session_id}/files/ipykernel_launcher.py", data=b"evil = 1")
+    assert (refused.status_code, refused.json()["code"]) == (403, "policy_denied")
+    assert refused.json()["limit"] == {"policy": "asks", "name": "unseen_uploads", "value": False}
+    assert owner_of(host).call("GET", f"/sessions/{session_id}/files").json()["files"] == []
+    trusting = mint(host, policy="uploads")
+    session_id = trusting.session()
+    assert trusting.call("PUT", f"/sessions/{session_id}/files/data.csv", data=b"1").status_code == 201
+    owner_of(host).call("DELETE", f"/tokens/{trusting.id}")
