@@ -95,7 +95,7 @@ class ApprovalVerbs:
             raise PayloadTooLarge(f"'code' may have at most {self._max_code_bytes} bytes")
         approval = _decided(execution.record, answer, caller.display_name or caller.principal)
         if not answer.approve:
-            self._record("rejected", caller.principal, execution.record, reason=answer.reason)
+            self._record("rejected", caller.principal, execution.record, reason=answer.reason, by=approval.decided_by)
             await session.reject(execution, approval, f"rejected by {approval.decided_by}" + _because(answer.reason))
             return execution.record
         code = execution.record.code if answer.code is None else answer.code
@@ -106,7 +106,8 @@ class ApprovalVerbs:
             if not execution.awaits_approval:
                 raise NotAwaitingApproval(_CHANGED)
             session.approve(execution, approval, code)
-            self._record(str(approval.decision), caller.principal, execution.record, reason=answer.reason)
+            told = {"reason": answer.reason, "by": approval.decided_by}
+            self._record(str(approval.decision), caller.principal, execution.record, **told)
         finally:
             self._being_decided.discard(execution_id)
         return execution.record

@@ -231,6 +231,7 @@ class TokenVerbs:
             scopes=list(scopes),
             parent_id=token.parent_id,
             expires_at=token.expires_at,
+            by=caller.display_name,
         )
         return IssuedToken(token, secret.text)
 
@@ -305,7 +306,8 @@ class TokenVerbs:
         self._spend_mint(caller)
         secret = new_token(token.id)
         await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
-        self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds)
+        by = caller.display_name
+        self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds, by=by)
         return IssuedToken(token, secret.text)
 
     async def revoke(self, caller: Caller, token_id: str) -> None:
@@ -317,7 +319,7 @@ class TokenVerbs:
         """
         token = await self.get(caller, token_id)
         for revoked in await self._store.revoke(token.principal):
-            self._audit.record("token", "revoked", caller.principal, revoked)
+            self._audit.record("token", "revoked", caller.principal, revoked, by=caller.display_name)
         self._on_end()
 
 

@@ -245,6 +245,9 @@ def test_tokens_approvals_and_refusals_are_told_by_their_schemas(name: str, tmp_
     assert told["approval", "requested", None] == 3
     for action in ("approved", "edited", "rejected"):
         assert told["approval", action, None] == 1
+    assert all(
+        r.data["by"] for r in found if (r.kind.value, r.action) in {("token", "created"), ("approval", "edited")}
+    )
     for code in ("owner_only", "token_revoked", "token_expired"):
         assert told["denial", "refused", code] == 1
     emitted = [json.loads(line) for line in log.read_text().splitlines()]
