@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_exec_ext.auth.approval import TRIGGERS
-from jupyter_exec_ext.auth.policies import policy_to_json
+from jupyter_exec_ext.auth.policies import (
+    MAX_COUNT,
+    MAX_PATTERNS,
+    MAX_SECONDS,
+    MAX_TEXT,
+    MAY_BE_ZERO,
+    policy_to_json,
+)
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.scopes import SCOPES
 
@@ -84,12 +91,29 @@ def openapi_policy() -> str:
     return "".join(lines)
 
 
+def openapi_limits() -> str:
+    """Return the same as a request may have them."""
+    lines = []
+    for field in fields(Policy):
+        if (kind := _YAML_TYPES.get(str(field.type))) is not None:
+            lowest = 0 if field.name in MAY_BE_ZERO else 1
+            kind = kind.replace("string", f"string, minLength: 1, maxLength: {MAX_TEXT}")
+            kind = kind.replace("array", f"array, maxItems: {MAX_PATTERNS}")
+            kind += {
+                "int | None": f", minimum: {lowest}, maximum: {MAX_COUNT}",
+                "float | None": f", exclusiveMinimum: 0, maximum: {MAX_SECONDS:.0f}",
+            }.get(str(field.type), "")
+            lines.append(f"        {field.name}: {{{kind}}}\n")
+    return "".join(lines)
+
+
 PARTS = {
     "scopes": scopes,
     "policy_fields": policy_fields,
     "triggers": triggers,
     "openapi_scopes": openapi_scopes,
     "openapi_policy": openapi_policy,
+    "openapi_limits": openapi_limits,
 }
 
 

@@ -30,9 +30,11 @@ _PATTERNS = ("kernelspecs", "env")
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
 _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
 # What may be none at all: a session without files is a session, one without output bytes is not.
-_MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
-_MAX_PATTERNS = 100
-_MAX_TEXT = MAX_MODULE_CHARACTERS
+MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
+MAX_PATTERNS = 100
+MAX_TEXT = MAX_MODULE_CHARACTERS
+MAX_COUNT = 2**53
+MAX_SECONDS = 1e9
 
 
 def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
@@ -87,7 +89,8 @@ def read_limits(limits: Any, outer: Policy) -> Policy:
         inner = narrowed(outer, limits)
     except InvalidRequest as error:
         raise InvalidRequest(f"'limits': {error.message}") from None
-    if "approval" in limits and inner.approval.pattern:
+    approval = limits.get("approval")
+    if isinstance(approval, Mapping) and "pattern" in approval:
         # It is searched in the server's own process, where one that takes for ever would hold up everybody.
         raise InvalidRequest("'limits': 'approval' may have a 'pattern' only in a policy that is configured")
     for name in limits:
@@ -148,19 +151,19 @@ def _reader(name: str) -> Callable[[str, Any], Any]:
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or len(value) > _MAX_PATTERNS or not all(map(_is_text, value)):
-        raise InvalidRequest(f"{name!r} must be a list of at most {_MAX_PATTERNS} names, with * as a wildcard")
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_PATTERNS or not all(map(_is_text, value)):
+        raise InvalidRequest(f"{name!r} must be a list of at most {MAX_PATTERNS} names, with * as a wildcard")
     return tuple(value)
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MAX_TEXT
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT
 
 
 def _seconds(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1e9:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_SECONDS:
         raise InvalidRequest(f"{name!r} must be a number of seconds greater than 0, or null for no limit")
     return float(value)
 
@@ -168,8 +171,8 @@ def _seconds(name: str, value: Any) -> float | None:
 def _count(name: str, value: Any) -> int | None:
     if value is None:
         return None
-    lowest = 0 if name in _MAY_BE_ZERO else 1
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= 2**53:
+    lowest = 0 if name in MAY_BE_ZERO else 1
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= MAX_COUNT:
         raise InvalidRequest(f"{name!r} must be a whole number, {lowest} or more, or null for no limit")
     return value
 
@@ -210,7 +213,7 @@ def _approval(name: str, value: Any) -> ApprovalRule:
 def _pattern(name: str, value: Any) -> str:
     try:
         if not _is_text(value):
-            raise ValueError(f"1 to {_MAX_TEXT} characters are expected")
+            raise ValueError(f"1 to {MAX_TEXT} characters are expected")
         re.compile(value)
     except (re.error, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{name!r}: 'pattern' is not a regular expression: {error}") from None

@@ -26,6 +26,7 @@ from schemathesis.core.parameters import ParameterLocation
 from jupyter_exec_ext.errors import ExecError
 from tests.hosts import Host, running_host
 from tests.server.test_openapi import DOCUMENT, check
+from tests.tokens import UNPROTECTED, mint
 
 SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 SEED = int(os.environ.get("EXEC_FUZZ_SEED", "19" if SCALE == 1 else str(random.SystemRandom().randrange(2**32))))
@@ -40,7 +41,9 @@ CHECKS = [
 ]
 # A request can be as the document has it, and what it asks for not be there, be over, or be too much.
 FINE = ["2xx", "404", "409", "410", "429"]
-NOT_THERE = {"kernelspec_not_found", "language_not_supported"}
+NOT_THERE = {"kernelspec_not_found", "language_not_supported", "policy_not_found"}
+# How much a token may be at most is the server's configuration, not the document's.
+NOT_THERE |= {"token_too_broad"}
 # Made-up requests to an operation as the document has them, and as many as it does not have them: the more, the more
 # there is to vary.
 CASES = dict.fromkeys(["listExecutions", "listFiles", "downloadFile", "deleteFile", "getExecution", "getEvents"], 50)
@@ -69,6 +72,7 @@ class World:
     """A host with sessions, executions and files in the states they can be in, for requests to meet."""
 
     def __init__(self, host: Host) -> None:
+        self._host = host
         self.url = f"{host.info.url}exec/v1"
         self.http = requests.Session()
         self.http.trust_env = False
@@ -80,7 +84,9 @@ class World:
         self.call("DELETE", f"/sessions/{self.ended}")
         self.done = self.run(self.idle, "print('x' * 9); display({'text/plain': 'y'}, raw=True); 1")
         self.failed = self.run(self.idle, "1 / 0")
-        self._running = self._asking = ""
+        self._running = self._asking = self._token = self._approvable = ""
+        agent = mint(host, policy="trusted", approval="always")
+        self._agent, self._agents_session = agent, agent.session()
         for name in FILES:
             self.call("PUT", f"/sessions/{self.idle}/files/{name}", data=b"content")
 
@@ -116,8 +122,23 @@ class World:
                     break
         return self._asking
 
+    def approvable(self) -> str:
+        """Return the id of an execution that waits for a person."""
+        if not self._unfinished(self._approvable):
+            path = f"/sessions/{self._agents_session}/executions"
+            answer = self._agent.call("POST", path, json={"code": "1"}, headers={"Prefer": "respond-async"})
+            self._approvable = str(answer.json()["id"])
+        return self._approvable
+
+    def token(self) -> str:
+        """Return the id of a token that can be taken away."""
+        if not self._token or self.call("GET", f"/tokens/{self._token}")["revoked_at"] is not None:
+            self._token = mint(self._host).id
+        return self._token
+
     def _unfinished(self, execution_id: str) -> bool:
-        return bool(execution_id) and self.call("GET", f"/executions/{execution_id}")["state"] in ("queued", "running")
+        open_states = ("awaiting_approval", "queued", "running")
+        return bool(execution_id) and self.call("GET", f"/executions/{execution_id}")["state"] in open_states
 
     def session_for(self, operation: str) -> str:
         """Return a session that is alive, if the operation leaves any."""
@@ -136,6 +157,8 @@ class World:
         """Return an execution that the operation can do something to."""
         if operation == "cancelExecution":
             return self.running()
+        if operation == "decideApproval":
+            return self.approvable()
         return self.asking() if operation == "answerInput" else self.done
 
 
@@ -145,6 +168,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         f"--ExecEngine.max_sessions={MAX_SESSIONS}",
         "--ExecEngine.session_idle_timeout_seconds=0",
         "--ExecEngine.caller_env=*",
+        UNPROTECTED,
     ]
     with running_host(request.param, tmp_path_factory.mktemp("fuzz"), *options) as host:
         yield host
@@ -174,6 +198,8 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
         if "execution_id" in path and rng.random() < 0.9:
             others = [world.failed, world.past, world.done]
             path["execution_id"] = world.execution_for(operation) if rng.random() < 0.8 else rng.choice(others)
+        if "token_id" in path and rng.random() < 0.9:
+            path["token_id"] = world.token()
         if "path" in path and rng.random() < 0.5:
             path["path"] = rng.choice(FILES)
     for name, values in HEADERS.get(operation, {}).items():
@@ -194,7 +220,7 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
         # It goes with neither of the others, and most sessions are to be made.
         for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env"):
             body.pop(name, None)
-    if operation == "runCode" and isinstance(body.get("code"), str):
+    if operation in ("runCode", "decideApproval") and isinstance(body.get("code"), str):
         # Nobody knows what a made-up text does as code, so it is only shown.
         body["code"] = repr(body["code"]) if body.get("language") in (None, "python") else ":"
 
