@@ -29,6 +29,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
     ("/executions/{execution_id}/input", "POST"): {"value": "stolen"},
 }
+# What no scoped token may do, whatever the body is.
+OWNERS = ("/approvals/{execution_id}", "/sessions/{session_id}/notebook")
 
 
 @dataclass
@@ -83,7 +85,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with running_host(request.param, home, UNPROTECTED) as host:
         agent = mint(host, policy="trusted", approval={"when": ["shell"], "timeout_seconds": 600})
         session = agent.session()
-        agent.call("PUT", f"/sessions/{session}/files/kept", data=b"1")
+        assert owner_of(host).call("PUT", f"/sessions/{session}/files/kept", data=b"1").status_code == 201
         path, later = f"/sessions/{session}/executions", {"Prefer": "respond-async"}
         asking = agent.call("POST", path, json={"code": "input('?')", "allow_input": True}, headers=later).json()["id"]
         approvable = agent.call("POST", path, json={"code": "!ls"}, headers=later).json()["id"]
@@ -176,7 +178,7 @@ def test_a_body_that_a_form_can_send_is_not_read(world: World, kind: str) -> Non
     before = world.state()
     for path, method in BODIES:
         for token in (world.agent.token, str(world.host.info.token)):
-            if path.startswith("/approvals") and token == world.agent.token:
+            if path in OWNERS and token == world.agent.token:
                 continue
             body = json.dumps(BODIES[path, method]).encode()
             answer = world.send(path, method, token, data=body, headers={"Content-Type": kind})
@@ -199,5 +201,5 @@ def test_without_an_origin_a_token_is_fine_and_nothing_else(world: World) -> Non
         if method == "GET":
             assert world.send("/", "GET", world.agent.token).status_code == 200
     assert world.state() == before
-    assert world.send("/sessions/{session_id}/files/{path}", "PUT", world.agent.token, data=b"1").status_code == 201
+    assert owner_of(world.host).call("PUT", f"/sessions/{world.session}/files/stolen", data=b"1").status_code == 201
     assert world.state() != before  # what the tests above look at does change
