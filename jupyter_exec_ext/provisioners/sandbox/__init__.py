@@ -1,0 +1,1 @@
+"""Kernels in a sandbox of this machine."""
