@@ -22,8 +22,23 @@ import pytest
 import zmq.asyncio
 from jupyter_client.manager import AsyncKernelManager
 
+from jupyter_exec_ext import ExecClient
+from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK
+from tests.hosts import running_host
 from tests.kernelspecs import add_kernelspec
-from tests.sandboxes import TRACE, Watch, bwraps, inner_of
+from tests.sandboxes import (
+    TRACE,
+    Watch,
+    at_last,
+    bwraps,
+    directories_of,
+    groups_of,
+    inner_of,
+    namespace_of,
+    processes_in,
+    processes_with,
+    server_name,
+)
 
 from .test_faults import SCALE
 
@@ -205,3 +220,48 @@ async def test_sandboxes_that_are_ended_at_random_moments_leave_nothing(
         print(f"descriptors and threads {in_use_before}, then {at_the_end}")
     assert left == {}
     assert all(abs(now - before) <= 2 for now, before in zip(at_the_end, in_use_before, strict=True))
+
+
+# --- a server that is killed ---
+
+
+def of_server(name: str, namespaces: set[str], kernels: list[int]) -> dict[str, object]:
+    """Return what runs of a server's sandboxes."""
+    found = {
+        "bubblewrap": processes_with(f"{MARK}={name}"),
+        "in their namespaces": processes_in(namespaces),
+        "kernels": [pid for pid in kernels if psutil.pid_exists(pid)],
+    }
+    return {what: pids for what, pids in found.items() if pids}
+
+
+@pytest.mark.timeout(180)
+def test_a_killed_server_leaves_no_sandbox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten kernels in a loop: none is left within 3 s, and the next server removes what else they had."""
+    options = ["--ExecEngine.default_isolation=sandbox"]
+    with running_host("server", tmp_path, *options) as host, ExecClient(host.info) as client:
+        sessions = [client.session() for _ in range(10)]
+        handles = [session.submit("print('now', flush=True)\nwhile True: pass") for session in sessions]
+        for handle in handles:
+            next(event for event in handle.events() if event.type == "stream")
+        name = server_name(host.pid)
+        kernels = [child.pid for child in psutil.Process(host.pid).children(recursive=True)]
+        namespaces = {namespace_of(pid) for pid in kernels} - {namespace_of(os.getpid())}
+        assert len(namespaces) == 10
+        assert len(of_server(name, namespaces, kernels)["bubblewrap"]) == 20  # type: ignore[arg-type]
+        assert len(directories_of(name)) == 10
+        host.process.kill()
+        began = time.monotonic()
+        host.process.wait()
+        left = at_last(lambda: of_server(name, namespaces, kernels), 3.0)
+        took = time.monotonic() - began
+    assert left == {}
+    assert directories_of(name)  # nobody was there to remove them
+    with running_host("server", tmp_path, *options) as host, ExecClient(host.info) as client:
+        after = [*directories_of(name), *groups_of(name)]
+        with client.session() as session:
+            assert session.run("1").ok
+    with capsys.disabled():
+        print(f"\nsandboxes: a server with 10 kernels in a loop was killed; 0 left after {took:.2f} s;", end=" ")
+        print(f"{len(after)} of their directories and control groups left after the next start")
+    assert after == []

@@ -168,8 +168,10 @@ class SandboxProcess(subprocess.Popen[bytes]):
         while own is not None and time.monotonic() < give_up_at:
             inner = _filters(str(self.init_pid))
             if inner is None or inner > own:
-                return
+                break
             time.sleep(_TIE_POLL_SECONDS)
+        if self.poll() is not None:
+            raise BrokenSandboxError
 
     @property
     def kernel_pid(self) -> int | None:

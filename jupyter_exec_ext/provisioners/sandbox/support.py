@@ -106,7 +106,16 @@ def ready_tools() -> Tools:
 def _try(tools: Tools) -> None:
     with open(tools.seccomp_filter, "rb") as seccomp_filter:
         command = [tools.bwrap, *NAMESPACES, NO_NETWORK, "--ro-bind", "/", "/", "--proc", "/proc"]
-        command += ["--seccomp", str(seccomp_filter.fileno()), "--", tools.prlimit, "--nofile", "--noheadings"]
+        # Otherwise there is one more process, whose end nobody waits for; where we are process 1 it would stay.
+        command += [
+            "--as-pid-1",
+            "--seccomp",
+            str(seccomp_filter.fileno()),
+            "--",
+            tools.prlimit,
+            "--nofile",
+            "--noheadings",
+        ]
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
