@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -261,34 +261,40 @@ async def main():
 """
 
 
-def child(tmp_path: Path, body: str, *prefix: str) -> subprocess.Popen[str]:
-    """Start another process that starts kernels."""
+@contextmanager
+def child(tmp_path: Path, body: str, *prefix: str) -> Iterator[subprocess.Popen[str]]:
+    """Run another process that starts kernels."""
     add_kernelspec(tmp_path, "boxed", "sandbox-provisioner")
     (tmp_path / "work").mkdir(parents=True)
     text = IN_A_CHILD + textwrap.indent(textwrap.dedent(body), "    ") + "\nasyncio.run(main())\n"
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*prefix, sys.executable, "-c", text],
         env={**os.environ, "HOME": str(tmp_path), "JUPYTER_DATA_DIR": str(tmp_path / "jupyter_data_dir")},
         cwd=Path(__file__).parent.parent.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_kernel_whose_manager_is_forgotten_ends(tmp_path: Path) -> None:
     body = """
+    import concurrent.futures.thread
     import gc
     await start(manager, watch)
-    manager.stop_restarter()
     before = watch.left()
     manager.context.destroy(linger=0)
-    del manager
-    gc.collect()
+    with concurrent.futures.thread._global_shutdown_lock:  # the collector can be at work anywhere
+        del manager
+        gc.collect()
     print(json.dumps([len(before), await asyncio.to_thread(watch.left_at_last)]))
     """
     with child(tmp_path, body) as server:
-        out, _ = server.communicate(timeout=120)
+        out, _ = server.communicate(timeout=60)
     assert json.loads(out) == [4, {}]
 
 
@@ -307,7 +313,7 @@ def test_a_process_that_was_forked_ends_no_kernel_of_its_parents(tmp_path: Path)
     await manager.shutdown_kernel(now=True)
     """
     with child(tmp_path, body) as server:
-        out, _ = server.communicate(timeout=120)
+        out, _ = server.communicate(timeout=60)
     assert json.loads(out) == [4, True]
 
 
@@ -323,7 +329,7 @@ def test_a_server_that_is_process_1_keeps_no_zombies(tmp_path: Path) -> None:
     print(json.dumps([os.getpid(), [c.status() for c in psutil.Process().children(recursive=True)]]))
     """
     with child(tmp_path, body, "unshare", "-r", "--pid", "--fork", "--mount-proc", "--kill-child") as server:
-        out, _ = server.communicate(timeout=120)
+        out, _ = server.communicate(timeout=60)
     assert json.loads(out) == [1, []]
 
 

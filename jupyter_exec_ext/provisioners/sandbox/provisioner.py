@@ -13,7 +13,6 @@ import sys
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from traitlets import Bool, Enum, Integer, List, Unicode, default
 from .arguments import WORK, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, LaunchedSandbox, launch, sweep_once
-from .launcher import in_lasting_thread
+from .launcher import Afterwards, afterwards, in_lasting_thread
 from .leftovers import base_directory, make_directory, new_directory, private_directory, remove_directory
 from .support import IsolationUnavailableError, ready_tools
 from .view import view_of
@@ -274,9 +273,13 @@ class SandboxProvisioner(LocalProvisioner):
         One that nobody waits for any more when it is there, since the start was cancelled, its loop was closed or the
         kernel was shut down meanwhile, ends at once.
         """
+        later = afterwards()
         launching = self._launch = in_lasting_thread(partial(launch, what, self.log))
         try:
             sandbox = await asyncio.wrap_future(launching)
+        except GeneratorExit:  # the garbage collector has found us, waiting in a loop that was closed
+            launching.add_done_callback(lambda done: later.add(partial(_end_unwanted, done)))
+            raise
         except BaseException:
             launching.add_done_callback(_end_unwanted)
             raise
@@ -285,7 +288,7 @@ class SandboxProvisioner(LocalProvisioner):
         self._launch = None
         if self._if_forgotten is not None:
             self._if_forgotten.detach()
-        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), sandbox)
+        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), later, sandbox)
         self._if_forgotten.atexit = False  # sandboxes end with the process in any case
         return sandbox
 
@@ -296,8 +299,7 @@ def _end_unwanted(launching: Future[LaunchedSandbox]) -> None:
         launching.result().end()
 
 
-def _end_forgotten(pid: int, sandbox: LaunchedSandbox) -> None:
+def _end_forgotten(pid: int, later: Afterwards, sandbox: LaunchedSandbox) -> None:
     """End a sandbox whose provisioner is no more, so that nobody else can."""
     if pid == os.getpid():  # a forked process has copies of what is its parent's
-        with suppress(RuntimeError):  # this process ends
-            in_lasting_thread(sandbox.end)
+        later.add(sandbox.end)
