@@ -100,6 +100,8 @@ def sandbox_arguments(
     """
     arguments = [*NAMESPACES, *([] if host_network else [NO_NETWORK])]
     arguments += ["--uid", str(UID), "--gid", str(GID), "--hostname", USER]
+    # First, or they would cover what is to be seen below them, such as an environment made in /tmp.
+    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     for path in view.read_only:
         arguments += ["--ro-bind", path, path]
     for place, target in view.links.items():
@@ -111,7 +113,6 @@ def sandbox_arguments(
     # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
-    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     arguments += ["--bind", socket_directory, socket_directory, "--ro-bind", connection_file, connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]
