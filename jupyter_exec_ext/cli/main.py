@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import ExecError, Unauthenticated
 from ..wire.chain import Head
 from . import audit, doctor, file, output, run, serve, session
+from .kernelspec_grammar import add_kernelspec
 from .options import add_command as _add
 from .options import isolation_option as _isolation_option
 from .options import seconds as _seconds
@@ -34,6 +35,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec output download ID stdout           what code printed beyond the cap
   jupyter exec token create claude --expires 8h    a token for an agent, which may do less than yours
   jupyter exec approve watch                       let agents' code run, or not, as it comes
+  jupyter exec kernelspec install --sandbox        kernels that see their work and nothing else, in JupyterLab, too
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec audit verify                        is the audit trail on this machine whole?
   jupyter exec doctor                              is everything in place?
@@ -53,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_output(commands)
     add_token(commands)
     add_approve(commands)
+    add_kernelspec(commands)
     _add_serve(commands)
     _add_audit(commands)
     _add_doctor(commands)
