@@ -102,6 +102,8 @@ def sandbox_arguments(
     """
     arguments = [*NAMESPACES, *([] if host_network else [NO_NETWORK])]
     arguments += ["--uid", str(UID), "--gid", str(GID), "--hostname", USER]
+    # First, or they would cover what is to be seen below them, such as an environment made in /tmp.
+    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     for path in view.read_only:
         arguments += ["--ro-bind", path, path]
     for place, target in view.links.items():
@@ -115,7 +117,6 @@ def sandbox_arguments(
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
     for name in _DEVICES:  # the machine's own, whose mode an owner could change
         arguments += ["--remount-ro", f"/dev/{name}"]
-    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     arguments += ["--bind", socket_directory, socket_directory, "--ro-bind", connection_file, connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]

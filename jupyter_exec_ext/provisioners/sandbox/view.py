@@ -157,9 +157,10 @@ def _installation(program: str) -> Iterator[str]:
     if os.path.abspath(found) == os.path.abspath(sys.executable):
         yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     for path in dict.fromkeys((os.path.abspath(found), os.path.realpath(found))):
-        prefix = Path(path).parent.parent
-        yield str(prefix)
-        yield from _base_of(prefix)
+        programs = Path(path).parent
+        if not _in_system(str(programs)):  # what is in /bin belongs to no installation in /
+            yield str(programs.parent)
+        yield from _base_of(programs.parent)
 
 
 def _base_of(prefix: Path) -> Iterator[str]:
@@ -168,8 +169,9 @@ def _base_of(prefix: Path) -> Iterator[str]:
     if config.is_file():
         for line in config.read_text(errors="replace").splitlines():
             name, _, value = line.partition("=")
-            if name.strip() == "home":
-                yield str(Path(value.strip()).parent)
+            programs = value.strip()
+            if name.strip() == "home" and not _in_system(programs):
+                yield str(Path(programs).parent)
 
 
 def _in_system(path: str) -> bool:
