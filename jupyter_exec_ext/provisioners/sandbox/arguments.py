@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from .support import NAMESPACES, NO_NETWORK, Tools
 
-#: Where a kernel finds its working directory and its home.
-WORK, HOME = "/work", "/home/jupyter"
-TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
-#: Who it is inside. Outside it is the server's user.
+#: Who a kernel is inside. Outside it is the server's user.
 USER, UID, GID = "jupyter", 1000, 1000
+#: Where it finds its working directory and its home.
+WORK, HOME = "/work", "/home"
+TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
 # What bubblewrap's --dev has of the machine's devices.
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")

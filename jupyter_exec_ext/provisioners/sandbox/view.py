@@ -61,7 +61,9 @@ def view_of(
         if not _in_system(path):
             _refuse_too_much(path, secrets, "to be seen", "install the kernel's program in a directory of its own")
     work = os.path.realpath(work_directory)
-    _refuse_too_much(work, secrets, "as a working directory", "start it in a directory below, or set 'cwd'")
+    _refuse_too_much(
+        work, secrets, "as a working directory", "start it in a directory below, or set 'working_directory'"
+    )
     _refuse_part_of(work, [*_SYSTEM, *installation])
     remedy = "name the directories below that are needed"
     more, written = ([os.path.expanduser(path) for path in paths] for paths in (read_only, writable))
@@ -125,7 +127,8 @@ def _refuse_part_of(work: str, installations: Iterable[str]) -> None:
     for path in map(os.path.realpath, installations):
         if _is_below(work, path):
             raise TooMuchToSeeError(
-                f"{work} is part of what a sandboxed kernel must not change ({path}); start it elsewhere, or set 'cwd'"
+                f"{work} is part of what a sandboxed kernel must not change ({path}); start it elsewhere, or set "
+                "'working_directory'"
             )
 
 
