@@ -48,6 +48,21 @@ class Limits:
     file_bytes: int
     tmp_bytes: int
 
+    def of_each_process(self) -> dict[str, tuple[int, int]]:
+        """Return the limits of the system on each process, soft and hard, by their names."""
+        limits = {
+            "RLIMIT_NPROC": (self.processes, self.processes),
+            "RLIMIT_NOFILE": (self.open_files, self.open_files),
+            "RLIMIT_FSIZE": (self.file_bytes, self.file_bytes),
+            "RLIMIT_CORE": (0, 0),
+        }
+        if self.memory_bytes is not None:
+            limits["RLIMIT_AS"] = (self.memory_bytes, self.memory_bytes)
+        if self.cpu_seconds is not None:
+            # The second number is when a process is killed that has made itself deaf to SIGXCPU.
+            limits["RLIMIT_CPU"] = (self.cpu_seconds, self.cpu_seconds + 1)
+        return limits
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -130,22 +145,12 @@ def sandbox_arguments(
     return [*arguments, "--seccomp", str(descriptors.seccomp_filter)]
 
 
-def limited_command(command: Sequence[str], limits: Limits, tools: Tools) -> list[str]:
-    """Return the command that sets the limits inside a sandbox and becomes the kernel.
+def limited_command(command: Sequence[str], limits: Mapping[str, tuple[int, int]], tools: Tools) -> list[str]:
+    """Return the command that sets limits (of `Limits.of_each_process`) inside a sandbox and becomes the kernel.
 
     The kernel leads a session of its own, so that an interrupt reaches what it has started, too.
     """
-    options = [
-        f"--nproc={limits.processes}",
-        f"--nofile={limits.open_files}",
-        f"--fsize={limits.file_bytes}",
-        "--core=0",
-    ]
-    if limits.memory_bytes is not None:
-        options.append(f"--as={limits.memory_bytes}")
-    if limits.cpu_seconds is not None:
-        # The second number is when a process is killed that has made itself deaf to SIGXCPU.
-        options.append(f"--cpu={limits.cpu_seconds}:{limits.cpu_seconds + 1}")
+    options = [f"--{name.removeprefix('RLIMIT_').lower()}={soft}:{hard}" for name, (soft, hard) in limits.items()]
     return [tools.setsid, tools.prlimit, *options, "--", *command]
 
 

@@ -10,10 +10,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 from jupyter_client.connect import KernelConnectionInfo
@@ -24,11 +27,9 @@ from .arguments import WORK, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, LaunchedSandbox, launch, sweep_once
 from .launcher import in_lasting_thread
-from .leftovers import base_directory, new_directory, private_directory, remove_directory
+from .leftovers import base_directory, make_directory, new_directory, private_directory, remove_directory
 from .support import IsolationUnavailableError, ready_tools
 from .view import view_of
-
-T = TypeVar("T")
 
 # What a kernelspec may say of its sandbox; all else is for the configuration of the application.
 _OF_KERNELSPEC = ("read_only", "writable", "env", "working_directory", "network")
@@ -94,6 +95,8 @@ class SandboxProvisioner(LocalProvisioner):
             raise ValueError(f"a kernelspec cannot set {', '.join(sorted(unknown))} of its sandbox; it can set {known}")
         super().__init__(**kwargs)
         self._sandbox: LaunchedSandbox | None = None
+        self._launch: Future[LaunchedSandbox] | None = None
+        self._if_forgotten: weakref.finalize[..., SandboxProvisioner] | None = None
         self._socket_directory: Path | None = None
         self._private_directory: Path | None = None
         self._limits: Limits | None = None
@@ -134,9 +137,9 @@ class SandboxProvisioner(LocalProvisioner):
                 "this kernelspec asks for the machine's network, which is no isolation; the administrator can allow it "
                 "(SandboxProvisioner.allow_host_network)",
             )
-        await self._apart(ready_tools)
+        await asyncio.to_thread(ready_tools)
         if self._socket_directory is None:
-            self._socket_directory = await self._apart(new_directory)
+            self._socket_directory = new_directory()
         manager: Any = self.parent
         # Sockets in a directory: there is no network inside, and nobody else can connect to them.
         manager.cache_ports = False
@@ -156,7 +159,7 @@ class SandboxProvisioner(LocalProvisioner):
         """
         assert self._socket_directory is not None and self._limits is not None
         manager: Any = self.parent
-        self._work_directory = await self._apart(partial(self._choose_work_directory, kwargs.get("cwd")))
+        self._work_directory = await asyncio.to_thread(self._choose_work_directory, kwargs.get("cwd"))
         what = Launch(
             command=cmd,
             environment=self._environment,
@@ -175,7 +178,7 @@ class SandboxProvisioner(LocalProvisioner):
                 secret=[str(base_directory())],
             ),
         )
-        self._sandbox = await self._apart(partial(launch, what, self.log))
+        self._sandbox = await self._launched(what)
         self.process = self._sandbox.process
         self.pid = self.process.pid
         self.cwd = Path(self._work_directory)
@@ -213,19 +216,21 @@ class SandboxProvisioner(LocalProvisioner):
         code = await super().wait()
         if self._sandbox is not None:
             sandbox, self._sandbox = self._sandbox, None
-            await self._apart(sandbox.close)
+            await asyncio.to_thread(sandbox.close)
         return code
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove what belonged to the kernel."""
         if restart:
             return
-        if self._socket_directory is not None:
-            await self._apart(partial(remove_directory, self._socket_directory))
-            self._socket_directory = None
-        if self._private_directory is not None:
-            await self._apart(partial(remove_directory, self._private_directory))
-            self._private_directory = None
+        # One that is just being started is not wanted any more: somebody has shut the kernel down.
+        launching, self._launch = self._launch, None
+        if launching is not None:
+            launching.add_done_callback(_end_unwanted)
+        for directory in (self._socket_directory, self._private_directory):
+            if directory is not None:
+                await asyncio.to_thread(remove_directory, directory)
+        self._socket_directory = self._private_directory = None
 
     def resolve_path(self, path: str) -> str | None:
         """Return where a file of the kernel's working directory is outside."""
@@ -259,9 +264,40 @@ class SandboxProvisioner(LocalProvisioner):
         if self.working_directory == _PRIVATE:
             if self._private_directory is None:
                 self._private_directory = private_directory()
+            make_directory(self._private_directory)
             return str(self._private_directory)
         return os.path.expanduser(self.working_directory)
 
-    async def _apart(self, work: Callable[[], T]) -> T:
-        """Do what blocks in the thread that lives as long as this process."""
-        return await asyncio.wrap_future(in_lasting_thread(work))
+    async def _launched(self, what: Launch) -> LaunchedSandbox:
+        """Start a sandbox in the thread that lives as long as this process.
+
+        One that nobody waits for any more when it is there, since the start was cancelled, its loop was closed or the
+        kernel was shut down meanwhile, ends at once.
+        """
+        launching = self._launch = in_lasting_thread(partial(launch, what, self.log))
+        try:
+            sandbox = await asyncio.wrap_future(launching)
+        except BaseException:
+            launching.add_done_callback(_end_unwanted)
+            raise
+        if self._launch is not launching:
+            raise RuntimeError("the kernel was shut down while it was started")
+        self._launch = None
+        if self._if_forgotten is not None:
+            self._if_forgotten.detach()
+        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), sandbox)
+        self._if_forgotten.atexit = False  # sandboxes end with the process in any case
+        return sandbox
+
+
+def _end_unwanted(launching: Future[LaunchedSandbox]) -> None:
+    """End a sandbox when it is there; at once, since the next one may use the same directory."""
+    if not launching.cancelled() and launching.exception() is None:
+        launching.result().end()
+
+
+def _end_forgotten(pid: int, sandbox: LaunchedSandbox) -> None:
+    """End a sandbox whose provisioner is no more, so that nobody else can."""
+    if pid == os.getpid():  # a forked process has copies of what is its parent's
+        with suppress(RuntimeError):  # this process ends
+            in_lasting_thread(sandbox.end)
