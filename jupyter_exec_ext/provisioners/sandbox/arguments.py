@@ -44,7 +44,7 @@ class Limits:
     processes: int
     open_files: int
     file_bytes: int
-    tmp_bytes: int
+    tmp_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

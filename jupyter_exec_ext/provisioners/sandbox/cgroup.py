@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,13 @@ class ControlGroup:
         """Put a process in the group, and with it what it starts from now on."""
         for directory in self._directories:
             _write(directory / "cgroup.procs", pid)
+
+    def kill(self) -> None:
+        """End the processes in the group."""
+        for directory in self._directories:
+            with suppress(OSError):
+                for pid in (directory / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
 
     def remove(self) -> None:
         """Remove the group; only when its processes have ended."""

@@ -42,8 +42,8 @@ class Launch:
     view: Callable[[], View]
     socket_directory: Path
     connection_file: str
-    host_network: bool
     kernel_id: str
+    host_network: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
     sweep_once()
     tools = find_tools()
     view = what.view()
-    _make_anew(what.socket_directory)  # a kernel before it may have left anything there
+    make_anew(what.socket_directory)  # a kernel before it may have left anything there
     with ExitStack() as held:
         read = _Readable(held)
         descriptors = Descriptors(
@@ -127,7 +127,8 @@ class _Readable:
         return descriptor
 
 
-def _make_anew(directory: Path) -> None:
+def make_anew(directory: Path) -> None:
+    """Make an empty directory, whatever was there."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -2,7 +2,8 @@
 
 Each server process has a directory of its own, whose name says which process that is: its namespace of process ids, its
 id, and when it started, so that no later process is taken for it. Bubblewrap's processes carry the same name in their
-environment (the kernel's own does not have it). Whatever bears the name of a process that is gone is left over.
+environment (the kernel's own does not have it). Where there is no namespace, kernels carry it, with a name of their own
+behind it. Whatever bears the name of a process that is gone is left over.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import secrets
 import shutil
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -20,11 +22,13 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_data_dir
 
-#: In the environment of bubblewrap.
+#: In the environment of bubblewrap, or of the kernel.
 MARK = "JUPYTER_EXEC_SANDBOX"
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
 #: What a socket's path may have, with its end.
 _MAX_SOCKET_PATH = 107
+_MAX_ROUNDS = 50
+_ROUND_SECONDS = 0.01
 
 
 def base_directory() -> Path:
@@ -93,10 +97,11 @@ def sweep() -> list[int]:
         The processes that were ended.
     """
     ended = []
-    for pid in list(_left_behind()):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-            ended.append(pid)
+    for pid, mark in list(_marked()):
+        if is_gone(mark.partition("/")[0]):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                ended.append(pid)
     for base in (base_directory(), _private_base()):
         for directory in base.iterdir() if base.is_dir() else ():
             if is_gone(directory.name):
@@ -112,15 +117,28 @@ def is_gone(name: str) -> bool:
     return _started(int(match[2])) != int(match[3])
 
 
-def _left_behind() -> Iterator[int]:
+def kill_marked(mark: str) -> None:
+    """End the processes that carry a mark; blocks while it reads the process table."""
+    for _ in range(_MAX_ROUNDS):  # one may start another between being found and being killed
+        found = [pid for pid, other in _marked() if other == mark]
+        if not found:
+            return
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_ROUND_SECONDS)
+
+
+def _marked() -> Iterator[tuple[int, str]]:
+    """Yield the processes that carry a mark, and the mark."""
     mark = f"{MARK}=".encode()
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
         with suppress(OSError):  # it has ended, or is not ours
             for variable in Path(f"/proc/{entry.name}/environ").read_bytes().split(b"\0"):
-                if variable.startswith(mark) and is_gone(variable.removeprefix(mark).decode("ascii", "replace")):
-                    yield int(entry.name)
+                if variable.startswith(mark):
+                    yield int(entry.name), variable.removeprefix(mark).decode("ascii", "replace")
 
 
 def _started(pid: int) -> int:
