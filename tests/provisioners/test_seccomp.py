@@ -63,12 +63,13 @@ REFUSED_ON_X86_64 = words("""
 NOT_THERE = ["clone3", "openat2"]
 # Without namespaces, these would reach other processes.
 REFUSED_WITHOUT_NAMESPACES = words("""
-    shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
+    shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink inotify_add_watch
 """)
 ARGUMENTS_DECIDE = words("""
     clone personality ioctl socket socketpair open openat creat chmod fchmod fchmodat fchmodat2 mknod mknodat
 """)
-ARGUMENTS_DECIDE_WITHOUT_NAMESPACES = ["sendto", "prlimit64"]
+TURNS = ["sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"]
+ARGUMENTS_DECIDE_WITHOUT_NAMESPACES = ["sendto", "prlimit64", "setpriority", "ioprio_set", *TURNS]
 
 # Calls that ordinary programs make, with their numbers on x86_64 and aarch64.
 ORDINARY = """
@@ -339,6 +340,21 @@ def test_without_namespaces_the_limits_of_others_are_theirs(landlock: Filter) ->
         assert landlock("prlimit64", pid, 7, 0, -1) == "allowed"
         for limits in (1, 0xFFFFFFFF, HIGH, 0x7FFF * HIGH):
             assert landlock("prlimit64", pid, 7, limits, 0) == "EPERM"
+
+
+@pytest.mark.parametrize("high", [0, HIGH], ids=["plain", "one high bit"])
+def test_without_namespaces_the_turn_of_others_is_theirs(landlock: Filter, high: int) -> None:
+    for name in TURNS:
+        assert landlock(name, high, -1, -1) == "allowed", name
+        for pid in (1, 4711, 0xFFFFFFFF):
+            assert landlock(name, pid | high, 5, -1) == "EPERM", name
+            expected = "allowed" if name == "sched_setscheduler" else "EPERM"
+            assert landlock(name, pid | high, high, -1) == expected, name
+    for name, process, group, user in (("setpriority", 0, 1, 2), ("ioprio_set", 1, 2, 3)):
+        for kind in (process, group):
+            assert landlock(name, kind | high, high, 19) == "allowed"
+            assert landlock(name, kind | high, 4711 | high, 0) == "EPERM"
+        assert landlock(name, user | high, 0, 0) == landlock(name, user | high, 4711, 0) == "EPERM"
 
 
 def test_in_namespaces_what_they_separate_is_allowed(sandbox: Filter) -> None:
