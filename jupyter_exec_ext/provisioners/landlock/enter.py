@@ -54,13 +54,16 @@ def keep(control: int) -> NoReturn:
     """Start the kernel, stay until it ends, and end what it has left."""
     os.set_inheritable(control, False)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they are waited for
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    orders = json.loads(_read_line(control))
-    if os.getppid() != orders["server"]:  # which ended before it could be noticed
-        os._exit(STATUS["launcher"])
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    rules, keeper = _opened(orders["rules"]), os.getpid()
-    kernel = os.fork()
+    try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        orders = json.loads(_read_line(control))
+        if os.getppid() != orders["server"]:  # which ended before it could be noticed
+            os._exit(STATUS["launcher"])
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        rules, keeper = _opened(orders["rules"]), os.getpid()
+        kernel = os.fork()
+    except (OSError, ValueError, LookupError) as error:
+        _fail(control, "launcher", error)
     if kernel == 0:
         _become_kernel(control, orders, rules, keeper)
     # A rule is for a file as it is in memory. Files in /proc are made anew once they have been forgotten there, and are
@@ -171,11 +174,16 @@ def _become_kernel(control: int, orders: dict[str, Any], rules: list[tuple[int, 
         os.write(control, b'{"ready": true}\n')
         os.execve(orders["program"], orders["command"], orders["environment"])  # noqa: S606
     except BaseException as error:
-        said = {"step": step, "errno": getattr(error, "errno", None), "message": str(error)}
-        with suppress(OSError):
-            print(f"the kernel was not started ({step}): {error}", file=sys.stderr, flush=True)
-        with suppress(OSError):
-            os.write(control, json.dumps(said).encode() + b"\n")
+        _fail(control, step, error)
+
+
+def _fail(control: int, step: str, error: BaseException) -> NoReturn:
+    """Say why there is no kernel, to the server and in its log."""
+    said = {"step": step, "errno": getattr(error, "errno", None), "message": str(error)}
+    with suppress(OSError):
+        print(f"the kernel was not started ({step}): {error}", file=sys.stderr, flush=True)
+    with suppress(OSError):
+        os.write(control, json.dumps(said).encode() + b"\n")
     os._exit(STATUS[step])
 
 
