@@ -17,7 +17,8 @@ The profiles:
 - ``sandbox`` is for processes in namespaces of their own (network, processes, IPC), without capabilities;
 - ``landlock`` is for processes without namespaces, in containers that forbid them. There the filter has to close what a
   namespace would: the network, sockets of other processes, System V IPC, the limits and the priorities of other
-  processes, and to be told of what happens in directories that cannot be read.
+  processes, attributes of files (but for the mode and times, without which much does not work), and to be told of what
+  happens in directories that cannot be read.
 """
 
 from __future__ import annotations
@@ -440,7 +441,17 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sched_setscheduler": (144, 119),
     "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
-    # Landlock does not look at it, so that it tells the names in all directories of the user's
+    # Landlock does not look at these: whoever owns a file may change them, wherever it is
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    # and this would tell the names in all directories of the user's
     "inotify_add_watch": (254, 27),
     # shared memory, semaphores and queues that every process of the user can open by number or name
     "shmget": (29, 194),
@@ -490,6 +501,9 @@ _ONLY_WITHOUT_NAMESPACES: dict[str, Rule | str] = {
     "sched_setscheduler": _own_policy,
     **dict.fromkeys(("sched_setparam", "sched_setaffinity", "sched_setattr"), _own_turn),
     "inotify_add_watch": EPERM,
+    # As if the disk had none: programs that copy them do without.
+    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr"), EOPNOTSUPP),
+    **dict.fromkeys(("removexattr", "lremovexattr", "fremovexattr", "removexattrat"), EOPNOTSUPP),
     **dict.fromkeys(("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"), EPERM),
     **dict.fromkeys(("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"), EPERM),
 }

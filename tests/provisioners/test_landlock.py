@@ -246,7 +246,7 @@ sys.stdin.read()
 @held
 async def test_nothing_outlives_a_server_that_is_killed() -> None:
     mark = f"mark-{os.urandom(8).hex()}"
-    busy = DAEMON.format(mark=mark) + "\nwhile True: pass"
+    busy = DAEMON.format(mark=mark) + "\nimport time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SERVER, mark, busy, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -327,6 +327,8 @@ PROBES: dict[str, str] = {
     "the mounts of the machine": "open('/proc/self/mountinfo')",
     "a terminal": "os.openpty()",
     "the names in a directory": "watch(os.path.dirname(facts['secret']))",
+    "an attribute of a file outside": "os.setxattr(facts['secret'], 'user.x', b'x')",
+    "access to a file outside for others": "os.setxattr(facts['secret'], 'system.posix_acl_access', b'')",
     "a mount": "call('mount', b'none', b'.', b'tmpfs', 0, None)",
     "namespaces": "call('unshare', 0x10000000)",
     "another user": "os.setuid(1)",
@@ -349,7 +351,7 @@ def attempt(code):
     except OSError as error:
         return error.errno
 """
-REFUSED = {errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EXDEV}
+REFUSED = {errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EXDEV, errno.EOPNOTSUPP}
 
 
 @held
@@ -382,6 +384,27 @@ async def test_every_way_out_is_refused(start: Start, tmp_path: Path) -> None:
     assert open_ways == {}
     assert secret.read_text() == "x"
     assert os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+# What this level does not hold, beside what the machine tells about itself. Whoever changes that says so in the docs.
+NOT_HELD = {
+    "the mode of a file outside": "os.chmod(facts['secret'], 0o644)",
+    "the times of a file outside": "os.utime(facts['secret'], (1, 1))",
+    "whether there is a file outside": "os.stat(facts['secret'])",
+    "whether there is a process": "os.stat(f'/proc/{facts[\"server\"]}')",
+    "the limits of the server, to be read": "resource.prlimit(facts['server'], resource.RLIMIT_NOFILE)",
+    "an abstract name that is free": "socket.socket(socket.AF_UNIX).bind(chr(0) + os.urandom(9).hex())",
+}
+
+
+@held
+async def test_what_is_not_held_is_known(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    kernel = await start()
+    facts = {"secret": str(tmp_path / "secret"), "server": os.getpid()}
+    await kernel.run(PREPARE.format(facts=json.dumps(facts)))
+    said = await kernel.run(f"print(json.dumps([attempt(code) for code in {list(NOT_HELD.values())!r}]))")
+    assert dict(zip(NOT_HELD, json.loads(said), strict=True)) == dict.fromkeys(NOT_HELD)
 
 
 @held

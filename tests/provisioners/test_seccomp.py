@@ -65,6 +65,9 @@ NOT_THERE = ["clone3", "openat2"]
 REFUSED_WITHOUT_NAMESPACES = words("""
     shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink inotify_add_watch
 """)
+NOT_SUPPORTED_WITHOUT_NAMESPACES = words("""
+    setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
+""")
 ARGUMENTS_DECIDE = words("""
     clone personality ioctl socket socketpair open openat creat chmod fchmod fchmodat fchmodat2 mknod mknodat
 """)
@@ -217,6 +220,11 @@ def test_refused_calls_are_refused_whatever_their_arguments(answer: Filter, argu
     assert answers == dict.fromkeys(names, "EPERM")
 
 
+def test_without_namespaces_the_attributes_of_files_stay_as_they_are(landlock: Filter) -> None:
+    answers = {name: landlock(name, *[-1] * 6) for name in NOT_SUPPORTED_WITHOUT_NAMESPACES}
+    assert answers == dict.fromkeys(answers, "EOPNOTSUPP")
+
+
 def test_what_an_architecture_does_not_have_has_no_number() -> None:
     assert not set(REFUSED_ON_X86_64) & NUMBERS["aarch64"].keys()
 
@@ -230,6 +238,7 @@ def test_everything_else_with_a_number_is_allowed(answer: Filter) -> None:
     special = {*REFUSED, *REFUSED_ON_X86_64, *NOT_THERE, *ARGUMENTS_DECIDE}
     if answer.profile == "landlock":
         special |= {*REFUSED_WITHOUT_NAMESPACES, *ARGUMENTS_DECIDE_WITHOUT_NAMESPACES, "connect"}
+        special |= {*NOT_SUPPORTED_WITHOUT_NAMESPACES}
     numbers = {answer.numbers[name] for name in special if name in answer.numbers}
     for first, last in GENERATOR.ASSIGNED[answer.machine]:
         for number in set(range(first, last + 1)) - numbers:
@@ -358,7 +367,8 @@ def test_without_namespaces_the_turn_of_others_is_theirs(landlock: Filter, high:
 
 
 def test_in_namespaces_what_they_separate_is_allowed(sandbox: Filter) -> None:
-    for name in (*REFUSED_WITHOUT_NAMESPACES, *ARGUMENTS_DECIDE_WITHOUT_NAMESPACES, "connect"):
+    names = REFUSED_WITHOUT_NAMESPACES + NOT_SUPPORTED_WITHOUT_NAMESPACES + ARGUMENTS_DECIDE_WITHOUT_NAMESPACES
+    for name in (*names, "connect"):
         assert sandbox(name, *[-1] * 6) == "allowed", name
 
 
