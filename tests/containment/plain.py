@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -58,11 +59,14 @@ os.execv(command[0], command)
 """
 
 
-def as_user(command: list[str], user: int, *, own_mounts: bool = False) -> list[str]:
-    """Return how to run a command as a user, from root; for another than root, no preparation is needed."""
+def as_user(command: list[str], user: int, *, own_mounts: bool = False, needs: Iterable[str] = ()) -> list[str]:
+    """Return how to run a command as a user, from root; for another than root, no preparation is needed.
+
+    It reaches the interpreter and what it `needs` beside it, wherever that is.
+    """
     if os.geteuid() != 0:
         return command
-    needed = [path for path in _needed() if _closed_above(path)] if user else []
+    needed = [path for path in (*_needed(), *needs) if _closed_above(path)] if user else []
     hidden = sorted({_closed_above(path) for path in needed})
     told = json.dumps([user, own_mounts, hidden, needed, *command])
     return [sys.executable, "-c", _BECOME, told]

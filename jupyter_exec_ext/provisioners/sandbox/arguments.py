@@ -46,7 +46,7 @@ class Limits:
     processes: int
     open_files: int
     file_bytes: int
-    tmp_bytes: int
+    tmp_bytes: int = 0
 
     def of_each_process(self) -> dict[str, tuple[int, int]]:
         """Return the limits of the system on each process, soft and hard, by their names."""
