@@ -24,13 +24,15 @@ def add_kernelspec(home: Path, name: str, provisioner: str) -> None:
 LOCAL = "jupyter_client.provisioning.local_provisioner:LocalProvisioner"
 
 
-def with_provisioner(home: Path, name: str, kind: str = LOCAL, package: str = "provisioner-of-tests") -> dict[str, str]:
-    """Return an environment in which a provisioner, the local one if none is named, is known by a name."""
+def with_provisioner(
+    home: Path, *names: str, kind: str = LOCAL, package: str = "provisioner-of-tests"
+) -> dict[str, str]:
+    """Return an environment in which a provisioner, the local one if none is named, is known by these names."""
     plugins = home / "plugins"
     info = plugins / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    entry = f"{name} = {kind}"
-    (info / "entry_points.txt").write_text(f"[jupyter_client.kernel_provisioners]\n{entry}\n")
+    entries = "".join(f"{name} = {kind}\n" for name in names)
+    (info / "entry_points.txt").write_text(f"[jupyter_client.kernel_provisioners]\n{entries}")
     known = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(plugins), *([known] if known else [])])}

@@ -16,7 +16,9 @@ The profiles:
 
 - ``sandbox`` is for processes in namespaces of their own (network, processes, IPC), without capabilities;
 - ``landlock`` is for processes without namespaces, in containers that forbid them. There the filter has to close what a
-  namespace would: the network, sockets of other processes, System V IPC, and the limits of other processes.
+  namespace would: the network, sockets of other processes, System V IPC, the limits and the priorities of other
+  processes, attributes of files (but for the mode and times, without which much does not work), and to be told of what
+  happens in directories that cannot be read.
 """
 
 from __future__ import annotations
@@ -261,6 +263,35 @@ def _prlimit(code: Program) -> None:
     code.jump(ALLOW)
 
 
+def _own_turn(code: Program) -> None:
+    """One's own place in the queue for a processor: others could be made to wait for ever."""
+    code.load_argument(0)
+    code.jump_if_equal(0, ALLOW)
+    code.jump(EPERM)
+
+
+def _own_policy(code: Program) -> None:
+    """One's own policy, and the ordinary one for others: threads set it on themselves by their number, as ZeroMQ's."""
+    for argument in (0, 1):
+        code.load_argument(argument)
+        code.jump_if_equal(0, ALLOW)
+    code.jump(EPERM)
+
+
+@cache
+def _own_priority(all_of_user: int) -> Rule:
+    """Return the rule for calls that say whose priority is meant: a process, a group, or all of the user's."""
+
+    def rule(code: Program) -> None:
+        code.load_argument(0)
+        code.jump_if_equal(all_of_user, EPERM)
+        code.load_argument(1)
+        code.jump_if_equal(0, ALLOW)
+        code.jump(EPERM)
+
+    return rule
+
+
 @cache
 def _mode(argument: int) -> Rule:
     """Return the rule for a file's mode: no set-user-ID.
@@ -404,6 +435,24 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "fchmodat2": (452, 452),
     "mknod": (133, None),
     "mknodat": (259, 33),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    # Landlock does not look at these: whoever owns a file may change them, wherever it is
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    # and this would tell the names in all directories of the user's
+    "inotify_add_watch": (254, 27),
     # shared memory, semaphores and queues that every process of the user can open by number or name
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -447,6 +496,14 @@ _ONLY_WITHOUT_NAMESPACES: dict[str, Rule | str] = {
     "connect": EACCES,
     "sendto": _sendto,
     "prlimit64": _prlimit,
+    "setpriority": _own_priority(2),  # PRIO_USER
+    "ioprio_set": _own_priority(3),  # IOPRIO_WHO_USER
+    "sched_setscheduler": _own_policy,
+    **dict.fromkeys(("sched_setparam", "sched_setaffinity", "sched_setattr"), _own_turn),
+    "inotify_add_watch": EPERM,
+    # As if the disk had none: programs that copy them do without.
+    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr"), EOPNOTSUPP),
+    **dict.fromkeys(("removexattr", "lremovexattr", "fremovexattr", "removexattrat"), EOPNOTSUPP),
     **dict.fromkeys(("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"), EPERM),
     **dict.fromkeys(("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"), EPERM),
 }

@@ -63,12 +63,16 @@ REFUSED_ON_X86_64 = words("""
 NOT_THERE = ["clone3", "openat2"]
 # Without namespaces, these would reach other processes.
 REFUSED_WITHOUT_NAMESPACES = words("""
-    shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
+    shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink inotify_add_watch
+""")
+NOT_SUPPORTED_WITHOUT_NAMESPACES = words("""
+    setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
 """)
 ARGUMENTS_DECIDE = words("""
     clone personality ioctl socket socketpair open openat creat chmod fchmod fchmodat fchmodat2 mknod mknodat
 """)
-ARGUMENTS_DECIDE_WITHOUT_NAMESPACES = ["sendto", "prlimit64"]
+TURNS = ["sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"]
+ARGUMENTS_DECIDE_WITHOUT_NAMESPACES = ["sendto", "prlimit64", "setpriority", "ioprio_set", *TURNS]
 
 # Calls that ordinary programs make, with their numbers on x86_64 and aarch64.
 ORDINARY = """
@@ -216,6 +220,11 @@ def test_refused_calls_are_refused_whatever_their_arguments(answer: Filter, argu
     assert answers == dict.fromkeys(names, "EPERM")
 
 
+def test_without_namespaces_the_attributes_of_files_stay_as_they_are(landlock: Filter) -> None:
+    answers = {name: landlock(name, *[-1] * 6) for name in NOT_SUPPORTED_WITHOUT_NAMESPACES}
+    assert answers == dict.fromkeys(answers, "EOPNOTSUPP")
+
+
 def test_what_an_architecture_does_not_have_has_no_number() -> None:
     assert not set(REFUSED_ON_X86_64) & NUMBERS["aarch64"].keys()
 
@@ -229,6 +238,7 @@ def test_everything_else_with_a_number_is_allowed(answer: Filter) -> None:
     special = {*REFUSED, *REFUSED_ON_X86_64, *NOT_THERE, *ARGUMENTS_DECIDE}
     if answer.profile == "landlock":
         special |= {*REFUSED_WITHOUT_NAMESPACES, *ARGUMENTS_DECIDE_WITHOUT_NAMESPACES, "connect"}
+        special |= {*NOT_SUPPORTED_WITHOUT_NAMESPACES}
     numbers = {answer.numbers[name] for name in special if name in answer.numbers}
     for first, last in GENERATOR.ASSIGNED[answer.machine]:
         for number in set(range(first, last + 1)) - numbers:
@@ -341,8 +351,24 @@ def test_without_namespaces_the_limits_of_others_are_theirs(landlock: Filter) ->
             assert landlock("prlimit64", pid, 7, limits, 0) == "EPERM"
 
 
+@pytest.mark.parametrize("high", [0, HIGH], ids=["plain", "one high bit"])
+def test_without_namespaces_the_turn_of_others_is_theirs(landlock: Filter, high: int) -> None:
+    for name in TURNS:
+        assert landlock(name, high, -1, -1) == "allowed", name
+        for pid in (1, 4711, 0xFFFFFFFF):
+            assert landlock(name, pid | high, 5, -1) == "EPERM", name
+            expected = "allowed" if name == "sched_setscheduler" else "EPERM"
+            assert landlock(name, pid | high, high, -1) == expected, name
+    for name, process, group, user in (("setpriority", 0, 1, 2), ("ioprio_set", 1, 2, 3)):
+        for kind in (process, group):
+            assert landlock(name, kind | high, high, 19) == "allowed"
+            assert landlock(name, kind | high, 4711 | high, 0) == "EPERM"
+        assert landlock(name, user | high, 0, 0) == landlock(name, user | high, 4711, 0) == "EPERM"
+
+
 def test_in_namespaces_what_they_separate_is_allowed(sandbox: Filter) -> None:
-    for name in (*REFUSED_WITHOUT_NAMESPACES, *ARGUMENTS_DECIDE_WITHOUT_NAMESPACES, "connect"):
+    names = REFUSED_WITHOUT_NAMESPACES + NOT_SUPPORTED_WITHOUT_NAMESPACES + ARGUMENTS_DECIDE_WITHOUT_NAMESPACES
+    for name in (*names, "connect"):
         assert sandbox(name, *[-1] * 6) == "allowed", name
 
 

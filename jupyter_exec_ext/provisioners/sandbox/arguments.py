@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from .support import NAMESPACES, NO_NETWORK, Tools
 
-#: Where a kernel finds its working directory and its home.
-WORK, HOME = "/work", "/home/jupyter"
-TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
-#: Who it is inside. Outside it is the server's user.
+#: Who a kernel is inside. Outside it is the server's user.
 USER, UID, GID = "jupyter", 1000, 1000
+#: Where it finds its working directory and its home.
+WORK, HOME = "/work", "/home"
+TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
+# What bubblewrap's --dev has of the machine's devices.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PASSWD = f"{USER}:x:{UID}:{GID}:{USER}:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 GROUP = f"{USER}:x:{GID}:\nnogroup:x:65534:\n"
 
@@ -44,7 +46,7 @@ class Limits:
     processes: int
     open_files: int
     file_bytes: int
-    tmp_bytes: int
+    tmp_bytes: int = 0
 
     def of_each_process(self) -> dict[str, tuple[int, int]]:
         """Return the limits of the system on each process, soft and hard, by their names."""
@@ -115,6 +117,8 @@ def sandbox_arguments(
     """
     arguments = [*NAMESPACES, *([] if host_network else [NO_NETWORK])]
     arguments += ["--uid", str(UID), "--gid", str(GID), "--hostname", USER]
+    # First, or they would cover what is to be seen below them, such as an environment made in /tmp.
+    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     for path in view.read_only:
         arguments += ["--ro-bind", path, path]
     for place, target in view.links.items():
@@ -126,7 +130,8 @@ def sandbox_arguments(
     # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
-    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
+    for name in _DEVICES:  # the machine's own, whose mode an owner could change
+        arguments += ["--remount-ro", f"/dev/{name}"]
     arguments += ["--bind", socket_directory, socket_directory, "--ro-bind", connection_file, connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]

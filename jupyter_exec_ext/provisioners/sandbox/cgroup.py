@@ -46,6 +46,13 @@ class ControlGroup:
         for directory in self._directories:
             _write(directory / "cgroup.procs", pid)
 
+    def kill(self) -> None:
+        """End the processes in the group."""
+        for directory in self._directories:
+            with suppress(OSError):
+                for pid in (directory / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+
     def remove(self) -> None:
         """Remove the group, after its processes have ended."""
         for directory in self._directories:

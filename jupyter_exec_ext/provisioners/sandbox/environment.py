@@ -33,6 +33,8 @@ def sandbox_environment(
     server_env: Mapping[str, str],
     allowed_names: Iterable[str],
     kernelspec_names: Iterable[str],
+    *,
+    home: str = HOME,
 ) -> dict[str, str]:
     """Return the whole environment of a sandboxed kernel.
 
@@ -46,6 +48,8 @@ def sandbox_environment(
         Patterns of names that may be inherited beside the usual ones.
     kernelspec_names : iterable of str
         What the kernelspec sets.
+    home : str
+        The kernel's own home directory.
     """
     chosen_by_engine = CHOSEN_MARK in given
     inheritable, chosen = [*_INHERITED, *allowed_names], set(kernelspec_names)
@@ -60,8 +64,8 @@ def sandbox_environment(
         return chosen_by_engine or _matches(name, inheritable)
 
     kept = {name: value for name, value in given.items() if goes_in(name, value) and "\0" not in name + value}
-    # Inside, the parent is always process 1: told so, ipykernel neither watches it nor prints how to end a kernel.
-    fixed = {"HOME": HOME, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "JPY_PARENT_PID": "1"}
+    # Its parent ends the kernel: told that this is process 1, ipykernel neither watches it nor prints how to end it.
+    fixed = {"HOME": home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "JPY_PARENT_PID": "1"}
     return {**fixed, **kept}
 
 

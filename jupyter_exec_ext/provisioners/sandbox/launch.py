@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 from .arguments import GROUP, PASSWD, Descriptors, Limits, View, limited_command, sandbox_arguments
 from .cgroup import ControlGroup, new_group, sweep_groups
 from .launcher import SandboxOutput, read_output
-from .leftovers import MARK, make_directory, own_name, remove_directory, sweep
+from .leftovers import MARK, make_anew, own_name, remove_directory, sweep
 from .process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, behind_gate, possible_limits
 from .support import failure, find_tools
 
@@ -43,8 +42,8 @@ class Launch:
     view: Callable[[], View]
     socket_directory: Path
     connection_file: str
-    host_network: bool
     kernel_id: str
+    host_network: bool = False
 
 
 @dataclass(slots=True)
@@ -80,8 +79,7 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
     view = what.view()
     with ExitStack() as undo, ExitStack() as held:
         undo.callback(remove_directory, what.socket_directory)
-        shutil.rmtree(what.socket_directory, ignore_errors=True)  # a kernel before it may have left anything there
-        make_directory(what.socket_directory)
+        make_anew(what.socket_directory)  # a kernel before it may have left anything there
         read = _Readable(held)
         descriptors = Descriptors(
             held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),

@@ -89,6 +89,12 @@ def _private_base() -> Path:
     return Path(jupyter_data_dir()) / "jupyter_exec_ext" / "private"
 
 
+def make_anew(directory: Path) -> None:
+    """Make a sandbox's directory, empty, whatever was there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    make_directory(directory)
+
+
 def remove_directory(directory: Path) -> None:
     """Remove a sandbox's directory, whatever its kernel has put there, and that of the server if it was the last."""
     shutil.rmtree(directory, ignore_errors=True)
@@ -132,7 +138,9 @@ def _left_behind() -> Iterator[int]:
     mark = f"{MARK}=".encode()
     for pid, variables in _environments():
         for variable in variables:
-            if variable.startswith(mark) and is_gone(variable.removeprefix(mark).decode("ascii", "replace")):
+            # What comes after the server's name says which of its kernels it is.
+            name = variable.removeprefix(mark).decode("ascii", "replace").partition("/")[0]
+            if variable.startswith(mark) and is_gone(name):
                 yield pid
 
 

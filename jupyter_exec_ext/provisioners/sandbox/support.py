@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from .seccomp import UnsupportedArchitectureError, filter_path, supported
 
@@ -58,8 +59,8 @@ class Tools:
     seccomp_filter: str
 
 
-def find_tools() -> Tools:
-    """Return what a sandbox is made with, without trying it.
+def needed_filter(profile: str) -> Path:
+    """Return the filter of system calls of a profile, for this machine.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def find_tools() -> Tools:
             "not_linux", f"kernels can be sandboxed on Linux only, and this is {sys.platform}; use a remote kernel"
         )
     try:
-        seccomp_filter = filter_path("sandbox")
+        seccomp_filter = filter_path(profile)
     except UnsupportedArchitectureError as error:
         raise IsolationUnavailableError("unknown_architecture", f"{error}; use a remote kernel") from None
     if not supported():
@@ -79,6 +80,17 @@ def find_tools() -> Tools:
             "this system does not filter system calls (seccomp), or forbids it here; use a kernel built with "
             "CONFIG_SECCOMP_FILTER, and a container that allows the system call 'seccomp'",
         )
+    return seccomp_filter
+
+
+def find_tools() -> Tools:
+    """Return what a sandbox is made with, without trying it.
+
+    Raises
+    ------
+    IsolationUnavailableError
+    """
+    seccomp_filter = needed_filter("sandbox")
     bwrap = _program("bwrap", "no_bubblewrap", f"bubblewrap (bwrap) is not installed; {_INSTALL}")
     _check_version(bwrap)
     missing = "{} is not installed; install util-linux"
