@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
 from typing import TypeVar
@@ -50,8 +49,12 @@ class Afterwards:
 
     def _do(self) -> None:
         while True:
-            with suppress(Exception):  # nobody is there to be told
-                self._work.get()()
+            work = self._work.get()
+            try:
+                work()
+            except Exception:
+                logging.getLogger(__name__).exception("what a kernel has left behind could not be removed")
+            del work
 
 
 def afterwards() -> Afterwards:
