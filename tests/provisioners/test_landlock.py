@@ -261,6 +261,25 @@ async def test_nothing_outlives_a_server_that_is_killed() -> None:
 
 
 @held
+async def test_a_kernel_that_is_asked_to_end_does_so_in_silence(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    kernel = await start()
+    assert await kernel.run("import subprocess; child = subprocess.Popen(['sleep', '60'])") == ""
+    with caplog.at_level("INFO"):
+        await kernel.manager.shutdown_kernel()
+    assert "Traceback" not in caplog.text and "Exception" not in caplog.text
+
+
+@held
+async def test_a_kernel_says_what_it_uses(start: Start) -> None:
+    kernel = await start()
+    assert kernel.client is not None
+    asked = kernel.client.session.msg("usage_request", {})
+    kernel.client.control_channel.send(asked)
+    reply = await kernel.client.get_control_msg(timeout=10)
+    assert reply["content"]["kernel_memory"] > 10_000_000
+
+
+@held
 async def test_commands_run_without_a_terminal(start: Start) -> None:
     kernel = await start()
     assert await kernel.run("x = 'said'\n!echo {x}; false\nprint(_exit_code)") == "said\n1"
