@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
@@ -101,13 +102,24 @@ class IsolatedKernel:
         self.client = BlockingKernelClient()
         self.client.load_connection_info(json.loads(self._server.stdout.readline()))
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=READY_SECONDS)
+        _wait_for_ready(self.client)
         return self.client
 
     def _let_go(self) -> None:
         if self.client is not None:
             self.client.stop_channels()
             self.client = None
+
+
+def _wait_for_ready(client: BlockingKernelClient) -> None:
+    """Wait for an answer; on a busy machine, a kernel that is slow to begin is taken for dead by its heartbeat."""
+    until = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            return client.wait_for_ready(timeout=READY_SECONDS)
+        except RuntimeError:
+            if time.monotonic() > until:
+                raise
 
 
 async def _serve(provisioner: str, work: str, config: dict[str, Any]) -> None:
