@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
@@ -25,7 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 import jupyter_exec_ext
-from tests.containment.plain import READY_SECONDS, as_user
+from tests.containment.plain import READY_SECONDS, as_user, wait_for_ready
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -102,24 +101,13 @@ class IsolatedKernel:
         self.client = BlockingKernelClient()
         self.client.load_connection_info(json.loads(self._server.stdout.readline()))
         self.client.start_channels()
-        _wait_for_ready(self.client)
+        wait_for_ready(self.client)
         return self.client
 
     def _let_go(self) -> None:
         if self.client is not None:
             self.client.stop_channels()
             self.client = None
-
-
-def _wait_for_ready(client: BlockingKernelClient) -> None:
-    """Wait for an answer; on a busy machine, a kernel that is slow to begin is taken for dead by its heartbeat."""
-    until = time.monotonic() + READY_SECONDS
-    while True:
-        try:
-            return client.wait_for_ready(timeout=READY_SECONDS)
-        except RuntimeError:
-            if time.monotonic() > until:
-                raise
 
 
 async def _serve(provisioner: str, work: str, config: dict[str, Any]) -> None:
