@@ -100,7 +100,7 @@ class IsolatedKernel:
         self._server.stdin.flush()
         self.client = BlockingKernelClient()
         self.client.load_connection_info(json.loads(self._server.stdout.readline()))
-        self.client.start_channels()
+        self.client.start_channels(hb=False)  # with it, a kernel that takes a second to start counts as dead
         self.client.wait_for_ready(timeout=READY_SECONDS)
         return self.client
 
