@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "provisioners": {"models", "errors"},
     "client": {"models", "errors", "wire"},
     "executors": {"models", "errors", "wire", "client"},
-    "cli": {"models", "errors", "wire", "client", "executors", "store", "__init__"},
+    "cli": {"models", "errors", "wire", "client", "executors", "store", "provisioners", "__init__"},
     "__init__": {"server", "client", "executors"},
 }
 

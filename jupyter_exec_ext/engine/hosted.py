@@ -34,7 +34,7 @@ from ..models import KernelSpecInfo
 from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
-from .isolation import IsolatedKernelSpecs, isolated_name, why_unavailable
+from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, why_unavailable
 
 
 class HostedKernels:
@@ -152,8 +152,9 @@ class HostedKernels:
                 kernel = HostedKernel(self._manager, kernel_id)
                 kernel.take_over_restarts()
                 await _ready(self._manager.get_kernel(kernel_id))
-                if isolate is not None:
-                    await kernel.require_level(isolate)
+                level = isolate or level_by_name(kernel.provisioner_name)
+                if level is not None:
+                    await kernel.require_level(level)
             except (TooManyKernels, IsolationRequired):
                 raise
             except Exception as error:

@@ -66,6 +66,12 @@ class HostedKernel:
         return process.pid if inner is None else inner
 
     @property
+    def provisioner_name(self) -> str:
+        """What its kernelspec says that starts it."""
+        spec = self._km.kernel_spec
+        return provisioner_name(None if spec is None else spec.metadata)
+
+    @property
     def limits_itself(self) -> bool:
         """Whether what starts it has set the limits that its environment tells."""
         return bool(getattr(self._km.provisioner, "limits_processes", False))

@@ -78,20 +78,28 @@ def provisioner_class(name: str) -> Any:
     return None if entry_point is None else entry_point.load()
 
 
+def level_by_name(provisioner_name: str) -> str | None:
+    """Return the isolation that a provisioner of ours gives; None for one of another package."""
+    return next((level for level, name in PROVISIONERS.items() if name == provisioner_name), None)
+
+
 async def why_unavailable(level: str) -> str | None:
     """Return why kernels of this machine cannot have a level of isolation; None if they can."""
-    kind = provisioner_class(PROVISIONERS[level])
+    name = PROVISIONERS[level]
+    kind = provisioner_class(name)
     if kind is None:
-        return f"the provisioner {PROVISIONERS[level]!r} is not installed; install jupyter_exec_ext again"
+        return f"the provisioner {name!r} is not installed; install jupyter_exec_ext again"
+    if getattr(kind, "level", None) != level:
+        return f"the provisioner {name!r} is another package's ({kind.__module__}), which isolates nothing; remove that"
     problem: str | None = await asyncio.to_thread(kind.unavailable)
     return problem
 
 
 def sweep() -> None:
     """End what isolated kernels of servers that were killed have left behind."""
-    for name in PROVISIONERS.values():
+    for level, name in PROVISIONERS.items():
         kind = provisioner_class(name)
-        if kind is not None:
+        if getattr(kind, "level", None) == level:
             kind.sweep()
 
 

@@ -11,7 +11,7 @@ from ..auth.policy import check_attach, check_kernel, check_kernel_name
 from ..auth.scopes import scope
 from ..errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ..models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
-from .isolation import PLAIN
+from .isolation import PLAIN, level_by_name
 from .ports import KernelHost
 from .settings import EngineSettings
 
@@ -96,11 +96,13 @@ class KernelAccess:
         """Return a kernel with as much isolation as anybody asks for; raises `PolicyDenied`."""
         for policy in caller.policies:
             check_kernel_name(policy, spec.name)
-        wanted = [asked or "none", self._settings.default_isolation, *(p.isolation for p in caller.policies)]
+        plainly = max(asked or "none", self._settings.default_isolation, key=ISOLATION_LEVELS.index)
+        wanted = [plainly, *(policy.isolation for policy in caller.policies)]
         if caller.bounds and not self._settings.allow_unprotected_tokens:
             wanted.append(_LOCAL_LEVELS[-1])  # the least that is any
         least = max(wanted, key=ISOLATION_LEVELS.index)
         if _has(spec.isolation, least):
+            await self._require_what_it_names(spec)
             return ChosenKernel(spec)
         problems = []
         for level in _LOCAL_LEVELS if spec.provisioner == PLAIN else ():
@@ -110,9 +112,18 @@ class KernelAccess:
                     return ChosenKernel(replace(spec, isolation=level), level)
                 problems.append(f"{level}: {problem}")
         why = "; ".join(problems)
+        _require(spec, plainly, why)
         self._check(caller, spec, why)
-        _require(spec, least, why)
         raise AssertionError("one of these must have refused")
+
+    async def _require_what_it_names(self, spec: KernelSpecInfo) -> None:
+        """Refuse a kernelspec that names a provisioner of ours which cannot work here."""
+        level = level_by_name(spec.provisioner)
+        problem = None if level is None else await self._host.why_not_isolated(level)
+        if problem is not None:
+            raise IsolationRequired(
+                f"the kernel {spec.name!r} is to have the isolation {level!r}, and cannot: {problem}"
+            )
 
     async def _find(self, caller: Caller, kernel_name: str) -> KernelSpecInfo:
         try:

@@ -74,9 +74,10 @@ def as_user(command: list[str], user: int, *, own_mounts: bool = False, needs: I
 
 
 def _needed() -> list[str]:
-    """Return the directories that the interpreter consists of."""
+    """Return the directories that the interpreter consists of, and these tests."""
     real = Path(sys.executable).resolve().parent.parent
-    return sorted({str(Path(path).resolve()) for path in (sys.prefix, sys.base_prefix, real)})
+    tests = Path(__file__).parent.parent.parent
+    return sorted({str(Path(path).resolve()) for path in (sys.prefix, sys.base_prefix, real, tests)})
 
 
 def _closed_above(path: str) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..sandbox.cgroup import ControlGroup, new_group
-from ..sandbox.launch import Launch, make_anew, sweep_once
+from ..sandbox.launch import Launch, sweep_once
 from ..sandbox.launcher import SandboxOutput, read_output
-from ..sandbox.leftovers import MARK, kill_marked, own_name
+from ..sandbox.leftovers import MARK, end_started_with, make_anew, own_name, remove_directory
 from .process import LandlockProcess, NotStartedError, Orders, limits_of_each
 from .rules import rules_of
 from .support import failure, ready_filter
@@ -29,12 +29,21 @@ class LaunchedKernel:
     process: LandlockProcess
     group: ControlGroup | None
     mark: str
+    directories: tuple[Path, ...]
+
+    def end(self) -> None:
+        """End it, and remove all that it had; for one that nobody wants."""
+        self.process.kill()
+        self.process.wait()
+        self.close()
+        for directory in self.directories:
+            remove_directory(directory)
 
     def close(self) -> None:
         """Let go of what it held; for one that has ended."""
         if self.process.returncode != 0:
             # Its keeper may be what was killed, which then has left what the kernel had started.
-            kill_marked(self.mark)
+            end_started_with(f"{MARK}={self.mark}")
             if self.group is not None:
                 self.group.kill()
         self.process.close()
@@ -89,4 +98,4 @@ def launch(
     finally:
         os.close(said)
     read_output(output, SandboxOutput(what.kernel_id, log))
-    return LaunchedKernel(process, group, mark)
+    return LaunchedKernel(process, group, mark, (what.socket_directory, home.parent))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
 from pathlib import Path
 
 from ..sandbox.isolated import IsolatedProvisioner
@@ -31,8 +31,8 @@ class LandlockProvisioner(IsolatedProvisioner):
         """Find out whether Landlock can hold kernels on this machine; raises `IsolationUnavailableError`."""
         ready_filter()
 
-    def make_places(self) -> None:
-        """Make a directory for what would be a file system of its own in a sandbox."""
+    def choose_places(self) -> None:
+        """Choose a directory for what would be a file system of its own in a sandbox."""
         if self._places is None:
             self._places = private_directory()
 
@@ -49,7 +49,7 @@ class LandlockProvisioner(IsolatedProvisioner):
         """Remove what belonged to the kernel."""
         await super().cleanup(restart)
         if not restart and self._places is not None:
-            await self._apart(partial(remove_directory, self._places))
+            await asyncio.to_thread(remove_directory, self._places)
             self._places = None
 
     def _place(self, name: str) -> Path:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from .support import NAMESPACES, NO_NETWORK, Tools
 
-#: Where a kernel finds its working directory and its home.
-WORK, HOME = "/work", "/home/jupyter"
-TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
-#: Who it is inside. Outside it is the server's user.
+#: Who a kernel is inside. Outside it is the server's user.
 USER, UID, GID = "jupyter", 1000, 1000
+#: Where it finds its working directory and its home.
+WORK, HOME = "/work", "/home"
+TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
 PASSWD = f"{USER}:x:{UID}:{GID}:{USER}:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 GROUP = f"{USER}:x:{GID}:\nnogroup:x:65534:\n"
@@ -45,6 +45,21 @@ class Limits:
     open_files: int
     file_bytes: int
     tmp_bytes: int = 0
+
+    def of_each_process(self) -> dict[str, tuple[int, int]]:
+        """Return the limits of the system on each process, soft and hard, by their names."""
+        limits = {
+            "RLIMIT_NPROC": (self.processes, self.processes),
+            "RLIMIT_NOFILE": (self.open_files, self.open_files),
+            "RLIMIT_FSIZE": (self.file_bytes, self.file_bytes),
+            "RLIMIT_CORE": (0, 0),
+        }
+        if self.memory_bytes is not None:
+            limits["RLIMIT_AS"] = (self.memory_bytes, self.memory_bytes)
+        if self.cpu_seconds is not None:
+            # The second number is when a process is killed that has made itself deaf to SIGXCPU.
+            limits["RLIMIT_CPU"] = (self.cpu_seconds, self.cpu_seconds + 1)
+        return limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,8 @@ def sandbox_arguments(
     """
     arguments = [*NAMESPACES, *([] if host_network else [NO_NETWORK])]
     arguments += ["--uid", str(UID), "--gid", str(GID), "--hostname", USER]
+    # First, or they would cover what is to be seen below them, such as an environment made in /tmp.
+    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     for path in view.read_only:
         arguments += ["--ro-bind", path, path]
     for place, target in view.links.items():
@@ -111,7 +128,6 @@ def sandbox_arguments(
     # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
-    arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     arguments += ["--bind", socket_directory, socket_directory, "--ro-bind", connection_file, connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]
@@ -125,22 +141,12 @@ def sandbox_arguments(
     return [*arguments, "--seccomp", str(descriptors.seccomp_filter)]
 
 
-def limited_command(command: Sequence[str], limits: Limits, tools: Tools) -> list[str]:
-    """Return the command that sets the limits inside a sandbox and becomes the kernel.
+def limited_command(command: Sequence[str], limits: Mapping[str, tuple[int, int]], tools: Tools) -> list[str]:
+    """Return the command that sets limits (of `Limits.of_each_process`) inside a sandbox and becomes the kernel.
 
     The kernel leads a session of its own, so that an interrupt reaches what it has started, too.
     """
-    options = [
-        f"--nproc={limits.processes}",
-        f"--nofile={limits.open_files}",
-        f"--fsize={limits.file_bytes}",
-        "--core=0",
-    ]
-    if limits.memory_bytes is not None:
-        options.append(f"--as={limits.memory_bytes}")
-    if limits.cpu_seconds is not None:
-        # The second number is when a process is killed that has made itself deaf to SIGXCPU.
-        options.append(f"--cpu={limits.cpu_seconds}:{limits.cpu_seconds + 1}")
+    options = [f"--{name.removeprefix('RLIMIT_').lower()}={soft}:{hard}" for name, (soft, hard) in limits.items()]
     return [tools.setsid, tools.prlimit, *options, "--", *command]
 
 

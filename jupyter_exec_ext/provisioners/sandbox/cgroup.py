@@ -11,10 +11,12 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admi
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +25,7 @@ from .leftovers import is_gone, own_name
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "jex-"
+_REMOVE_SECONDS, _REMOVE_POLL_SECONDS = 5.0, 0.002
 _OF_SERVER = re.compile(rf"{_PREFIX}(\d+-\d+-\d+)-[0-9a-f]+")
 
 
@@ -51,10 +54,9 @@ class ControlGroup:
                     os.kill(int(pid), signal.SIGKILL)
 
     def remove(self) -> None:
-        """Remove the group; only when its processes have ended."""
+        """Remove the group, after its processes have ended."""
         for directory in self._directories:
-            with suppress(OSError):
-                directory.rmdir()
+            _remove(directory)
 
 
 def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
@@ -88,8 +90,25 @@ def sweep_groups() -> None:
             for directory in parent.glob(f"{_PREFIX}*"):
                 match = _OF_SERVER.fullmatch(directory.name)
                 if match and is_gone(match[1]):
-                    with suppress(OSError):
-                        directory.rmdir()
+                    _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a group's directory. What is still in it ends; a process that has ended can be in it for some time."""
+    give_up_at = time.monotonic() + _REMOVE_SECONDS
+    while True:
+        try:
+            directory.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > give_up_at:
+                return
+        else:
+            return
+        with suppress(OSError):
+            for pid in (directory / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+        time.sleep(_REMOVE_POLL_SECONDS)
 
 
 def _limit_processes(directory: Path, most: int) -> None:

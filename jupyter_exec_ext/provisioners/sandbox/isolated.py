@@ -10,10 +10,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import psutil
 from jupyter_client.connect import KernelConnectionInfo
@@ -24,11 +27,9 @@ from .arguments import HOME, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, sweep_once
 from .launcher import in_lasting_thread
-from .leftovers import base_directory, new_directory, private_directory, remove_directory
+from .leftovers import base_directory, make_directory, new_directory, private_directory, remove_directory
 from .support import IsolationUnavailableError
 from .view import view_of
-
-T = TypeVar("T")
 
 _PRIVATE, _LAUNCHED = "private", "launched"
 
@@ -59,7 +60,10 @@ class IsolatedKernel(Protocol):
         """What holds it."""
 
     def close(self) -> None:
-        """Let go of what it held; for one that has ended."""
+        """Let go of what it held; for one whose process has ended."""
+
+    def end(self) -> None:
+        """End it, and remove all that it had; for one that nobody wants."""
 
 
 class IsolatedProvisioner(LocalProvisioner):
@@ -106,6 +110,8 @@ class IsolatedProvisioner(LocalProvisioner):
             raise ValueError(f"a kernelspec cannot set {', '.join(sorted(unknown))} of its sandbox; it can set {known}")
         super().__init__(**kwargs)
         self._isolated: IsolatedKernel | None = None
+        self._launch: Future[IsolatedKernel] | None = None
+        self._if_forgotten: weakref.finalize[..., IsolatedProvisioner] | None = None
         self._socket_directory: Path | None = None
         self._private_directory: Path | None = None
         self._limits: Limits | None = None
@@ -123,8 +129,8 @@ class IsolatedProvisioner(LocalProvisioner):
         """Find out whether kernels can be isolated on this machine; raises `IsolationUnavailableError`."""
         raise NotImplementedError
 
-    def make_places(self) -> None:
-        """Make directories that the kernel needs beside that of its sockets."""
+    def choose_places(self) -> None:
+        """Choose directories that the kernel needs beside that of its sockets; this does not block."""
 
     @property
     def home(self) -> str:
@@ -161,10 +167,10 @@ class IsolatedProvisioner(LocalProvisioner):
         ------
         IsolationUnavailableError
         """
-        await self._apart(self.require)
+        await asyncio.to_thread(self.require)
         if self._socket_directory is None:
-            self._socket_directory = await self._apart(new_directory)
-        await self._apart(self.make_places)
+            self._socket_directory = new_directory()
+        self.choose_places()
         manager: Any = self.parent
         # Sockets in a directory: there is no network inside, and nobody else can connect to them.
         manager.cache_ports = False
@@ -184,7 +190,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """
         assert self._socket_directory is not None and self._limits is not None
         manager: Any = self.parent
-        self._work_directory = await self._apart(partial(self._choose_work_directory, kwargs.get("cwd")))
+        self._work_directory = await asyncio.to_thread(self._choose_work_directory, kwargs.get("cwd"))
         what = Launch(
             command=cmd,
             environment=self._environment,
@@ -202,7 +208,7 @@ class IsolatedProvisioner(LocalProvisioner):
                 secret=[str(base_directory())],
             ),
         )
-        self._isolated = await self._apart(partial(self.launch_isolated, what))
+        self._isolated = await self._launched(what)
         self.process = self._isolated.process  # type: ignore[assignment]  # it is one, which no protocol can say
         self.pid = self._isolated.process.pid
         self.cwd = Path(self._work_directory)
@@ -240,19 +246,21 @@ class IsolatedProvisioner(LocalProvisioner):
         code = await super().wait()
         if self._isolated is not None:
             isolated, self._isolated = self._isolated, None
-            await self._apart(isolated.close)
+            await asyncio.to_thread(isolated.close)
         return code
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove what belonged to the kernel."""
         if restart:
             return
-        if self._socket_directory is not None:
-            await self._apart(partial(remove_directory, self._socket_directory))
-            self._socket_directory = None
-        if self._private_directory is not None:
-            await self._apart(partial(remove_directory, self._private_directory))
-            self._private_directory = None
+        # One that is just being started is not wanted any more: somebody has shut the kernel down.
+        launching, self._launch = self._launch, None
+        if launching is not None:
+            launching.add_done_callback(_end_unwanted)
+        for directory in (self._socket_directory, self._private_directory):
+            if directory is not None:
+                await asyncio.to_thread(remove_directory, directory)
+        self._socket_directory = self._private_directory = None
 
     # --- ---
 
@@ -277,9 +285,40 @@ class IsolatedProvisioner(LocalProvisioner):
         if self.working_directory == _PRIVATE:
             if self._private_directory is None:
                 self._private_directory = private_directory()
+            make_directory(self._private_directory)
             return str(self._private_directory)
         return os.path.expanduser(self.working_directory)
 
-    async def _apart(self, work: Callable[[], T]) -> T:
-        """Do what blocks in the thread that lives as long as this process."""
-        return await asyncio.wrap_future(in_lasting_thread(work))
+    async def _launched(self, what: Launch) -> IsolatedKernel:
+        """Start a kernel in the thread that lives as long as this process.
+
+        One that nobody waits for any more when it is there, since the start was cancelled, its loop was closed or the
+        kernel was shut down meanwhile, ends at once.
+        """
+        launching = self._launch = in_lasting_thread(partial(self.launch_isolated, what))
+        try:
+            isolated = await asyncio.wrap_future(launching)
+        except BaseException:
+            launching.add_done_callback(_end_unwanted)
+            raise
+        if self._launch is not launching:
+            raise RuntimeError("the kernel was shut down while it was started")
+        self._launch = None
+        if self._if_forgotten is not None:
+            self._if_forgotten.detach()
+        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), isolated)
+        self._if_forgotten.atexit = False  # what is isolated ends with the process in any case
+        return isolated
+
+
+def _end_unwanted(launching: Future[IsolatedKernel]) -> None:
+    """End a kernel when it is there; at once, since the next one may use the same directory."""
+    if not launching.cancelled() and launching.exception() is None:
+        launching.result().end()
+
+
+def _end_forgotten(pid: int, isolated: IsolatedKernel) -> None:
+    """End a kernel whose provisioner is no more, so that nobody else can."""
+    if pid == os.getpid():  # a forked process has copies of what is its parent's
+        with suppress(RuntimeError):  # this process ends
+            in_lasting_thread(isolated.end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from typing import Any
 from .arguments import GROUP, PASSWD, Descriptors, Limits, View, limited_command, sandbox_arguments
 from .cgroup import ControlGroup, new_group, sweep_groups
 from .launcher import SandboxOutput, read_output
-from .leftovers import MARK, own_name, sweep
-from .process import BrokenSandboxError, SandboxProcess
+from .leftovers import MARK, make_anew, own_name, remove_directory, sweep
+from .process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, behind_gate, possible_limits
 from .support import failure, find_tools
 
 _SAID_BYTES = 4096
@@ -48,20 +48,27 @@ class Launch:
 
 @dataclass(slots=True)
 class LaunchedSandbox:
-    """A sandbox that was started, and its control group."""
+    """A sandbox that was started, its control group, and the directory of its sockets."""
 
     process: SandboxProcess
     group: ControlGroup | None
+    socket_directory: Path
 
     def close(self) -> None:
-        """Let go of what it held; for one that has ended."""
+        """Let go of what it held; for one whose process has ended."""
         self.process.close()
         if self.group is not None:
             self.group.remove()
 
+    def end(self) -> None:
+        """End it, and remove all that it had; for one that nobody wants."""
+        self.process.end()
+        self.close()
+        remove_directory(self.socket_directory)
+
 
 def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> LaunchedSandbox:
-    """Start a sandbox, and return when its kernel is inside.
+    """Start a sandbox, and return when its kernel is inside. Of one that cannot be started nothing is left.
 
     Raises
     ------
@@ -70,8 +77,9 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
     sweep_once()
     tools = find_tools()
     view = what.view()
-    make_anew(what.socket_directory)  # a kernel before it may have left anything there
-    with ExitStack() as held:
+    with ExitStack() as undo, ExitStack() as held:
+        undo.callback(remove_directory, what.socket_directory)
+        make_anew(what.socket_directory)  # a kernel before it may have left anything there
         read = _Readable(held)
         descriptors = Descriptors(
             held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),
@@ -88,29 +96,37 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
             host_network=what.host_network,
         )
         args = read("".join(f"{argument}\0" for argument in arguments))
+        limits = possible_limits(what.limits.of_each_process())
         group = new_group(what.limits.memory_bytes, what.limits.processes)
+        if group is not None:
+            undo.callback(group.remove)
         output, said = os.pipe()
+        undo.callback(os.close, output)
+        held.callback(os.close, said)
         try:
             process = SandboxProcess(
                 [tools.bwrap, "--args", str(args)],
-                limited_command(what.command, what.limits, tools),
-                env={MARK: own_name()},
+                limited_command(behind_gate(what.command), limits, tools),
+                env={MARK: own_name(), SANDBOX_ID: secrets.token_hex(8)},
                 descriptors=[args, descriptors.seccomp_filter, descriptors.passwd, descriptors.group],
+                limits=limits,
                 group=group,
                 output=said,
             )
-        except BaseException as error:
-            os.close(said)
-            text = os.read(output, _SAID_BYTES)
-            os.close(output)
-            if group is not None:
-                group.remove()
-            if isinstance(error, BrokenSandboxError):
-                raise failure(text) from None
-            raise
-        os.close(said)
-    read_output(output, SandboxOutput(what.kernel_id, log))
-    return LaunchedSandbox(process, group)
+        except BrokenSandboxError:
+            raise failure(_what_was_said(output)) from None
+        undo.callback(process.end)
+        read_output(output, SandboxOutput(what.kernel_id, log))
+        undo.pop_all()
+    return LaunchedSandbox(process, group, what.socket_directory)
+
+
+def _what_was_said(output: int) -> bytes:
+    os.set_blocking(output, False)  # whoever could still write has ended
+    try:
+        return os.read(output, _SAID_BYTES)
+    except BlockingIOError:
+        return b""
 
 
 class _Readable:
@@ -125,12 +141,6 @@ class _Readable:
         os.write(descriptor, os.fsencode(text))
         os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
-
-
-def make_anew(directory: Path) -> None:
-    """Make an empty directory, whatever was there."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def sweep_once() -> None:

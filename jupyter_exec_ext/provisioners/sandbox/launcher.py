@@ -16,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
+from .devices import keep_devices
+
 T = TypeVar("T")
 
 _READ_BYTES = 8192
@@ -32,7 +34,7 @@ def in_lasting_thread(work: Callable[[], T]) -> Future[T]:
 @cache
 def _executor(_: int) -> ThreadPoolExecutor:
     """Return the thread of the process with this id; one that was forked has lost that of its parent."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-launcher")
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-launcher", initializer=keep_devices)
 
 
 class SandboxOutput:

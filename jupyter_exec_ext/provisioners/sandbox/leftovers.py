@@ -2,8 +2,7 @@
 
 Each server process has a directory of its own, whose name says which process that is: its namespace of process ids, its
 id, and when it started, so that no later process is taken for it. Bubblewrap's processes carry the same name in their
-environment (the kernel's own does not have it). Where there is no namespace, kernels carry it, with a name of their own
-behind it. Whatever bears the name of a process that is gone is left over.
+environment (the kernel's own does not have it). Whatever bears the name of a process that is gone is left over.
 """
 
 from __future__ import annotations
@@ -11,24 +10,24 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import selectors
 import shutil
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_data_dir
 
-#: In the environment of bubblewrap, or of the kernel.
+#: In the environment of bubblewrap.
 MARK = "JUPYTER_EXEC_SANDBOX"
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
 #: What a socket's path may have, with its end.
 _MAX_SOCKET_PATH = 107
-_MAX_ROUNDS = 50
-_ROUND_SECONDS = 0.01
+_END_SECONDS = 10.0
 
 
 def base_directory() -> Path:
@@ -64,21 +63,36 @@ def own_name() -> str:
 
 
 def new_directory() -> Path:
-    """Make a directory for the sockets of one sandbox."""
-    directory = base_directory() / own_name() / secrets.token_hex(4)
-    directory.mkdir(mode=0o700, parents=True)
-    return directory
+    """Return where the sockets of one sandbox are to be; `make_directory` makes it."""
+    return base_directory() / own_name() / secrets.token_hex(4)
 
 
 def private_directory() -> Path:
-    """Make an empty working directory that goes with its kernel, on disk."""
-    directory = _private_base() / own_name() / secrets.token_hex(4)
-    directory.mkdir(mode=0o700, parents=True)
-    return directory
+    """Return where an empty working directory is to be that goes with its kernel, on disk."""
+    return _private_base() / own_name() / secrets.token_hex(4)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a sandbox's directory, unless it is there; nobody else can enter it."""
+    of_server = directory.parent
+    while True:
+        try:
+            of_server.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            of_server.mkdir(mode=0o700, exist_ok=True)
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except FileNotFoundError:  # the server's has just been removed, with the last sandbox before
+            continue
+        return
 
 
 def _private_base() -> Path:
     return Path(jupyter_data_dir()) / "jupyter_exec_ext" / "private"
+
+
+def make_anew(directory: Path) -> None:
+    """Make a sandbox's directory, empty, whatever was there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    make_directory(directory)
 
 
 def remove_directory(directory: Path) -> None:
@@ -96,12 +110,8 @@ def sweep() -> list[int]:
     list of int
         The processes that were ended.
     """
-    ended = []
-    for pid, mark in list(_marked()):
-        if is_gone(mark.partition("/")[0]):
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                ended.append(pid)
+    ended = [pid for pid in list(_left_behind()) if _kill(pid)]
+    _until_ended(ended)
     for base in (base_directory(), _private_base()):
         for directory in base.iterdir() if base.is_dir() else ():
             if is_gone(directory.name):
@@ -117,28 +127,51 @@ def is_gone(name: str) -> bool:
     return _started(int(match[2])) != int(match[3])
 
 
-def kill_marked(mark: str) -> None:
-    """End the processes that carry a mark; blocks while it reads the process table."""
-    for _ in range(_MAX_ROUNDS):  # one may start another between being found and being killed
-        found = [pid for pid, other in _marked() if other == mark]
-        if not found:
-            return
-        for pid in found:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_ROUND_SECONDS)
+def end_started_with(variable: str) -> None:
+    """End all processes that have a variable, ``NAME=value``, in the environment that they were started with."""
+    wanted = variable.encode()
+    while ended := [pid for pid, variables in _environments() if wanted in variables and _kill(pid)]:
+        _until_ended(ended)
 
 
-def _marked() -> Iterator[tuple[int, str]]:
-    """Yield the processes that carry a mark, and the mark."""
+def _left_behind() -> Iterator[int]:
     mark = f"{MARK}=".encode()
+    for pid, variables in _environments():
+        for variable in variables:
+            # What comes after the server's name says which of its kernels it is.
+            name = variable.removeprefix(mark).decode("ascii", "replace").partition("/")[0]
+            if variable.startswith(mark) and is_gone(name):
+                yield pid
+
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the processes that are ours to see, with the environment that they were started with."""
     for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        with suppress(OSError):  # it has ended, or is not ours
-            for variable in Path(f"/proc/{entry.name}/environ").read_bytes().split(b"\0"):
-                if variable.startswith(mark):
-                    yield int(entry.name), variable.removeprefix(mark).decode("ascii", "replace")
+        if entry.name.isdecimal():
+            with suppress(OSError):  # it has ended, or is not ours
+                yield int(entry.name), Path(f"/proc/{entry.name}/environ").read_bytes().split(b"\0")
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True
+
+
+def _until_ended(pids: Iterable[int]) -> None:
+    """Wait until processes that were killed have ended: nothing that they use can be removed before."""
+    give_up_at = time.monotonic() + _END_SECONDS
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                with selectors.DefaultSelector() as selector:
+                    selector.register(descriptor, selectors.EVENT_READ)
+                    selector.select(max(0.0, give_up_at - time.monotonic()))
+            finally:
+                os.close(descriptor)
 
 
 def _started(pid: int) -> int:

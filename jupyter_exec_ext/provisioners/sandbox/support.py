@@ -92,10 +92,7 @@ def find_tools() -> Tools:
     """
     seccomp_filter = needed_filter("sandbox")
     bwrap = _program("bwrap", "no_bubblewrap", f"bubblewrap (bwrap) is not installed; {_INSTALL}")
-    version = _version(bwrap)
-    if version < MIN_BWRAP:
-        shown, wanted = (".".join(map(str, numbers)) for numbers in (version, MIN_BWRAP))
-        raise IsolationUnavailableError("old_bubblewrap", f"bubblewrap is {shown}, and {wanted} is needed; {_INSTALL}")
+    _check_version(bwrap)
     missing = "{} is not installed; install util-linux"
     return Tools(
         bwrap,
@@ -121,7 +118,16 @@ def ready_tools() -> Tools:
 def _try(tools: Tools) -> None:
     with open(tools.seccomp_filter, "rb") as seccomp_filter:
         command = [tools.bwrap, *NAMESPACES, NO_NETWORK, "--ro-bind", "/", "/", "--proc", "/proc"]
-        command += ["--seccomp", str(seccomp_filter.fileno()), "--", tools.prlimit, "--nofile", "--noheadings"]
+        # Otherwise there is one more process, whose end nobody waits for; where we are process 1 it would stay.
+        command += [
+            "--as-pid-1",
+            "--seccomp",
+            str(seccomp_filter.fileno()),
+            "--",
+            tools.prlimit,
+            "--nofile",
+            "--noheadings",
+        ]
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -161,8 +167,14 @@ def _program(name: str, reason: str, message: str) -> str:
     return found
 
 
-@cache
-def _version(bwrap: str) -> tuple[int, ...]:
-    said = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, check=False)
-    found = re.search(r"(\d+(?:\.\d+)+)", said.stdout)
-    return tuple(int(number) for number in found[1].split(".")) if found else (0,)
+@cache  # a failure is no result, so it is tried again
+def _check_version(bwrap: str) -> None:
+    done = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, check=False)
+    found = re.search(r"\d+(?:\.\d+)+", done.stdout)
+    if found is None:
+        why = f"it ended with {done.returncode} when it was asked for its version"
+        raise IsolationUnavailableError("bubblewrap_failed", f"bubblewrap ({bwrap}) does not work: {why}; {_INSTALL}")
+    if tuple(map(int, found[0].split("."))) < MIN_BWRAP:
+        wanted = ".".join(map(str, MIN_BWRAP))
+        message = f"bubblewrap is {found[0]}, and {wanted} is needed; {_INSTALL}"
+        raise IsolationUnavailableError("old_bubblewrap", message)

@@ -61,7 +61,9 @@ def view_of(
         if not _in_system(path):
             _refuse_too_much(path, secrets, "to be seen", "install the kernel's program in a directory of its own")
     work = os.path.realpath(work_directory)
-    _refuse_too_much(work, secrets, "as a working directory", "start it in a directory below, or set 'cwd'")
+    _refuse_too_much(
+        work, secrets, "as a working directory", "start it in a directory below, or set 'working_directory'"
+    )
     _refuse_part_of(work, [*_SYSTEM, *installation])
     remedy = "name the directories below that are needed"
     more, written = ([os.path.expanduser(path) for path in paths] for paths in (read_only, writable))
@@ -125,7 +127,8 @@ def _refuse_part_of(work: str, installations: Iterable[str]) -> None:
     for path in map(os.path.realpath, installations):
         if _is_below(work, path):
             raise TooMuchToSeeError(
-                f"{work} is part of what a sandboxed kernel must not change ({path}); start it elsewhere, or set 'cwd'"
+                f"{work} is part of what a sandboxed kernel must not change ({path}); start it elsewhere, or set "
+                "'working_directory'"
             )
 
 
@@ -157,9 +160,10 @@ def _installation(program: str) -> Iterator[str]:
     if os.path.abspath(found) == os.path.abspath(sys.executable):
         yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     for path in dict.fromkeys((os.path.abspath(found), os.path.realpath(found))):
-        prefix = Path(path).parent.parent
-        yield str(prefix)
-        yield from _base_of(prefix)
+        programs = Path(path).parent
+        if not _in_system(str(programs)):  # what is in /bin belongs to no installation in /
+            yield str(programs.parent)
+        yield from _base_of(programs.parent)
 
 
 def _base_of(prefix: Path) -> Iterator[str]:
@@ -168,8 +172,9 @@ def _base_of(prefix: Path) -> Iterator[str]:
     if config.is_file():
         for line in config.read_text(errors="replace").splitlines():
             name, _, value = line.partition("=")
-            if name.strip() == "home":
-                yield str(Path(value.strip()).parent)
+            programs = value.strip()
+            if name.strip() == "home" and not _in_system(programs):
+                yield str(Path(programs).parent)
 
 
 def _in_system(path: str) -> bool:

@@ -1,0 +1,23 @@
+"""The command line of a sandbox, where the order of its parts matters."""
+
+from __future__ import annotations
+
+from jupyter_exec_ext.provisioners.sandbox.arguments import (
+    HOME,
+    TEMPORARY,
+    Descriptors,
+    Limits,
+    View,
+    sandbox_arguments,
+)
+
+LIMITS = Limits(memory_bytes=None, cpu_seconds=None, processes=1, open_files=1, file_bytes=1, tmp_bytes=2**20)
+
+
+def test_directories_in_memory_do_not_cover_what_is_seen_below_them() -> None:
+    seen = [f"{TEMPORARY}/venv", f"{HOME}/data"]
+    view = View(read_only=seen, links={}, hidden=[], work_directory="/srv/work")
+    arguments = sandbox_arguments(view, {}, Descriptors(3, 4, 5), LIMITS, socket_directory="/s", connection_file="/c")
+    assert all(arguments.count(place) == 1 for place in (TEMPORARY, HOME))
+    for place in (TEMPORARY, HOME):
+        assert all(arguments.index(place) < arguments.index(path) for path in seen)
