@@ -473,12 +473,12 @@ def test_a_program_begins_as_if_started_plainly(
         plain(self, *arguments, pass_fds=[*pass_fds, forgotten], **options)
 
     monkeypatch.setattr(subprocess.Popen, "__init__", careless)
-    shown = "ls -l /proc/$$/fd; grep ^Sig /proc/$$/status"
-    started = process.LandlockProcess(
-        orders(program="/bin/sh", command=["sh", "-c", shown]), environment={}, group=None, output=1
-    )
-    assert started.wait() == 0
-    started.close()
+    for command in (["ls", "-l", "/proc/self/fd"], ["grep", "^Sig", "/proc/self/status"]):
+        started = process.LandlockProcess(
+            orders(program=f"/bin/{command[0]}", command=command), environment={}, group=None, output=1
+        )
+        assert started.wait() == 0
+        started.close()
     os.close(forgotten)
     said = capfd.readouterr().out
     assert "/dev/null" in said and str(tmp_path) not in said
