@@ -24,7 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 import jupyter_exec_ext
-from tests.containment.plain import READY_SECONDS, as_user
+from tests.containment.plain import READY_SECONDS, as_user, wait_for_ready
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,7 +101,7 @@ class IsolatedKernel:
         self.client = BlockingKernelClient()
         self.client.load_connection_info(json.loads(self._server.stdout.readline()))
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=READY_SECONDS)
+        wait_for_ready(self.client)
         return self.client
 
     def _let_go(self) -> None:

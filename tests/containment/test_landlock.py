@@ -23,10 +23,6 @@ IS_ROOT = os.geteuid() == 0
 
 #: The probes that succeed, and why. It is what this level does not hold, as far as there are probes for it.
 OPEN: dict[str, str] = {}
-OPEN_FOR_ROOT = {
-    "mode_of_a_device_of_the_host": "Landlock does not look at changes of a file's mode, which its owner may make "
-    "wherever it is; devices belong to root",
-}
 
 
 @pytest.fixture(scope="module", params=[NOBODY, 0] if IS_ROOT else [None], ids=lambda user: f"user {user}")
@@ -36,8 +32,8 @@ def found(request: pytest.FixtureRequest) -> Iterator[tuple[int, Found]]:
 
 
 def test_what_is_open_is_what_is_said_to_be(found: tuple[int, Found]) -> None:
-    user, probes = found
-    assert set(probes.open) == set(OPEN if user else OPEN | OPEN_FOR_ROOT), {n: probes.notes[n] for n in probes.open}
+    _, probes = found
+    assert set(probes.open) == set(OPEN), {n: probes.notes[n] for n in probes.open}
 
 
 def test_no_probe_makes_a_mistake(found: tuple[int, Found]) -> None:

@@ -261,6 +261,25 @@ async def test_nothing_outlives_a_server_that_is_killed() -> None:
 
 
 @held
+async def test_a_kernel_that_is_asked_to_end_does_so_in_silence(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    kernel = await start()
+    assert await kernel.run("import subprocess; child = subprocess.Popen(['sleep', '60'])") == ""
+    with caplog.at_level("INFO"):
+        await kernel.manager.shutdown_kernel()
+    assert "Traceback" not in caplog.text and "Exception" not in caplog.text
+
+
+@held
+async def test_a_kernel_says_what_it_uses(start: Start) -> None:
+    kernel = await start()
+    assert kernel.client is not None
+    asked = kernel.client.session.msg("usage_request", {})
+    kernel.client.control_channel.send(asked)
+    reply = await kernel.client.get_control_msg(timeout=10)
+    assert reply["content"]["kernel_memory"] > 10_000_000
+
+
+@held
 async def test_commands_run_without_a_terminal(start: Start) -> None:
     kernel = await start()
     assert await kernel.run("x = 'said'\n!echo {x}; false\nprint(_exit_code)") == "said\n1"
@@ -454,12 +473,12 @@ def test_a_program_begins_as_if_started_plainly(
         plain(self, *arguments, pass_fds=[*pass_fds, forgotten], **options)
 
     monkeypatch.setattr(subprocess.Popen, "__init__", careless)
-    shown = "ls -l /proc/$$/fd; grep ^Sig /proc/$$/status"
-    started = process.LandlockProcess(
-        orders(program="/bin/sh", command=["sh", "-c", shown]), environment={}, group=None, output=1
-    )
-    assert started.wait() == 0
-    started.close()
+    for command in (["ls", "-l", "/proc/self/fd"], ["grep", "^Sig", "/proc/self/status"]):
+        started = process.LandlockProcess(
+            orders(program=f"/bin/{command[0]}", command=command), environment={}, group=None, output=1
+        )
+        assert started.wait() == 0
+        started.close()
     os.close(forgotten)
     said = capfd.readouterr().out
     assert "/dev/null" in said and str(tmp_path) not in said

@@ -58,6 +58,15 @@ def test_the_owner_gets_a_plain_kernel_or_the_isolation_that_is_asked_for(host: 
     assert CANARY not in environ.values()
 
 
+def test_programs_and_devices_can_be_used_in_a_sandbox(host: Host) -> None:
+    code = (
+        "import os, subprocess as s; open('/dev/null', 'w').write('x'); print(len(open('/dev/urandom', 'rb').read(9)), "
+        "s.run(['cat'], stdin=s.DEVNULL, stderr=s.DEVNULL).returncode, s.getoutput('echo a | tr a b'))"
+    )
+    with ExecClient(host.info) as client, client.session(isolation="sandbox") as session:
+        assert session.run(code).stdout == "9 0 b\n"
+
+
 def test_a_scoped_token_gets_a_sandbox_by_itself(host: Host) -> None:
     bearer = mint(host, policy="trusted")
     info = bearer.call("GET", "/").json()

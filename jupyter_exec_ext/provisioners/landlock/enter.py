@@ -14,16 +14,19 @@ On the socket the keeper says which process the kernel will be and waits for an 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn
+from importlib.machinery import SourceFileLoader
+
+TYPE_CHECKING = False  # to import as little as possible: every kernel waits for it
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, NoReturn
 
 #: With which status the child ends if it failed in a step.
 STATUS = {"launcher": 119, "capabilities": 120, "limits": 121, "landlock": 122, "seccomp": 123, "command": 124}
@@ -246,10 +249,10 @@ def _own_files(pid: int) -> Iterator[tuple[str, str]]:
 
 def _load(path: str) -> Any:
     """Return a module that is a file."""
-    spec = importlib.util.spec_from_file_location(os.path.basename(path).partition(".")[0], path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    name = os.path.basename(path).partition(".")[0]
+    module = type(sys)(name)
+    module.__file__ = path
+    SourceFileLoader(name, path).exec_module(module)
     return module
 
 

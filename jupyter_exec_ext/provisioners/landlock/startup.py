@@ -1,6 +1,9 @@
-"""Run by IPython when a kernel starts that Landlock holds: ``!command`` without a terminal, which it cannot have.
+"""Run by IPython when a kernel starts that Landlock holds: what takes the place of things that it cannot have.
 
-IPython runs commands in a terminal of their own. A new one cannot be told from those of others, so none can be opened.
+- IPython runs ``!command`` in a terminal of its own. A new one cannot be told from those of others, so none can be
+  opened: commands are run without.
+- The kernel looks for its children, to end them with itself, in the list of all processes, which is closed. Its keeper
+  ends them.
 """
 
 
@@ -52,5 +55,34 @@ def _without_terminal() -> None:
     shell.system, shell.getoutput = system, getoutput
 
 
+def _without_other_processes() -> None:
+    from functools import wraps
+    from typing import Any
+
+    from ipykernel import kernelbase
+
+    load = getattr(kernelbase, "_get_psutil", None)  # older ones import it at once
+
+    def patch(psutil: Any) -> Any:
+        plain = psutil and psutil.Process.children
+        if plain and not hasattr(plain, "__wrapped__"):
+
+            @wraps(plain)
+            def children(self: Any, recursive: bool = False) -> list[Any]:
+                try:
+                    return list(plain(self, recursive))
+                except (psutil.AccessDenied, PermissionError):
+                    return []
+
+            psutil.Process.children = children
+        return psutil
+
+    if load is None:
+        patch(getattr(kernelbase, "psutil", None))
+    else:
+        kernelbase._get_psutil = lambda: patch(load())
+
+
 _without_terminal()
-del _without_terminal
+_without_other_processes()
+del _without_terminal, _without_other_processes

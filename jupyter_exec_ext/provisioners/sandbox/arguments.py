@@ -17,8 +17,6 @@ USER, UID, GID = "jupyter", 1000, 1000
 WORK, HOME = "/work", "/home"
 TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
-# What bubblewrap's --dev has of the machine's devices.
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PASSWD = f"{USER}:x:{UID}:{GID}:{USER}:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 GROUP = f"{USER}:x:{GID}:\nnogroup:x:65534:\n"
 
@@ -130,8 +128,6 @@ def sandbox_arguments(
     # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
-    for name in _DEVICES:  # the machine's own, whose mode an owner could change
-        arguments += ["--remount-ro", f"/dev/{name}"]
     arguments += ["--bind", socket_directory, socket_directory, "--ro-bind", connection_file, connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]

@@ -17,6 +17,8 @@ from functools import cache
 from queue import SimpleQueue
 from typing import TypeVar
 
+from .devices import keep_devices
+
 T = TypeVar("T")
 
 _READ_BYTES = 8192
@@ -33,7 +35,7 @@ def in_lasting_thread(work: Callable[[], T]) -> Future[T]:
 @cache
 def _executor(_: int) -> ThreadPoolExecutor:
     """Return the thread of the process with this id; one that was forked has lost that of its parent."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-launcher")
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-launcher", initializer=keep_devices)
 
 
 class Afterwards:

@@ -11,16 +11,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import sys
-from pathlib import Path
+
+TYPE_CHECKING = False  # to import as little as possible: every kernel waits for the launcher
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROFILES = ("sandbox", "landlock")
 MACHINES = ("x86_64", "aarch64")
 
 # What systems other than Linux, and some tools on it, call the same machines.
 _OTHER_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
-_FILTERS = Path(__file__).parent / "filters"
+_FILTERS = os.path.join(os.path.dirname(__file__), "filters")
 
 _PR_GET_SECCOMP = 21
 _PR_SET_SECCOMP = 22
@@ -69,13 +71,16 @@ def filter_path(profile: str = "sandbox", machine: str | None = None) -> Path:
     ValueError
         If there is no such profile.
     """
+    import platform
+    from pathlib import Path
+
     if profile not in PROFILES:
         raise ValueError(f"{profile!r} is none of the profiles {', '.join(PROFILES)}")
     name = platform.machine() if machine is None else machine
     known = _OTHER_NAMES.get(name.lower(), name)
     if known not in MACHINES:
         raise UnsupportedArchitectureError(name)
-    return _FILTERS / f"{profile}-{known}.bpf"
+    return Path(_FILTERS, f"{profile}-{known}.bpf")
 
 
 def supported() -> bool:
