@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -147,6 +148,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """Return why kernels cannot be isolated on this machine, None if they can; blocks for some milliseconds."""
         try:
             cls.require()
+            base_directory()
         except IsolationUnavailableError as error:
             return str(error)
         return None
@@ -155,7 +157,8 @@ class IsolatedProvisioner(LocalProvisioner):
     def sweep(cls) -> None:
         """End and remove what servers have left behind that were killed."""
         if sys.platform.startswith("linux"):
-            in_lasting_thread(sweep_once).result()
+            with suppress(IsolationUnavailableError):  # whoever wants an isolated kernel is told
+                in_lasting_thread(sweep_once).result()
 
     # --- what a kernel manager calls, in this order ---
 
