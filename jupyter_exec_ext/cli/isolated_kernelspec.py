@@ -17,6 +17,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from ..provisioners.sandbox.arguments import View
 from ..provisioners.sandbox.leftovers import base_directory
+from ..provisioners.sandbox.support import IsolationUnavailableError
 from ..provisioners.sandbox.view import TooMuchToSeeError, view_of
 from .local_kernels import PLAIN, PROVISIONERS, LocalKernel, installed, names_of
 from .servers import UsageError
@@ -159,7 +160,7 @@ def _view(kernel: LocalKernel, config: Mapping[str, Any]) -> View:
                 writable=config.get("writable", ()),
                 secret=[str(base_directory())] if sys.platform.startswith("linux") else [],
             )
-    except TooMuchToSeeError as error:
+    except (IsolationUnavailableError, TooMuchToSeeError) as error:
         raise UsageError(str(error)) from error
     except FileNotFoundError as error:
         raise UsageError(f"{error}; install it, or correct the kernelspec in {kernel.directory}") from error
