@@ -56,7 +56,7 @@ class IsolatedKernelSpecs(KernelSpecManager):
         spec = copy.copy(spec)
         stanza = {"provisioner_name": PROVISIONERS[level], "config": {}}
         spec.metadata = {**(spec.metadata or {}), "kernel_provisioner": stanza}
-        if spec.language.lower() == "python":
+        if spec.language.lower() == "python" and level == "sandbox":
             spec.interrupt_mode = "message"  # which ipykernel knows, and which gets through every wall
         return spec
 
