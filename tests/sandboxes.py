@@ -12,12 +12,26 @@ from pathlib import Path
 
 import psutil
 
-from jupyter_exec_ext.provisioners.sandbox.cgroup import ROOT
+from jupyter_exec_ext.provisioners.sandbox.cgroup import ROOT, new_group
 from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK, base_directory, own_name
 
 # A variable that a test's kernels and what they start have in their environment; bubblewrap's processes have `MARK`.
 TRACE = "SANDBOX_OF_TEST"
 _PATIENCE_SECONDS = 3.0
+
+
+# A command for another one, to be somewhere that only root could be otherwise, as the user one is.
+IN_NAMESPACES = ("unshare", "--user", "--map-current-user", "--keep-caps")
+# What runs behind it without the rights that it has there: bubblewrap wants none.
+WITHOUT_RIGHTS = ("setpriv", "--ambient-caps=-all", "--inh-caps=-all")
+
+
+def kinds_of_sandbox() -> set[str]:
+    """Return what `Watch.left` finds of a sandbox that runs."""
+    group = new_group(None, 10)
+    if group is not None:
+        group.remove()
+    return {"processes", "children", "socket directories", *(["control groups"] if group else [])}
 
 
 def server_name(pid: int) -> str:

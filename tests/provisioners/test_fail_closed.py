@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from jupyter_exec_ext.provisioners.sandbox import IsolationUnavailableError
 from jupyter_exec_ext.provisioners.sandbox.view import TooMuchToSeeError
 from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec, with_provisioner
-from tests.sandboxes import Watch
+from tests.sandboxes import IN_NAMESPACES, WITHOUT_RIGHTS, Watch
 from tests.tokens import mint, owner_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -50,7 +52,7 @@ assert libc.prctl(38, word(1), word(0), word(0), word(0)) == 0
 assert libc.prctl(22, word(2), ctypes.byref(Program(len(program), code)), word(0), word(0)) == 0
 os.execv(sys.argv[1], sys.argv[1:])
 """
-NO_NAMESPACES = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+NO_NAMESPACES = f'echo 0 > /proc/sys/user/max_user_namespaces && exec {shlex.join(WITHOUT_RIGHTS)} "$@"'
 # In a mount namespace of its own, another file is where a program was.
 INSTEAD = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 # Runs the rest of the command line as Python does, on what says to be another system.
@@ -81,7 +83,7 @@ MISSING = {
 def command_without(what: str, tmp_path: Path) -> list[str]:
     """Return a command that runs another one, for which something is missing."""
     if what == "user namespaces":
-        return ["unshare", "-Ur", "sh", "-c", NO_NAMESPACES, "sh"]
+        return [*IN_NAMESPACES, "sh", "-c", NO_NAMESPACES, "sh"]
     if what == "seccomp":
         return [sys.executable, "-c", FORBIDS_SECCOMP]
     if what == "known architecture":
@@ -95,7 +97,7 @@ def command_without(what: str, tmp_path: Path) -> list[str]:
     other.chmod(0o644 if says is None else 0o755)  # what cannot be executed is no program
     program = shutil.which({"prlimit": "prlimit", "setsid": "setsid"}.get(what, "bwrap"))
     assert program is not None
-    return ["unshare", "-rm", "sh", "-c", INSTEAD, "sh", str(other), os.path.realpath(program)]
+    return [*IN_NAMESPACES, "--mount", "sh", "-c", INSTEAD, "sh", str(other), os.path.realpath(program)]
 
 
 def said(message: str, what: str) -> bool:
@@ -162,6 +164,21 @@ def kernels_of(host: Host) -> list[str]:
     running = [command for command in commands if "ipykernel" in command or "bwrap" in command]
     url = f"{host.info.url}api/kernels"
     return running + [kernel["id"] for kernel in requests.get(url, headers=host.info.auth_headers, timeout=30).json()]
+
+
+def test_a_directory_for_sockets_that_others_can_enter_is_no_place_for_them(tmp_path: Path) -> None:
+    """Somebody else can have made it before; other kernels are served all the same."""
+    runtime = Path(tempfile.mkdtemp(prefix="jex"))  # short, as the path of a socket must be
+    (runtime / "jex").mkdir()
+    (runtime / "jex").chmod(0o755)
+    with running_host("server", tmp_path, env={"XDG_RUNTIME_DIR": str(runtime)}) as host:
+        answer = mint(host).call("POST", "/sessions", json={"isolation": "sandbox"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "isolation_required"), answer.text
+        assert f"{runtime}/jex, for the sockets of kernels" in answer.json()["message"]
+        assert "remove it" in answer.json()["message"]
+        plain = owner_of(host).session()
+        assert owner_of(host).run(plain, "1").json()["state"] == "ok"
+    shutil.rmtree(runtime)
 
 
 # --- what a kernelspec must not ask for ---

@@ -1,8 +1,9 @@
 """Control groups: limits for all processes of a sandbox together, where this server may make groups.
 
-A limit of each process is none for a kernel that starts many. Control groups limit them together, and count those that
-were killed for lack of memory. Who may make them depends on the machine: root nearly always, a user where the system
-has left a part of the tree to them (as systemd does for its user sessions).
+A limit of each process is none for a kernel that starts many. Control groups limit them together, count those that
+were killed for lack of memory, and share the processors out by kernels instead of by processes. Who may make them
+depends on the machine: root nearly always, a user where the system has left a part of the tree to them (as systemd does
+for its user sessions).
 
 References
 ----------
@@ -37,8 +38,12 @@ class ControlGroup:
 
     @property
     def limits(self) -> list[str]:
-        """What is limited: ``memory``, ``processes``."""
-        files = {"memory": ("memory.max", "memory.limit_in_bytes"), "processes": ("pids.max",)}
+        """What is limited: ``memory``, ``processes``, and ``processors``, of which all get the same."""
+        files = {
+            "memory": ("memory.max", "memory.limit_in_bytes"),
+            "processes": ("pids.max",),
+            "processors": ("cpu.weight", "cpu.shares"),
+        }
         return [name for name, of in files.items() if any((d / f).exists() for d in self._directories for f in of)]
 
     def add(self, pid: int) -> None:
@@ -61,7 +66,9 @@ class ControlGroup:
 
 def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
     """Return a new group with these limits, or as many of them as can be had; None if none can."""
-    wanted = {"pids": processes} if memory_bytes is None else {"pids": processes, "memory": memory_bytes}
+    wanted = {"pids": processes, "cpu": 0}
+    if memory_bytes is not None:
+        wanted["memory"] = memory_bytes
     made: list[Path] = []
     for parent, controllers in _parents():
         limits = {name: wanted[name] for name in controllers if name in wanted}
@@ -127,7 +134,11 @@ def _limit_memory(directory: Path, most_bytes: int) -> None:
             _write(directory / "memory.memsw.limit_in_bytes", most_bytes)
 
 
-_LIMITERS = {"pids": _limit_processes, "memory": _limit_memory}
+def _share_processors(directory: Path, _: int) -> None:
+    """Leave the group its share: a kernel gets as much of busy processors as another, however many processes it has."""
+
+
+_LIMITERS = {"pids": _limit_processes, "memory": _limit_memory, "cpu": _share_processors}
 
 
 def _parents() -> Iterator[tuple[Path, list[str]]]:
@@ -142,14 +153,14 @@ def _parents() -> Iterator[tuple[Path, list[str]]]:
         if ".." in Path(inside).parts:  # a group outside our own namespace
             continue
         if controllers:
-            for controller in {"memory", "pids"}.intersection(controllers.split(",")):
+            for controller in _LIMITERS.keys() & controllers.split(","):
                 yield ROOT / controller / inside, [controller]
         else:
             # A group that has processes has no children with controllers, so ours may have to be a sibling.
             for parent in (ROOT / inside, (ROOT / inside).parent):
                 with suppress(OSError):
                     offered = (parent / "cgroup.subtree_control").read_text().split()
-                    usable: list[str] = [name for name in ("memory", "pids") if name in offered]
+                    usable: list[str] = [name for name in _LIMITERS if name in offered]
                     if usable:
                         yield parent, usable
 

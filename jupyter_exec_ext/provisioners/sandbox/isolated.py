@@ -26,7 +26,7 @@ from traitlets import Integer, List, Unicode, default
 from .arguments import HOME, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, sweep_once
-from .launcher import in_lasting_thread
+from .launcher import Afterwards, afterwards, in_lasting_thread
 from .leftovers import base_directory, make_directory, new_directory, private_directory, remove_directory
 from .support import IsolationUnavailableError
 from .view import view_of
@@ -148,6 +148,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """Return why kernels cannot be isolated on this machine, None if they can; blocks for some milliseconds."""
         try:
             cls.require()
+            base_directory()
         except IsolationUnavailableError as error:
             return str(error)
         return None
@@ -156,7 +157,8 @@ class IsolatedProvisioner(LocalProvisioner):
     def sweep(cls) -> None:
         """End and remove what servers have left behind that were killed."""
         if sys.platform.startswith("linux"):
-            in_lasting_thread(sweep_once).result()
+            with suppress(IsolationUnavailableError):  # whoever wants an isolated kernel is told
+                in_lasting_thread(sweep_once).result()
 
     # --- what a kernel manager calls, in this order ---
 
@@ -295,9 +297,13 @@ class IsolatedProvisioner(LocalProvisioner):
         One that nobody waits for any more when it is there, since the start was cancelled, its loop was closed or the
         kernel was shut down meanwhile, ends at once.
         """
+        later = afterwards()
         launching = self._launch = in_lasting_thread(partial(self.launch_isolated, what))
         try:
             isolated = await asyncio.wrap_future(launching)
+        except GeneratorExit:  # the garbage collector has found us, waiting in a loop that was closed
+            launching.add_done_callback(lambda done: later.add(partial(_end_unwanted, done)))
+            raise
         except BaseException:
             launching.add_done_callback(_end_unwanted)
             raise
@@ -306,7 +312,7 @@ class IsolatedProvisioner(LocalProvisioner):
         self._launch = None
         if self._if_forgotten is not None:
             self._if_forgotten.detach()
-        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), isolated)
+        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), later, isolated)
         self._if_forgotten.atexit = False  # what is isolated ends with the process in any case
         return isolated
 
@@ -317,8 +323,7 @@ def _end_unwanted(launching: Future[IsolatedKernel]) -> None:
         launching.result().end()
 
 
-def _end_forgotten(pid: int, isolated: IsolatedKernel) -> None:
+def _end_forgotten(pid: int, later: Afterwards, isolated: IsolatedKernel) -> None:
     """End a kernel whose provisioner is no more, so that nobody else can."""
     if pid == os.getpid():  # a forked process has copies of what is its parent's
-        with suppress(RuntimeError):  # this process ends
-            in_lasting_thread(isolated.end)
+        later.add(isolated.end)

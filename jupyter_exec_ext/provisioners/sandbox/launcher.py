@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from queue import SimpleQueue
 from typing import TypeVar
 
 from .devices import keep_devices
@@ -35,6 +36,37 @@ def in_lasting_thread(work: Callable[[], T]) -> Future[T]:
 def _executor(_: int) -> ThreadPoolExecutor:
     """Return the thread of the process with this id; one that was forked has lost that of its parent."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-launcher", initializer=keep_devices)
+
+
+class Afterwards:
+    """Does what is left to do, in a thread of its own, for those that cannot wait nor take a lock."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._do, name="sandbox-afterwards", daemon=True).start()
+
+    def add(self, work: Callable[[], None]) -> None:
+        """Have something done. The garbage collector, which can be at work within any other call, may call this."""
+        self._work.put(work)
+
+    def _do(self) -> None:
+        while True:
+            work = self._work.get()
+            try:
+                work()
+            except Exception:
+                logging.getLogger(__name__).exception("what a kernel has left behind could not be removed")
+            del work
+
+
+def afterwards() -> Afterwards:
+    """Return this process's."""
+    return _afterwards(os.getpid())
+
+
+@cache
+def _afterwards(_: int) -> Afterwards:
+    return Afterwards()
 
 
 class SandboxOutput:

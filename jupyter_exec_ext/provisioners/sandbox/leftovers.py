@@ -22,6 +22,8 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_data_dir
 
+from .support import IsolationUnavailableError
+
 #: In the environment of bubblewrap.
 MARK = "JUPYTER_EXEC_SANDBOX"
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
@@ -37,7 +39,7 @@ def base_directory() -> Path:
 
     Raises
     ------
-    PermissionError
+    IsolationUnavailableError
         If somebody else has made it.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -48,7 +50,10 @@ def base_directory() -> Path:
         base.mkdir(mode=0o700)
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError(f"{base} is not a directory that only this user can enter; remove it")
+        raise IsolationUnavailableError(
+            "socket_directory",
+            f"{base}, for the sockets of kernels, is not a directory that only this user can enter; remove it",
+        )
     return base
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .cgroup import ControlGroup
 from .leftovers import end_started_with
@@ -82,6 +82,8 @@ class SandboxProcess(subprocess.Popen[bytes]):
         If bubblewrap could not make the sandbox.
     """
 
+    _held: ClassVar[set[SandboxProcess]] = set()
+
     def __init__(
         self,
         command: Sequence[str],
@@ -124,6 +126,9 @@ class SandboxProcess(subprocess.Popen[bytes]):
                 if isinstance(error, (BrokenPipeError, ProcessLookupError)):  # it has ended meanwhile
                     raise BrokenSandboxError from None
                 raise
+
+        # Kept until it is closed: the garbage collector calls `__del__` even of what is then given to somebody to end.
+        self._held.add(self)
 
     def _abandon(self, sandbox_id: str) -> None:
         """End what there is of a sandbox that did not come about."""
@@ -240,6 +245,7 @@ class SandboxProcess(subprocess.Popen[bytes]):
         if self._status is not None:
             self._status.close()
         self._init = self._status = None
+        self._held.discard(self)
 
     def __del__(self, **kwargs: Any) -> None:
         """Close what is held; `Popen` warns if the process has not ended."""
