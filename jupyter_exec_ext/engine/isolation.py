@@ -56,8 +56,6 @@ class IsolatedKernelSpecs(KernelSpecManager):
         spec = copy.copy(spec)
         stanza = {"provisioner_name": PROVISIONERS[level], "config": {}}
         spec.metadata = {**(spec.metadata or {}), "kernel_provisioner": stanza}
-        if spec.language.lower() == "python":
-            spec.interrupt_mode = "message"  # which ipykernel knows, and which gets through every wall
         return spec
 
     def find_kernel_specs(self) -> dict[str, str]:
