@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import Execution, ExecutionState
+from jupyter_exec_ext.provisioners.sandbox.arguments import HOME
 from tests.hosts import Host, running_host
 from tests.sandboxes import kinds_of_sandbox
 
@@ -137,7 +138,7 @@ ATTACKS = {
     "1 GiB file": Attack(FILL.format(path="large", files=1, mib=1024), ExecutionState.OK, "EFBIG after 64"),
     "1 GiB in /tmp": Attack(FILL.format(path="/tmp/f", files=32, mib=32), ExecutionState.OK, "ENOSPC after 6"),
     "1 GiB in /dev/shm": Attack(FILL.format(path="/dev/shm/f", files=32, mib=32), ExecutionState.OK, "ENOSPC after 6"),
-    "1 GiB at home": Attack(FILL.format(path="/home/f", files=32, mib=32), ExecutionState.OK, "ENOSPC after 6"),
+    "1 GiB at home": Attack(FILL.format(path=f"{HOME}/f", files=32, mib=32), ExecutionState.OK, "ENOSPC after 6"),
     "10,000 open files": Attack(FILES, ExecutionState.OK, "Too many open files"),
 }
 
