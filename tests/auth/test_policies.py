@@ -218,8 +218,9 @@ def test_no_name_takes_long_to_refuse() -> None:
 def test_a_token_brings_no_regular_expression_of_its_own() -> None:
     """One such as `(a+)+$` would hold up the whole server for as long as its creator likes."""
     rule = {"when": ["pattern"], "pattern": "(a+)+$"}
-    with pytest.raises(InvalidRequest, match="only in a policy that is configured"):
-        read_limits({"approval": rule}, Policy())
+    for brought in (rule, {"when": ["shell"], "pattern": "a"}):  # the second would not be searched, and is no field
+        with pytest.raises(InvalidRequest, match="only in a policy that is configured"):
+            read_limits({"approval": brought}, Policy())
     configured = narrowed(Policy(), {"approval": rule})
     assert read_limits({"max_sessions": 1}, configured).approval == configured.approval
     assert read_limits({"approval": {"when": ["shell"]}}, configured).approval == ApprovalRule("matching", ("shell",))
