@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..sandbox import seccomp
 from ..sandbox.arguments import Limits
@@ -105,6 +105,8 @@ class LandlockProcess(subprocess.Popen[bytes]):
     NotStartedError
     """
 
+    _held: ClassVar[set[LandlockProcess]] = set()
+
     def __init__(
         self, orders: Orders, *, environment: Mapping[str, str], group: ControlGroup | None, output: int
     ) -> None:
@@ -132,6 +134,8 @@ class LandlockProcess(subprocess.Popen[bytes]):
                     self._give_up()
                 self.close()
                 raise
+        # Kept until it is closed: the garbage collector calls `__del__` even of what is then given to somebody to end.
+        self._held.add(self)
 
     def _give_up(self) -> None:
         """End what has not begun."""
@@ -183,6 +187,7 @@ class LandlockProcess(subprocess.Popen[bytes]):
         if self._kernel is not None:
             os.close(self._kernel)
         self._kernel = None
+        self._held.discard(self)
 
     def __del__(self, **kwargs: Any) -> None:
         """Close what is held; `Popen` warns if the process has not ended."""
