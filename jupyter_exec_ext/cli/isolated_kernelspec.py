@@ -193,15 +193,12 @@ def _document(kernel: LocalKernel, wanted: Wanted) -> dict[str, Any]:
     document = kernel.as_json()
     stanza = {"provisioner_name": PROVISIONERS[wanted.level], "config": dict(wanted.config)}
     display_name = kernel.spec.display_name or kernel.name
-    document |= {
+    return document | {
         # What is named in the original's directory was copied with it, and nothing else of that will be seen.
         "argv": [argument.replace(f"{kernel.directory}{os.sep}", "{resource_dir}/") for argument in kernel.spec.argv],
         "display_name": wanted.display_name or f"{display_name} ({_ADJECTIVES[wanted.level]})",
         "metadata": {**kernel.spec.metadata, "kernel_provisioner": stanza},
     }
-    if kernel.spec.language.lower() == "python":
-        document["interrupt_mode"] = "message"  # which ipykernel knows, and which gets through every wall
-    return document
 
 
 def _install(

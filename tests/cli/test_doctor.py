@@ -26,6 +26,12 @@ def doctors_lines(*names: str) -> list[Finding]:
     return list(isolation_here(kernels, problems_here()))
 
 
+def on_sandboxes(*names: str) -> Finding:
+    """Return what the doctor finds about sandboxes where there can be none."""
+    (finding,) = (finding for finding in doctors_lines(*names) if "Landlock" not in finding.what)
+    return finding
+
+
 @pytest.fixture
 def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     which = shutil.which
@@ -54,18 +60,18 @@ def test_the_doctor_says_that_kernels_can_be_sandboxed() -> None:
 
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_the_doctor_says_what_is_missing(jupyter: Jupyter) -> None:
-    (finding,) = doctors_lines()
+    finding = on_sandboxes()
     assert (finding.what, finding.mark) == ("kernels cannot be sandboxed here", "note")
     assert "bubblewrap (bwrap) is not installed; install it" in finding.remedy
     jupyter.install()  # with which it is something that does not work
-    (finding,) = doctors_lines("python3", "python3-sandbox")
+    finding = on_sandboxes("python3", "python3-sandbox")
     assert finding.what == "kernels cannot be sandboxed here, so these do not start: python3-sandbox"
     assert finding.mark == "FAIL"
 
 
 def test_the_doctor_tells_an_old_bubblewrap(bubblewrap_that: Callable[[str], None]) -> None:
     bubblewrap_that("echo bubblewrap 0.4.1")
-    (finding,) = doctors_lines()
+    finding = on_sandboxes()
     assert "bubblewrap is 0.4.1, and 0.7 is needed" in finding.remedy
 
 
@@ -74,7 +80,7 @@ def test_the_doctor_tells_a_machine_without_user_namespaces(bubblewrap_that: Cal
         '[ "$1" = --version ] && exec echo bubblewrap 0.9.0\n'
         "echo 'bwrap: No permissions to create a new namespace' >&2; exit 1"
     )
-    (finding,) = doctors_lines()
+    finding = on_sandboxes()
     assert "no user namespaces" in finding.remedy
     assert "'landlock'" in finding.remedy
 

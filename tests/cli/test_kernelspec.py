@@ -26,7 +26,7 @@ def test_a_sandboxed_kernelspec_is_like_the_one_it_was_made_from(jupyter: Jupyte
     assert written["argv"] == original.argv
     assert written["display_name"] == f"{original.display_name} (sandboxed)"
     assert written["language"] == "python"
-    assert written["interrupt_mode"] == "message"
+    assert KernelSpecManager().get_kernel_spec("python3-sandbox").interrupt_mode == original.interrupt_mode
     stanza = written["metadata"].pop("kernel_provisioner")
     assert stanza == {"provisioner_name": "sandbox-provisioner", "config": {}}
     assert written["metadata"] == original.metadata

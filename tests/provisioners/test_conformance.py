@@ -61,7 +61,7 @@ def test_a_sandboxed_kernel_conforms_as_the_plain_one(tmp_path: Path, monkeypatc
         directory = Path(os.environ["JUPYTER_DATA_DIR"]) / "kernels" / name
         directory.mkdir(parents=True)
         spec = {"argv": _ARGV, "display_name": name, "language": "python", "metadata": metadata}
-        (directory / "kernel.json").write_text(json.dumps({**spec, "interrupt_mode": "message"}))
+        (directory / "kernel.json").write_text(json.dumps(spec))
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -102,7 +102,6 @@ async def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             manager.config.LandlockProvisioner[name] = value
         assert manager.kernel_spec is not None
         manager.kernel_spec.metadata = {"kernel_provisioner": {"provisioner_name": NAME, "config": config or {}}}
-        manager.kernel_spec.interrupt_mode = "message"
         kernel = Kernel(manager)
         await manager.start_kernel(cwd=str(tmp_path / "work"))
         kernels.append(kernel)

@@ -22,6 +22,7 @@ import zmq.asyncio
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.provisioners.sandbox import IsolationUnavailableError, process
+from jupyter_exec_ext.provisioners.sandbox.arguments import SOCKET, SOCKETS
 from jupyter_exec_ext.provisioners.sandbox.launcher import in_lasting_thread
 from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK
 from tests.kernelspecs import add_kernelspec
@@ -82,6 +83,15 @@ async def test_a_kernel_that_is_shut_down_leaves_nothing(manager: AsyncKernelMan
     assert set(sandbox) == kinds_of_sandbox()
     await manager.shutdown_kernel(now=True)
     assert watch.left() == {}
+
+
+async def test_a_kernel_finds_its_sockets_at_short_addresses(manager: AsyncKernelManager, watch: Watch) -> None:
+    await start(manager, watch)
+    code = "from ipykernel.kernelapp import IPKernelApp; app = IPKernelApp.instance(); print(app.ip, app.shell_port)"
+    ip, port = (await answer(manager, code)).split()
+    assert ip == f"{SOCKETS}/{SOCKET}"
+    assert Path(f"{manager.ip}-{port}").is_socket()
+    await manager.shutdown_kernel(now=True)
 
 
 async def test_a_restarted_kernel_has_one_sandbox_and_leaves_none(manager: AsyncKernelManager, watch: Watch) -> None:

@@ -15,6 +15,8 @@ from .support import NAMESPACES, NO_NETWORK, Tools
 USER, UID, GID = "jupyter", 1000, 1000
 #: Where it finds its working directory and its home.
 WORK, HOME = "/work", "/home"
+#: Where it makes its sockets, and what their names begin with. Some kernels know only addresses of less than 32 bytes.
+SOCKETS, SOCKET = "/sockets", "s"
 TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
 PASSWD = f"{USER}:x:{UID}:{GID}:{USER}:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
@@ -97,6 +99,7 @@ class Descriptors:
     seccomp_filter: int
     passwd: int
     group: int
+    connection: int
 
 
 def sandbox_arguments(
@@ -128,7 +131,9 @@ def sandbox_arguments(
     # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
-    arguments += ["--bind", socket_directory, socket_directory, "--ro-bind", connection_file, connection_file]
+    for place in (socket_directory, SOCKETS):
+        arguments += ["--bind", socket_directory, place]
+    arguments += ["--ro-bind-data", str(descriptors.connection), connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]
     arguments += ["--bind", view.work_directory, WORK]

@@ -23,7 +23,7 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Integer, List, Unicode, default
 
-from .arguments import HOME, Limits
+from .arguments import HOME, SOCKET, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, sweep_once
 from .launcher import Afterwards, afterwards, in_lasting_thread
@@ -177,7 +177,7 @@ class IsolatedProvisioner(LocalProvisioner):
         # Sockets in a directory: there is no network inside, and nobody else can connect to them.
         manager.cache_ports = False
         manager.transport = "ipc"
-        manager.ip = str(self._socket_directory / "s")
+        manager.ip = str(self._socket_directory / SOCKET)
         chosen = await super().pre_launch(**kwargs)
         self._limits, given = self._limits_for(chosen["env"])
         self._environment = sandbox_environment(given, os.environ, self.env, self.kernel_spec.env, home=self.home)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .arguments import GROUP, PASSWD, Descriptors, Limits, View, limited_command, sandbox_arguments
+from .arguments import GROUP, PASSWD, SOCKET, SOCKETS, Descriptors, Limits, View, limited_command, sandbox_arguments
 from .cgroup import ControlGroup, new_group, sweep_groups
 from .launcher import SandboxOutput, read_output
 from .leftovers import MARK, make_anew, own_name, remove_directory, sweep
@@ -85,6 +86,7 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
             held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),
             read(PASSWD),
             read(GROUP),
+            read(json.dumps(json.loads(Path(what.connection_file).read_text()) | {"ip": f"{SOCKETS}/{SOCKET}"})),
         )
         arguments = sandbox_arguments(
             view,
@@ -108,7 +110,7 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
                 [tools.bwrap, "--args", str(args)],
                 limited_command(behind_gate(what.command), limits, tools),
                 env={MARK: own_name(), SANDBOX_ID: secrets.token_hex(8)},
-                descriptors=[args, descriptors.seccomp_filter, descriptors.passwd, descriptors.group],
+                descriptors=[args, *astuple(descriptors)],
                 limits=limits,
                 group=group,
                 output=said,
