@@ -14,7 +14,7 @@ from typing import Any
 
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import ApiNotFound, ExecError
-from ..executors.results import BundleSaver
+from ..executors.results import OutputDirectory
 from ..models import (
     Decision,
     DisplayEvent,
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         args.server = "auto"
     language = args.language or _LANGUAGES.get(Path(args.file or "").suffix.lower())
     options = {"timeout_seconds": args.timeout, "language": language}
-    terminal = _Terminal(BundleSaver(output_dir, stem), lasting=args.server is not None)
+    terminal = _Terminal(OutputDirectory(output_dir, stem), lasting=args.server is not None)
     with (
         client_for(args) as client,
         _session(client, args) as session,
@@ -148,7 +148,7 @@ def _tell_of_editing(execution: Execution) -> None:
 class _Terminal:
     """Shows output events; on a `lasting` server, also where to find what is not shown."""
 
-    def __init__(self, saver: BundleSaver, *, lasting: bool) -> None:
+    def __init__(self, saver: OutputDirectory, *, lasting: bool) -> None:
         self._saver = saver
         self._lasting = lasting
         self.finished: Execution | None = None

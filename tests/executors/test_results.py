@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.executors.results import BundleSaver, ResultCollector
+from jupyter_exec_ext.executors.results import OutputDirectory, ResultCollector
 from jupyter_exec_ext.models import Execution, ExecutionState, Truncation
 
 PNG = base64.b64encode(b"\x89PNG picture").decode()
@@ -122,7 +122,7 @@ def test_output_that_was_lost_on_its_way_is_missed(tmp_path: Path) -> None:
 
 def test_named_files_never_replace_one_another(tmp_path: Path) -> None:
     (tmp_path / "plot-1.png").write_bytes(b"old")
-    saver = BundleSaver(tmp_path, "plot")
+    saver = OutputDirectory(tmp_path, "plot")
     saver.text({"image/png": PNG})
     saver.text({"image/png": PNG})
     assert [Path(path).name for path in saver.files] == ["plot-2.png", "plot-3.png"]
