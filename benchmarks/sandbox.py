@@ -30,7 +30,6 @@ async def one(sandboxed: bool, cwd: str) -> tuple[float, float, float]:
     assert spec is not None
     if sandboxed:
         spec.metadata = {**spec.metadata, **_SANDBOX}
-        spec.interrupt_mode = "message"
     begun = time.perf_counter()
     await manager.start_kernel(cwd=cwd)
     launched = time.perf_counter() - begun

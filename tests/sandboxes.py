@@ -110,6 +110,12 @@ def groups_of(name: str) -> list[str]:
     return [str(path) for path in directories(ROOT) if path.name.startswith(f"jex-{name}-")]
 
 
+def mounted() -> set[str]:
+    """Return what is mounted here, but for what container engines keep, which may be at work meanwhile."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {line for line in lines if "/containers/" not in line and "/netns" not in line}
+
+
 @dataclass
 class Watch:
     """Looks for what the sandboxes of this process have left behind.
@@ -122,7 +128,7 @@ class Watch:
 
     trace: str = field(default_factory=lambda: secrets.token_hex(8))
     namespaces: set[str] = field(default_factory=set)
-    mounts: int = field(default_factory=lambda: len(Path("/proc/self/mountinfo").read_text().splitlines()))
+    mounts: set[str] = field(default_factory=mounted)
 
     def note(self, *pids: int | None) -> None:
         """Note the namespaces of processes, to look for others in them afterwards."""
@@ -134,14 +140,13 @@ class Watch:
 
     def left(self) -> dict[str, object]:
         """Return what is there now, by what it is; nothing of it should be."""
-        mounts = len(Path("/proc/self/mountinfo").read_text().splitlines())
         found = {
             "processes": processes_with(f"{MARK}={own_name()}", f"{TRACE}={self.trace}"),
             "children": [child.pid for child in psutil.Process().children(recursive=True) if is_ours(child)],
             "in their namespaces": processes_in(self.namespaces),
             "socket directories": directories_of(own_name()),
             "control groups": groups_of(own_name()),
-            "mounts": mounts - self.mounts,
+            "mounts": sorted(mounted() - self.mounts),
         }
         return {what: of for what, of in found.items() if of}
 
