@@ -12,19 +12,28 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
-    from .executors import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+    from .executors import (
+        CODE_WRITER_SYSTEM_MESSAGE,
+        CodeBlock,
+        JupyterCodeExecutor,
+        LocalJupyterServer,
+        with_requirements,
+    )
 
 _HOMES = {
     "AsyncExecClient": "client",
+    "CODE_WRITER_SYSTEM_MESSAGE": "executors",
     "CodeBlock": "executors",
     "ExecClient": "client",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
     "JupyterConnectionInfo": "client",
     "LocalJupyterServer": "executors",
+    "with_requirements": "executors",
 }
 
 __all__ = [
+    "CODE_WRITER_SYSTEM_MESSAGE",
     "AsyncExecClient",
     "CodeBlock",
     "ExecClient",
@@ -33,6 +42,7 @@ __all__ = [
     "JupyterConnectionInfo",
     "LocalJupyterServer",
     "__version__",
+    "with_requirements",
 ]
 
 

@@ -12,6 +12,7 @@ from jupyter_exec_ext.errors import ClientError, ExecError
 
 PUBLIC = {
     "jupyter_exec_ext": {
+        "CODE_WRITER_SYSTEM_MESSAGE",
         "AsyncExecClient",
         "CodeBlock",
         "ExecClient",
@@ -20,6 +21,7 @@ PUBLIC = {
         "JupyterConnectionInfo",
         "LocalJupyterServer",
         "__version__",
+        "with_requirements",
     },
     "jupyter_exec_ext.client": {
         "AsyncExecClient",
@@ -32,14 +34,20 @@ PUBLIC = {
         "JupyterConnectionInfo",
     },
     "jupyter_exec_ext.executors": {
+        "CODE_WRITER_SYSTEM_MESSAGE",
+        "Alias",
         "CodeBlock",
         "CodeResult",
+        "FunctionWithRequirements",
+        "FunctionWithRequirementsStr",
         "IPythonCodeResult",
+        "ImportFromModule",
         "JupyterCodeExecutor",
         "JupyterConnectable",
         "JupyterConnectionInfo",
         "LocalJupyterServer",
         "MarkdownCodeExtractor",
+        "with_requirements",
     },
 }
 

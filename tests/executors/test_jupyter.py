@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,32 +16,9 @@ from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionIn
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.client.sync import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
+from tests.executors.conftest import python
 from tests.executors.seed_examples import REMOTE
 from tests.hosts import Host, free_port, running_host
-
-
-@pytest.fixture(scope="module")
-def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A Jupyter Server without our API."""
-    home = tmp_path_factory.mktemp("plain")
-    with running_host("server-base-url", home, "--ExecExtensionApp.enabled=False") as host:
-        yield host
-
-
-@pytest.fixture(params=["server", "gateway", "plain server"])
-def server(request: pytest.FixtureRequest, hosts: Any) -> Host:
-    started: Host = request.getfixturevalue("plain_server") if request.param == "plain server" else hosts[request.param]
-    return started
-
-
-@pytest.fixture
-def executor(server: Host, tmp_path: Path) -> Iterator[JupyterCodeExecutor]:
-    with JupyterCodeExecutor(server.info, timeout=20, output_dir=tmp_path) as executor:
-        yield executor
-
-
-def python(*codes: str) -> list[CodeBlock]:
-    return [CodeBlock(code, "python") for code in codes]
 
 
 def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Host, hosts: Any) -> None:
