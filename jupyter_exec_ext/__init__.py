@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .executors import (
         CODE_WRITER_SYSTEM_MESSAGE,
         CodeBlock,
+        EmbeddedIPythonCodeExecutor,
         JupyterCodeExecutor,
         LocalJupyterServer,
         with_requirements,
@@ -24,6 +25,7 @@ _HOMES = {
     "AsyncExecClient": "client",
     "CODE_WRITER_SYSTEM_MESSAGE": "executors",
     "CodeBlock": "executors",
+    "EmbeddedIPythonCodeExecutor": "executors",
     "ExecClient": "client",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
@@ -36,6 +38,7 @@ __all__ = [
     "CODE_WRITER_SYSTEM_MESSAGE",
     "AsyncExecClient",
     "CodeBlock",
+    "EmbeddedIPythonCodeExecutor",
     "ExecClient",
     "JupyterCodeExecutor",
     "JupyterConnectable",

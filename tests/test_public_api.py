@@ -15,6 +15,7 @@ PUBLIC = {
         "CODE_WRITER_SYSTEM_MESSAGE",
         "AsyncExecClient",
         "CodeBlock",
+        "EmbeddedIPythonCodeExecutor",
         "ExecClient",
         "JupyterCodeExecutor",
         "JupyterConnectable",
@@ -38,6 +39,7 @@ PUBLIC = {
         "Alias",
         "CodeBlock",
         "CodeResult",
+        "EmbeddedIPythonCodeExecutor",
         "FunctionWithRequirements",
         "FunctionWithRequirementsStr",
         "IPythonCodeResult",
@@ -78,10 +80,19 @@ AUTOGEN = {
     "JupyterConnectionInfo": ["host", "use_https", "port", "token"],
     "CodeBlock": ["code", "language"],
     "JupyterCodeExecutor": ["jupyter_server", "kernel_name", "timeout", "output_dir"],
+    "EmbeddedIPythonCodeExecutor": ["timeout", "kernel_name", "output_dir"],
     "LocalJupyterServer": ["ip", "port", "token", "log_file", "log_level", "log_max_bytes", "log_backup_count"],
 }
 AUTOGEN_MEMBERS = {
     "JupyterCodeExecutor": ["code_extractor", "execute_code_blocks", "restart", "stop", "__enter__", "__exit__"],
+    "EmbeddedIPythonCodeExecutor": [
+        "code_extractor",
+        "execute_code_blocks",
+        "restart",
+        "stop",
+        "__enter__",
+        "__exit__",
+    ],
     "LocalJupyterServer": ["GenerateToken", "stop", "connection_info", "get_client", "__enter__", "__exit__"],
     "JupyterConnectable": ["connection_info"],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
+from .embedded import EmbeddedIPythonCodeExecutor
 from .functions import (
     Alias,
     FunctionWithRequirements,
@@ -20,6 +21,7 @@ __all__ = [
     "Alias",
     "CodeBlock",
     "CodeResult",
+    "EmbeddedIPythonCodeExecutor",
     "FunctionWithRequirements",
     "FunctionWithRequirementsStr",
     "IPythonCodeResult",

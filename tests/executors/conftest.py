@@ -1,14 +1,15 @@
-"""Servers with and without our API, and executors on them."""
+"""Servers with and without our API, executors on them, and executors without a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor
+from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor
+from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
 from tests.hosts import Host, running_host
 
 
@@ -24,13 +25,38 @@ def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         yield host
 
 
-@pytest.fixture(params=["server", "gateway", "plain server"])
-def server(request: pytest.FixtureRequest, hosts: Any) -> Host:
-    started: Host = request.getfixturevalue("plain_server") if request.param == "plain server" else hosts[request.param]
+SERVERS = ["server", "gateway", "plain server"]
+Make = Callable[..., StatefulCodeExecutor]
+
+
+def _server(name: str, request: pytest.FixtureRequest, hosts: Any) -> Host:
+    started: Host = request.getfixturevalue("plain_server") if name == "plain server" else hosts[name]
     return started
 
 
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, hosts: Any) -> Host:
+    return _server(request.param, request, hosts)
+
+
+@pytest.fixture(params=[*SERVERS, "embedded"])
+def make(request: pytest.FixtureRequest, hosts: Any, tmp_path: Path) -> Iterator[Make]:
+    """Make executors of each kind; they are stopped at the end."""
+    made: list[StatefulCodeExecutor] = []
+
+    def make(timeout: int = 20, **options: Any) -> StatefulCodeExecutor:
+        options = {"timeout": timeout, "output_dir": tmp_path, **options}
+        if request.param == "embedded":
+            made.append(EmbeddedIPythonCodeExecutor(**options))
+        else:
+            made.append(JupyterCodeExecutor(_server(request.param, request, hosts).info, **options))
+        return made[-1]
+
+    yield make
+    for executor in made:
+        executor.stop()
+
+
 @pytest.fixture
-def executor(server: Host, tmp_path: Path) -> Iterator[JupyterCodeExecutor]:
-    with JupyterCodeExecutor(server.info, timeout=20, output_dir=tmp_path) as executor:
-        yield executor
+def executor(make: Make) -> StatefulCodeExecutor:
+    return make()

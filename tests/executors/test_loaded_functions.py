@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from jupyter_exec_ext import JupyterCodeExecutor, with_requirements
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.executors import FunctionWithRequirements
 from jupyter_exec_ext.executors.functions import AnyFunction
-from tests.executors.conftest import python
+from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from tests.executors.conftest import Make, python
 from tests.hosts import Host
 
 
@@ -32,16 +32,15 @@ SHOW = "from functions import area; print(round(area(1), 2))"
 
 
 @pytest.fixture
-def with_functions(server: Host, tmp_path: Path) -> Iterator[JupyterCodeExecutor]:
-    with JupyterCodeExecutor(server.info, timeout=20, output_dir=tmp_path, functions=[area, broken]) as executor:
-        yield executor
+def with_functions(make: Make) -> StatefulCodeExecutor:
+    return make(functions=[area, broken])
 
 
-def works(executor: JupyterCodeExecutor) -> bool:
+def works(executor: StatefulCodeExecutor) -> bool:
     return executor.execute_code_blocks(python(SHOW)).output == "3.14\n"
 
 
-def test_functions_can_be_imported_and_called_by_name(with_functions: JupyterCodeExecutor) -> None:
+def test_functions_can_be_imported_and_called_by_name(with_functions: StatefulCodeExecutor) -> None:
     assert works(with_functions)
     assert with_functions.execute_code_blocks(python("area(2) == functions.area(2)", "area(0)")).exit_code == 1
     assert with_functions.execute_code_blocks(python("area(0)")).output == "0.0"
@@ -49,30 +48,30 @@ def test_functions_can_be_imported_and_called_by_name(with_functions: JupyterCod
     assert 'def area(radius: float) -> float:\n    """Return the' in with_functions.format_functions_for_prompt()
 
 
-def test_a_traceback_shows_the_line_of_the_function(with_functions: JupyterCodeExecutor) -> None:
+def test_a_traceback_shows_the_line_of_the_function(with_functions: StatefulCodeExecutor) -> None:
     output = with_functions.execute_code_blocks(python("broken()")).output
     assert 'raise RuntimeError("in a function")' in output
     assert output.endswith("RuntimeError: in a function")
 
 
-def test_functions_are_there_after_a_restart(with_functions: JupyterCodeExecutor) -> None:
+def test_functions_are_there_after_a_restart(with_functions: StatefulCodeExecutor) -> None:
     with_functions.restart()
     assert works(with_functions)
 
 
-def test_functions_are_there_after_the_kernel_died(with_functions: JupyterCodeExecutor) -> None:
+def test_functions_are_there_after_the_kernel_died(with_functions: StatefulCodeExecutor) -> None:
     assert "KernelDied" in with_functions.execute_code_blocks(python("import os; os._exit(1)")).output
     assert works(with_functions)
 
 
-def test_functions_are_there_after_code_that_had_to_be_killed(server: Host, tmp_path: Path) -> None:
-    with JupyterCodeExecutor(server.info, timeout=3, output_dir=tmp_path, functions=[area]) as executor:
+def test_functions_are_there_after_code_that_had_to_be_killed(make: Make) -> None:
+    with make(timeout=3, functions=[area]) as executor:
         stubborn = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
         assert "variables were lost" in executor.execute_code_blocks(python(stubborn)).output
         assert works(executor)
 
 
-def test_a_kernel_that_died_while_nothing_ran_is_noticed_and_said(with_functions: JupyterCodeExecutor) -> None:
+def test_a_kernel_that_died_while_nothing_ran_is_noticed_and_said(with_functions: StatefulCodeExecutor) -> None:
     pid = int(with_functions.execute_code_blocks(python("import os; print(os.getpid())")).output)
     os.kill(pid, signal.SIGKILL)
     outputs = [with_functions.execute_code_blocks(python(SHOW)).output for _ in range(3)]
