@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import uuid
@@ -60,7 +61,7 @@ class EmbeddedKernel:
         self.generation = 1
         self.connection: SupportsClose | None = None
         # jupyter_client wants an event loop; one of our own works whatever loop the caller runs in.
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()  # the kind that ZeroMQ works with, on Windows, too
         self._thread = threading.Thread(target=self._loop.run_forever, name="embedded kernel", daemon=True)
         self._restarting = threading.Lock()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by shutdown
@@ -107,10 +108,10 @@ class EmbeddedKernel:
 
     @property
     def last_words(self) -> str:
-        """The end of what the process wrote to its standard error before it was set up."""
-        size = os.fstat(self._errors.fileno()).st_size
-        start = max(0, size - _SHOWN_BYTES)
-        return os.pread(self._errors.fileno(), _SHOWN_BYTES, start).decode("utf-8", "replace").strip()
+        """The end of what a process that has ended wrote to its standard error."""
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - _SHOWN_BYTES))
+        return self._errors.read().decode("utf-8", "replace").strip()
 
     def interrupt(self) -> None:
         """Interrupt what runs, in the kernelspec's way; nothing where the process has ended."""
@@ -172,12 +173,12 @@ class EmbeddedKernel:
 
     @property
     def _group(self) -> int | None:
-        """The process group of the kernel, which is not ours."""
+        """The process group of the kernel, where there is such a thing and it is not ours."""
         group = getattr(self._manager.provisioner, "pgid", None)
-        return group if isinstance(group, int) and group != os.getpgrp() else None
+        return group if sys.platform != "win32" and isinstance(group, int) and group != os.getpgrp() else None
 
 
 def _kill(group: int | None) -> None:
-    if group is not None:
+    if sys.platform != "win32" and group is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
