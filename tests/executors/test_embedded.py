@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor
 from jupyter_exec_ext.errors import KernelStartFailed, SessionEnded
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
 
 
@@ -66,10 +68,11 @@ def test_stopping_ends_the_kernel_and_its_children_and_leaves_no_file(tmp_path: 
 
 def test_an_executor_that_is_forgotten_takes_its_kernel_with_it() -> None:
     executor = EmbeddedIPythonCodeExecutor()
+    child = int(say(executor, "import subprocess; p = subprocess.Popen(['sleep', '300']); print(p.pid)"))
     kernel = pid_of(executor)
     del executor
     gc.collect()
-    assert ended(kernel)
+    assert ended(kernel) and ended(child)
 
 
 def test_a_process_that_is_killed_leaves_no_kernel() -> None:
@@ -111,14 +114,28 @@ def test_a_kernel_that_died_while_nothing_ran_is_replaced_before_the_next_run() 
             assert say(executor, "print('runs')") == "runs"
 
 
-def test_a_flood_of_output_is_bounded_here_and_the_kernel_waits() -> None:
-    with EmbeddedIPythonCodeExecutor(timeout=3) as executor:
-        executor.execute_code_blocks(python("print('x' * 1000)"))
+def test_a_flood_of_output_is_bounded_here_and_the_kernel_waits_for_a_slow_reader() -> None:
+    def read_slowly(event: OutputEvent) -> None:
+        if isinstance(event, StreamEvent):
+            time.sleep(0.1)
+
+    with EmbeddedIPythonCodeExecutor() as executor:
+        say(executor, "print('x' * 1000)")
         before = psutil.Process().memory_info().rss
-        result = executor.execute_code_blocks(python("while True: print('x' * 100_000)"))
+        session = executor._open_session()
+        flood = "while True: print('x' * 100_000)"
+        execution = session.run(flood, timeout_seconds=3, on_event=read_slowly)
         grown = psutil.Process().memory_info().rss - before
-    assert "left out" in result.output and "Timeout: " in result.output
-    assert grown < 300 * 1024 * 1024
+        assert execution.state is ExecutionState.TIMEOUT
+        assert grown < 60 * 1024 * 1024
+        session.close()
+
+
+def test_output_beyond_the_cap_is_left_out_and_that_is_said() -> None:
+    with EmbeddedIPythonCodeExecutor() as executor:
+        result = executor.execute_code_blocks(python("for n in range(500): print('x' * 100_000)"))
+    assert "bytes of stdout left out" in result.output
+    assert len(result.output) < 40_000_000
 
 
 def test_output_of_many_messages_is_complete() -> None:
