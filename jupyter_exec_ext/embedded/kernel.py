@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import uuid
@@ -76,9 +73,11 @@ class EmbeddedKernel:
             self._call(
                 self._manager.start_kernel(env=dict(env), stdout=subprocess.DEVNULL, stderr=self._errors.fileno())
             )
-        except Exception as error:
+        except BaseException as error:
             self.shutdown(now=True)
-            raise KernelStartFailed(f"the kernel could not be started: {error}") from error
+            if isinstance(error, Exception):
+                raise KernelStartFailed(f"the kernel could not be started: {error}") from error
+            raise
 
     @property
     def kernel_id(self) -> str:
@@ -128,7 +127,6 @@ class EmbeddedKernel:
         with self._restarting:
             self.generation += 1
             try:
-                _kill(self._group)
                 self._call(self._manager.restart_kernel(now=True))
             except Exception as error:
                 raise KernelStartFailed(f"the kernel could not be started again: {error}") from error
@@ -139,7 +137,7 @@ class EmbeddedKernel:
             self.restart()
 
     def shutdown(self, *, now: bool = False) -> None:
-        """End the process, and what it has started in its process group; calling it again does nothing.
+        """End the process; calling it again does nothing.
 
         Parameters
         ----------
@@ -164,21 +162,5 @@ class EmbeddedKernel:
                 self._errors.close()
 
     async def _end(self, *, now: bool) -> None:
-        group = self._group
-        try:
-            if self._manager.has_kernel:
-                await self._manager.shutdown_kernel(now=now)
-        finally:
-            _kill(group)
-
-    @property
-    def _group(self) -> int | None:
-        """The process group of the kernel, where there is such a thing and it is not ours."""
-        group = getattr(self._manager.provisioner, "pgid", None)
-        return group if sys.platform != "win32" and isinstance(group, int) and group != os.getpgrp() else None
-
-
-def _kill(group: int | None) -> None:
-    if sys.platform != "win32" and group is not None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+        if self._manager.has_kernel:
+            await self._manager.shutdown_kernel(now=now)
