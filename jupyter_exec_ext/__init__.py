@@ -12,27 +12,40 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
-    from .executors import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+    from .executors import (
+        CODE_WRITER_SYSTEM_MESSAGE,
+        CodeBlock,
+        EmbeddedIPythonCodeExecutor,
+        JupyterCodeExecutor,
+        LocalJupyterServer,
+        with_requirements,
+    )
 
 _HOMES = {
     "AsyncExecClient": "client",
+    "CODE_WRITER_SYSTEM_MESSAGE": "executors",
     "CodeBlock": "executors",
+    "EmbeddedIPythonCodeExecutor": "executors",
     "ExecClient": "client",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
     "JupyterConnectionInfo": "client",
     "LocalJupyterServer": "executors",
+    "with_requirements": "executors",
 }
 
 __all__ = [
+    "CODE_WRITER_SYSTEM_MESSAGE",
     "AsyncExecClient",
     "CodeBlock",
+    "EmbeddedIPythonCodeExecutor",
     "ExecClient",
     "JupyterCodeExecutor",
     "JupyterConnectable",
     "JupyterConnectionInfo",
     "LocalJupyterServer",
     "__version__",
+    "with_requirements",
 ]
 
 

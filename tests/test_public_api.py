@@ -12,14 +12,17 @@ from jupyter_exec_ext.errors import ClientError, ExecError
 
 PUBLIC = {
     "jupyter_exec_ext": {
+        "CODE_WRITER_SYSTEM_MESSAGE",
         "AsyncExecClient",
         "CodeBlock",
+        "EmbeddedIPythonCodeExecutor",
         "ExecClient",
         "JupyterCodeExecutor",
         "JupyterConnectable",
         "JupyterConnectionInfo",
         "LocalJupyterServer",
         "__version__",
+        "with_requirements",
     },
     "jupyter_exec_ext.client": {
         "AsyncExecClient",
@@ -32,14 +35,21 @@ PUBLIC = {
         "JupyterConnectionInfo",
     },
     "jupyter_exec_ext.executors": {
+        "CODE_WRITER_SYSTEM_MESSAGE",
+        "Alias",
         "CodeBlock",
         "CodeResult",
+        "EmbeddedIPythonCodeExecutor",
+        "FunctionWithRequirements",
+        "FunctionWithRequirementsStr",
         "IPythonCodeResult",
+        "ImportFromModule",
         "JupyterCodeExecutor",
         "JupyterConnectable",
         "JupyterConnectionInfo",
         "LocalJupyterServer",
         "MarkdownCodeExtractor",
+        "with_requirements",
     },
 }
 
@@ -70,10 +80,19 @@ AUTOGEN = {
     "JupyterConnectionInfo": ["host", "use_https", "port", "token"],
     "CodeBlock": ["code", "language"],
     "JupyterCodeExecutor": ["jupyter_server", "kernel_name", "timeout", "output_dir"],
+    "EmbeddedIPythonCodeExecutor": ["timeout", "kernel_name", "output_dir"],
     "LocalJupyterServer": ["ip", "port", "token", "log_file", "log_level", "log_max_bytes", "log_backup_count"],
 }
 AUTOGEN_MEMBERS = {
     "JupyterCodeExecutor": ["code_extractor", "execute_code_blocks", "restart", "stop", "__enter__", "__exit__"],
+    "EmbeddedIPythonCodeExecutor": [
+        "code_extractor",
+        "execute_code_blocks",
+        "restart",
+        "stop",
+        "__enter__",
+        "__exit__",
+    ],
     "LocalJupyterServer": ["GenerateToken", "stop", "connection_info", "get_client", "__enter__", "__exit__"],
     "JupyterConnectable": ["connection_info"],
 }

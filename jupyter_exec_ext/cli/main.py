@@ -12,7 +12,7 @@ from typing import Any
 from .. import __version__
 from ..errors import ExecError, Unauthenticated
 from ..wire.chain import Head
-from . import audit, doctor, file, output, run, serve, session
+from . import audit, doctor, file, migrate, output, run, serve, session
 from .kernelspec_grammar import add_kernelspec
 from .options import add_command as _add
 from .options import isolation_option as _isolation_option
@@ -38,6 +38,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec kernelspec install --sandbox        kernels that see their work and nothing else, in JupyterLab, too
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec audit verify                        is the audit trail on this machine whole?
+  jupyter exec migrate DIR                         the imports of a project that used AutoGen's executors
   jupyter exec doctor                              is everything in place?
 """
 
@@ -58,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_kernelspec(commands)
     _add_serve(commands)
     _add_audit(commands)
+    _add_migrate(commands)
     _add_doctor(commands)
     return parser
 
@@ -180,6 +182,18 @@ def _add_audit(commands: Any) -> None:
     tail.add_argument("-n", type=int, default=20, dest="count", metavar="N", help="how many records (default: 20)")
     tail.add_argument("--follow", action="store_true", help="and those to come, until Ctrl-C")
     tail.add_argument("--json", action="store_true", help="the whole records, as JSON")
+
+
+def _add_migrate(commands: Any) -> None:
+    parser = _add(
+        commands, "migrate", "move a project's imports from AutoGen's executors to this package", migrate.migrate
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="Python files, notebooks, or directories with them")
+    parser.add_argument("--write", action="store_true", help="make the changes (default: print them)")
+    parser.epilog = (
+        "Names that this package does not have stay where they are, and what could not be moved is said. Exit code: 0, "
+        "or 1 if a file could not be read or written and was left alone."
+    )
 
 
 def _add_doctor(commands: Any) -> None:

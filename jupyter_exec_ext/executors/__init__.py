@@ -1,19 +1,35 @@
-"""Executors for agents, with the names, signatures and results of AutoGen 0.2's ``autogen.coding.jupyter``."""
+"""Executors for agents, with the names, signatures and results of AutoGen's."""
 
 from __future__ import annotations
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
+from .embedded import EmbeddedIPythonCodeExecutor
+from .functions import (
+    Alias,
+    FunctionWithRequirements,
+    FunctionWithRequirementsStr,
+    ImportFromModule,
+    with_requirements,
+)
 from .jupyter import JupyterCodeExecutor
 from .local import LocalJupyterServer
+from .prompts import CODE_WRITER_SYSTEM_MESSAGE
 
 __all__ = [
+    "CODE_WRITER_SYSTEM_MESSAGE",
+    "Alias",
     "CodeBlock",
     "CodeResult",
+    "EmbeddedIPythonCodeExecutor",
+    "FunctionWithRequirements",
+    "FunctionWithRequirementsStr",
     "IPythonCodeResult",
+    "ImportFromModule",
     "JupyterCodeExecutor",
     "JupyterConnectable",
     "JupyterConnectionInfo",
     "LocalJupyterServer",
     "MarkdownCodeExtractor",
+    "with_requirements",
 ]

@@ -128,15 +128,17 @@ def test_a_kernel_that_the_server_removed_ends_the_session(
 
 
 def test_a_kernel_that_was_removed_while_nobody_used_it_is_missed_at_once(
-    host: Host, session: Any, monkeypatch: pytest.MonkeyPatch
+    host: Host, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standard_connection, "_STALE_SECONDS", 0.0)
+    monkeypatch.setattr(standard_connection, "_TRUSTED_SECONDS", 0.0)
+    session = connect(host.info).standard_session()
     session.run("1")
     delete_kernel(host, session.id)
     began = time.monotonic()
     with pytest.raises(SessionEnded):
         session.run("1")
     assert time.monotonic() - began < 5
+    session.close()
 
 
 @pytest.mark.parametrize("call", ["interrupt", "restart"])
