@@ -12,25 +12,29 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
-    from .executors import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+    from .executors import BinderServer, CodeBlock, JupyterCodeExecutor, JupyterHubServer, LocalJupyterServer
 
 _HOMES = {
     "AsyncExecClient": "client",
+    "BinderServer": "executors",
     "CodeBlock": "executors",
     "ExecClient": "client",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
     "JupyterConnectionInfo": "client",
+    "JupyterHubServer": "executors",
     "LocalJupyterServer": "executors",
 }
 
 __all__ = [
     "AsyncExecClient",
+    "BinderServer",
     "CodeBlock",
     "ExecClient",
     "JupyterCodeExecutor",
     "JupyterConnectable",
     "JupyterConnectionInfo",
+    "JupyterHubServer",
     "LocalJupyterServer",
     "__version__",
 ]
