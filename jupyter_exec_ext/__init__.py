@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
     from .executors import (
         CODE_WRITER_SYSTEM_MESSAGE,
+        BinderServer,
         CodeBlock,
         EmbeddedIPythonCodeExecutor,
         JupyterCodeExecutor,
+        JupyterHubServer,
         LocalJupyterServer,
         with_requirements,
     )
 
 _HOMES = {
     "AsyncExecClient": "client",
+    "BinderServer": "executors",
     "CODE_WRITER_SYSTEM_MESSAGE": "executors",
     "CodeBlock": "executors",
     "EmbeddedIPythonCodeExecutor": "executors",
@@ -30,6 +33,7 @@ _HOMES = {
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
     "JupyterConnectionInfo": "client",
+    "JupyterHubServer": "executors",
     "LocalJupyterServer": "executors",
     "with_requirements": "executors",
 }
@@ -37,12 +41,14 @@ _HOMES = {
 __all__ = [
     "CODE_WRITER_SYSTEM_MESSAGE",
     "AsyncExecClient",
+    "BinderServer",
     "CodeBlock",
     "EmbeddedIPythonCodeExecutor",
     "ExecClient",
     "JupyterCodeExecutor",
     "JupyterConnectable",
     "JupyterConnectionInfo",
+    "JupyterHubServer",
     "LocalJupyterServer",
     "__version__",
     "with_requirements",

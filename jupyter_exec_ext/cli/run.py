@@ -44,13 +44,15 @@ def run(args: argparse.Namespace) -> int:
     """Run the code and return the exit code it amounts to."""
     if args.session and args.isolation:
         raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
+    if args.session and args.binder:
+        raise UsageError("--binder launches a new server, which has no session ID yet; leave one of them out")
     code, stem = _source(args)
     output_dir = _output_dir(args.output_dir)
-    if args.session and args.server is None:
+    if args.session and args.server is None and args.hub is None:
         args.server = "auto"
     language = args.language or _LANGUAGES.get(Path(args.file or "").suffix.lower())
     options = {"timeout_seconds": args.timeout, "language": language}
-    terminal = _Terminal(OutputDirectory(output_dir, stem), lasting=args.server is not None)
+    terminal = _Terminal(OutputDirectory(output_dir, stem), lasting=args.server is not None or args.hub is not None)
     with (
         client_for(args) as client,
         _session(client, args) as session,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -11,8 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..client.connection import JupyterConnectionInfo
+from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync import ExecClient
+from ..executors.binder import BinderServer
+from ..executors.hub import JupyterHubServer
+from ..executors.launch import show_phases
 from ..executors.local import LocalJupyterServer
 from .signals import leaving_in_order
 
@@ -65,20 +69,46 @@ def _token(path: str | None) -> str | None:
 
 @contextmanager
 def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
-    """Yield a client of the server that ``--server`` names, or of one that lives as long as the context."""
+    """Yield a client of the server that the options name, or of one that lives as long as the context."""
+    with leaving_in_order(), contextlib.ExitStack() as stack:
+        yield stack.enter_context(ExecClient(_server_for(args, stack)))
+
+
+def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
+    """Return the server; what is started for it ends with the stack."""
+    if args.hub is not None:
+        return stack.enter_context(_at_hub(args))
+    if args.binder is not None:
+        return stack.enter_context(_binder(args))
     if args.server is not None:
-        with leaving_in_order(), ExecClient(named_server(args)) as client:
-            yield client
-        return
+        return named_server(args)
     if sys.stderr.isatty():
         print("Starting a gateway ...", file=sys.stderr)
-    with (
-        leaving_in_order(),
-        tempfile.TemporaryDirectory() as logs,
-        LocalJupyterServer(log_file=str(Path(logs) / "gateway.log")) as server,
-        ExecClient(server) as client,
-    ):
-        yield client
+    logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return stack.enter_context(LocalJupyterServer(log_file=str(logs / "gateway.log")))
+
+
+def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
+    token = _token(args.token_file) or JupyterConnectionInfo.from_url(args.hub).token
+    return JupyterHubServer(
+        args.hub,
+        token or os.environ.get("JUPYTER_TOKEN", "").strip() or None,
+        user=args.hub_user,
+        server_name=args.hub_server,
+        stop=args.stop_server,
+        on_progress=show_phases if sys.stderr.isatty() else None,
+        verify=args.ca_bundle or True,
+    )
+
+
+def _binder(args: argparse.Namespace) -> BinderServer:
+    """Launch a Binder. JUPYTER_TOKEN is some Jupyter server's, and none of a BinderHub's business."""
+    return BinderServer(
+        args.binder,
+        binder_url=args.binder_url,
+        binder_token=_token(args.token_file),
+        verify=args.ca_bundle or True,
+    )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
+from .binder import BinderServer
 from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
 from .embedded import EmbeddedIPythonCodeExecutor
 from .functions import (
@@ -12,13 +13,16 @@ from .functions import (
     ImportFromModule,
     with_requirements,
 )
+from .hub import JupyterHubServer
 from .jupyter import JupyterCodeExecutor
+from .launch import LaunchProgress
 from .local import LocalJupyterServer
 from .prompts import CODE_WRITER_SYSTEM_MESSAGE
 
 __all__ = [
     "CODE_WRITER_SYSTEM_MESSAGE",
     "Alias",
+    "BinderServer",
     "CodeBlock",
     "CodeResult",
     "EmbeddedIPythonCodeExecutor",
@@ -29,6 +33,8 @@ __all__ = [
     "JupyterCodeExecutor",
     "JupyterConnectable",
     "JupyterConnectionInfo",
+    "JupyterHubServer",
+    "LaunchProgress",
     "LocalJupyterServer",
     "MarkdownCodeExtractor",
     "with_requirements",
