@@ -12,11 +12,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
-    from .executors import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+    from .executors import CodeBlock, DockerJupyterServer, JupyterCodeExecutor, LocalJupyterServer
 
 _HOMES = {
     "AsyncExecClient": "client",
     "CodeBlock": "executors",
+    "DockerJupyterServer": "executors",
     "ExecClient": "client",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
@@ -27,6 +28,7 @@ _HOMES = {
 __all__ = [
     "AsyncExecClient",
     "CodeBlock",
+    "DockerJupyterServer",
     "ExecClient",
     "JupyterCodeExecutor",
     "JupyterConnectable",

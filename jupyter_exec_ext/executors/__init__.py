@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
+from .docker import DockerJupyterServer
 from .jupyter import JupyterCodeExecutor
 from .local import LocalJupyterServer
 
 __all__ = [
     "CodeBlock",
     "CodeResult",
+    "DockerJupyterServer",
     "IPythonCodeResult",
     "JupyterCodeExecutor",
     "JupyterConnectable",
