@@ -28,6 +28,7 @@ _DESCRIPTION = """\
 Run code in Jupyter kernels: on a server, or on one that lives for a moment.
 
   jupyter exec run script.py                       on a kernel of its own, gone afterwards
+  jupyter exec run script.py --docker              on one in a container
   jupyter exec run -c 'print(1)' --server URL      on a server; the token is read from JUPYTER_TOKEN
   jupyter exec session start --server URL          a session that keeps its variables
   jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
@@ -76,6 +77,14 @@ def _add_run(commands: Any) -> None:
         "--output-dir", metavar="DIR", default=".", help="where displayed images and HTML pages are saved (default: .)"
     )
     _server_options(parser, None, "a gateway that is started for this and stopped again")
+    parser.add_argument(
+        "--docker",
+        nargs="?",
+        const="",
+        metavar="IMAGE",
+        help="run in a container, which is removed afterwards; FILE stands before this option. IMAGE runs a Kernel "
+        "Gateway on port 8888 with the token in TOKEN (default: an image of this package, built when first needed)",
+    )
     parser.epilog = (
         "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if its time "
         "was up; 126 if a person rejected it; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if the "

@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the code and return the exit code it amounts to."""
     if args.session and args.isolation:
         raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
+    if args.docker is not None and (args.server is not None or args.session):
+        raise UsageError("--docker starts a server of its own; leave out --server and --session")
     code, stem = _source(args)
     output_dir = _output_dir(args.output_dir)
     if args.session and args.server is None:

@@ -7,12 +7,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from ..client.connection import JupyterConnectionInfo
 from ..client.sync import ExecClient
+from ..executors.docker import DockerJupyterServer
 from ..executors.local import LocalJupyterServer
 from .signals import leaving_in_order
 
@@ -70,15 +71,28 @@ def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
         with leaving_in_order(), ExecClient(named_server(args)) as client:
             yield client
         return
+    image = getattr(args, "docker", None)
     if sys.stderr.isatty():
-        print("Starting a gateway ...", file=sys.stderr)
+        print(f"Starting a {'gateway' if image is None else 'container'} ...", file=sys.stderr)
     with (
         leaving_in_order(),
         tempfile.TemporaryDirectory() as logs,
-        LocalJupyterServer(log_file=str(Path(logs) / "gateway.log")) as server,
+        _server_in_a_container(image) if image is not None else _server_here(logs) as server,
         ExecClient(server) as client,
     ):
         yield client
+
+
+def _server_here(logs: str) -> AbstractContextManager[LocalJupyterServer]:
+    return LocalJupyterServer(log_file=str(Path(logs) / "gateway.log"))
+
+
+def _server_in_a_container(image: str) -> AbstractContextManager[DockerJupyterServer]:
+    """Start a server in a container of an image, an empty name being ours."""
+    try:
+        return DockerJupyterServer(custom_image_name=image or None)
+    except ImportError as error:
+        raise UsageError(str(error)) from error
 
 
 @contextmanager
