@@ -28,6 +28,7 @@ _DESCRIPTION = """\
 Run code in Jupyter kernels: on a server, or on one that lives for a moment.
 
   jupyter exec run script.py                       on a kernel of its own, gone afterwards
+  jupyter exec run script.py --docker              on one in a container
   jupyter exec run -c 'print(1)' --server URL      on a server; the token is read from JUPYTER_TOKEN
   jupyter exec run -c 'print(1)' --hub URL         on your server at a JupyterHub, started if need be
   jupyter exec run -c 'print(1)' --binder SPEC     on a server made from a repository, such as gh/org/repo/HEAD

@@ -31,10 +31,10 @@ def server_options(parser: argparse.ArgumentParser, default: str | None, without
     """Add the options that say where the server is; `without` them, it is said what is used.
 
     A command without a `default` needs a server for its own time alone: it stops what it has started at a JupyterHub,
-    and may launch a Binder.
+    and may launch a Binder or a container.
     """
     passing = default is None
-    parser.set_defaults(stop_server=passing, binder=None)
+    parser.set_defaults(stop_server=passing, binder=None, docker=None)
     group = parser.add_argument_group("server")
     where = group.add_mutually_exclusive_group()
     where.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
@@ -52,6 +52,14 @@ def server_options(parser: argparse.ArgumentParser, default: str | None, without
             type=binder_spec,
             metavar="SPEC",
             help="a server made from a repository, such as gh/org/repo/HEAD, launched for this at a BinderHub",
+        )
+        where.add_argument(
+            "--docker",
+            nargs="?",
+            const="",
+            metavar="IMAGE",
+            help="a server in a container, which is removed afterwards; FILE stands before this option. IMAGE runs a "
+            "gateway on port 8888 with the token in TOKEN (default: this package's own, built when first needed)",
         )
         group.add_argument(
             "--binder-url",

@@ -44,8 +44,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the code and return the exit code it amounts to."""
     if args.session and args.isolation:
         raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
-    if args.session and args.binder:
-        raise UsageError("--binder launches a new server, which has no session ID yet; leave one of them out")
+    if args.session and (args.binder or args.docker is not None):
+        option = "--binder" if args.binder else "--docker"
+        raise UsageError(f"{option} launches a new server, which has no session ID yet; leave one of them out")
     code, stem = _source(args)
     output_dir = _output_dir(args.output_dir)
     if args.session and args.server is None and args.hub is None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync import ExecClient
 from ..executors.binder import BinderServer
+from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.launch import show_phases
 from ..executors.local import LocalJupyterServer
@@ -83,7 +84,9 @@ def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> Jupyte
     if args.server is not None:
         return named_server(args)
     if sys.stderr.isatty():
-        print("Starting a gateway ...", file=sys.stderr)
+        print(f"Starting a {'gateway' if args.docker is None else 'container'} ...", file=sys.stderr)
+    if args.docker is not None:
+        return stack.enter_context(_container(args.docker))
     logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return stack.enter_context(LocalJupyterServer(log_file=str(logs / "gateway.log")))
 
@@ -109,6 +112,14 @@ def _binder(args: argparse.Namespace) -> BinderServer:
         binder_token=_token(args.token_file),
         verify=args.ca_bundle or True,
     )
+
+
+def _container(image: str) -> DockerJupyterServer:
+    """Start a server in a container of an image, an empty name being ours."""
+    try:
+        return DockerJupyterServer(custom_image_name=image or None)
+    except ImportError as error:
+        raise UsageError(str(error)) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from .binder import BinderServer
 from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
+from .docker import DockerJupyterServer
 from .embedded import EmbeddedIPythonCodeExecutor
 from .functions import (
     Alias,
@@ -25,6 +26,7 @@ __all__ = [
     "BinderServer",
     "CodeBlock",
     "CodeResult",
+    "DockerJupyterServer",
     "EmbeddedIPythonCodeExecutor",
     "FunctionWithRequirements",
     "FunctionWithRequirementsStr",

@@ -82,3 +82,48 @@ fibonacci(14)
 """
 
 FIBONACCI_GIVES = "377"
+DOCKER = """\
+from jupyter_exec_ext import CodeBlock
+from jupyter_exec_ext import DockerJupyterServer, JupyterCodeExecutor
+with DockerJupyterServer() as server:
+    executor = JupyterCodeExecutor(server)
+    print(
+        executor.execute_code_blocks(
+            code_blocks=[
+                CodeBlock(language="python", code="print('Hello, World!')"),
+            ]
+        )
+    )
+"""
+
+DOCKERFILE = """\
+print(DockerJupyterServer.DEFAULT_DOCKERFILE)
+"""
+
+# The document builds FROM another base, with that one's package manager.
+CUSTOM_DOCKERFILE = """\
+FROM {base}
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+RUN python -m pip install --no-cache-dir jupyter_kernel_gateway ipykernel
+ENV TOKEN="UNSET"
+CMD python -m jupyter kernelgateway \\
+    --KernelGatewayApp.ip=0.0.0.0 \\
+    --KernelGatewayApp.port=8888 \\
+    --KernelGatewayApp.auth_token="${{TOKEN}}" \\
+    --JupyterApp.answer_yes=true \\
+    --JupyterWebsocketPersonality.list_kernels=true
+EXPOSE 8888
+WORKDIR "${{HOME}}"
+"""
+
+# Whatever agent gets the executor; it leaves stopping the server to the end of the program.
+AGENT = """\
+from pathlib import Path
+from jupyter_exec_ext import DockerJupyterServer, JupyterCodeExecutor
+server = DockerJupyterServer()
+output_dir = Path("coding")
+output_dir.mkdir(exist_ok=True)
+code_execution_config={
+    "executor": JupyterCodeExecutor(server, output_dir=output_dir),
+}
+"""
