@@ -101,7 +101,7 @@ def test_ctrl_c_stops_the_code_and_not_the_session(
 
 
 def test_the_conversation_of_the_example(run_example: Callable[[str], str]) -> None:
-    printed = run_example("autogen02")
+    printed = run_example("autogen02_agent")
     assert "code_writer (to code_executor_agent)" in printed
     assert printed.count("Code output: 377") >= 2  # as it was said, and in the result of the chat
     assert "exitcode: 0 (execution succeeded)" in printed
