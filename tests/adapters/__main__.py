@@ -27,6 +27,7 @@ FRAMEWORKS: dict[str, list[str]] = {
     "ag2v0-autogen": ["autogen>=0.14.1,<1"],  # where ag2's 0.x goes on, with the same modules
     "autogen02": ["autogen02"],
     "langchain": ["langchain", "langchain>=1.4.7,<2", "langgraph>=1.2.22,<2"],
+    "smolagents": ["smolagents"],
 }
 #: The frameworks whose tests are another's.
 SAME_TESTS = {"ag2v0": "autogen02", "ag2v0-autogen": "autogen02"}
