@@ -23,6 +23,7 @@ TOOLS = ["pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3"]
 
 #: What each environment holds beside this package: our extras, by name, and further requirements.
 FRAMEWORKS: dict[str, list[str]] = {
+    "ag2": ["ag2"],
     "ag2v0": ["ag2v0"],
     "ag2v0-autogen": ["autogen>=0.14.1,<1"],  # where ag2's 0.x goes on, with the same modules
     "autogen02": ["autogen02"],
