@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"models", "errors", "wire"},
     "embedded": {"models", "errors", "wire", "client"},
     "executors": {"models", "errors", "wire", "client", "embedded"},
+    "adapters": {"models", "errors", "client", "executors"},
     "cli": {"models", "errors", "wire", "client", "executors", "store", "provisioners", "__init__"},
     "__init__": {"server", "client", "executors"},
 }
@@ -44,6 +45,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "client": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
     "embedded": {"tornado", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "executors": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
+    "adapters": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
 }
 
 
