@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "provisioners": {"models", "errors"},
     "client": {"models", "errors", "wire"},
     "executors": {"models", "errors", "wire", "client"},
+    "adapters": {"models", "errors", "client", "executors"},
     "cli": {"models", "errors", "wire", "client", "executors", "store", "provisioners", "__init__"},
     "__init__": {"server", "client", "executors"},
 }
@@ -42,6 +43,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "provisioners": {"tornado.web", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "client": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
     "executors": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
+    "adapters": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway", "aiohttp"},
 }
 
 
