@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from autogen_core import CancellationToken, Component
 from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
 
-from ..client.connection import connection_to
+from ..client.connection import JupyterConnectionInfo, connection_to
 from ..errors import KernelSpecNotFound
+from ..executors import docker
 from ..executors.results import ResultCollector
 from ..models import Execution
 from ._autogen_config import JupyterCodeExecutorConfig, check_token_variable, server_of
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DockerJupyterCodeExecutor",
+    "DockerJupyterCodeResult",
+    "DockerJupyterServer",
     "JupyterCodeExecutor",
     "JupyterCodeExecutorConfig",
     "JupyterCodeResult",
@@ -53,6 +57,10 @@ class JupyterCodeResult(CodeResult):
     """
 
     output_files: list[Path] = field(default_factory=list)
+
+
+#: The same, by AutoGen's other name.
+DockerJupyterCodeResult = JupyterCodeResult
 
 
 class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
@@ -271,6 +279,45 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
             token=token,
             token_variable=token_variable,
         )
+
+
+class DockerJupyterServer:
+    """A Kernel Gateway in a container, for asynchronous programs. Also an asynchronous context manager.
+
+    As AutoGen's, it is started by its constructor, which waits for it; on an event loop that others use as well, make
+    it with ``await asyncio.to_thread(DockerJupyterServer, …)``.
+
+    Parameters
+    ----------
+    **options
+        As `jupyter_exec_ext.DockerJupyterServer` takes them, and raises what that does.
+    """
+
+    DEFAULT_DOCKERFILE = docker.DockerJupyterServer.DEFAULT_DOCKERFILE
+    GenerateToken = docker.DockerJupyterServer.GenerateToken
+
+    def __init__(self, **options: Any) -> None:
+        self._server = docker.DockerJupyterServer(**options)
+
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Where the gateway is."""
+        return self._server.connection_info
+
+    async def stop(self) -> None:
+        """Stop the container, which ends its kernels; calling it again does nothing."""
+        await asyncio.to_thread(self._server.stop)
+
+    def __repr__(self) -> str:
+        return repr(self._server)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._server.__exit__, exc_type, exc, tb)
 
 
 def _cancel_with(token: CancellationToken, task: asyncio.Task[Any]) -> None:
