@@ -15,6 +15,7 @@ class Beacon:
         self.code = (
             "import socket\n"
             f"with socket.create_connection(('127.0.0.1', {port})) as beacon:\n"
+            "    beacon.sendall(b'1')\n"
             "    while True:\n"
             "        pass\n"
         )
@@ -28,6 +29,7 @@ class Beacon:
         await asyncio.wait_for(self._out.wait(), 30)
 
     async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)  # then the code is where it closes the connection, however it is stopped
         self._lit.set()
         await reader.read()
         self._out.set()
