@@ -107,7 +107,8 @@ def common_options(given: Sequence[str], max_output_bytes: int = MAX_OUTPUT_BYTE
     names = {option.partition("=")[0] for option in given}
     options = [f"--ExecEngine.{k}={v}" for k, v in settings.items() if f"--ExecEngine.{k}" not in names]
     # For the clients' way over the standard WebSocket, which a server otherwise cuts at 1 MB a second.
-    return [*options, "--ZMQChannelsWebsocketConnection.limit_rate=False"]
+    limit = "--ZMQChannelsWebsocketConnection.limit_rate"
+    return options if any(option.startswith(limit) for option in given) else [*options, f"{limit}=False"]
 
 
 @contextmanager
