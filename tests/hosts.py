@@ -165,9 +165,8 @@ def wait_until_ready(host: Host) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
-            requests.get(
-                f"{host.info.url}api", headers=host.info.auth_headers, timeout=5, verify=host.info.verify
-            ).raise_for_status()
+            tls: dict[str, Any] = {"verify": host.info.verify, "cert": host.info.client_cert}
+            requests.get(f"{host.info.url}api", headers=host.info.auth_headers, timeout=5, **tls).raise_for_status()
             return
         except requests.RequestException:
             if host.process.poll() is not None or time.monotonic() > deadline:
