@@ -11,7 +11,6 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -241,14 +240,6 @@ def test_what_it_prints_does_not_decide_whether_it_runs(tmp_path: Path, monkeypa
     with LocalJupyterServer() as server:
         assert "ERROR: none at all\n" in server._last_lines
         assert run_code(server, "print(1)").endswith("1\n")
-
-
-def test_windows_is_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way that is taken on Windows, taken here."""
-    monkeypatch.setattr(local, "sys", SimpleNamespace(platform="win32", executable=sys.executable))
-    monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0, raising=False)
-    with LocalJupyterServer() as server:
-        assert run_code(server, "print(1)") == "1\n"
 
 
 def test_it_gives_a_client() -> None:
