@@ -164,3 +164,4 @@ class EmbeddedKernel:
     async def _end(self, *, now: bool) -> None:
         if self._manager.has_kernel:
             await self._manager.shutdown_kernel(now=now)
+        self._manager.cleanup_connection_file()  # which there is before the process: one that never started left it

@@ -119,8 +119,11 @@ class StatefulCodeExecutor(ABC):
     def _replace_session(self, ended: CodeSession) -> None:
         """Open a fresh session in the place of one that has ended, unless another thread has done so."""
         with self._replacing:
-            if self._session is ended and not self._stopped:
-                self._session = self._open_session()
+            if self._session is not ended or self._stopped:
+                return
+            self._session = self._open_session()
+        with contextlib.suppress(ExecError):  # it is over; what is left is our end of the connection to its kernel
+            ended.close()
 
     def _check_running(self) -> None:
         if self._stopped:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -39,11 +39,11 @@ class Doorbell:
 
     @contextmanager
     def interrupts_this_thread(self) -> Iterator[None]:
-        """Have what is done here interrupted as by Ctrl-C, when it rings."""
+        """Have what is done here interrupted as by Ctrl-C, when it rings: by a signal, which also ends what waits."""
 
         def interrupt() -> None:
             self.wait()
-            _thread.interrupt_main()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         listener = threading.Thread(target=interrupt)
         listener.start()

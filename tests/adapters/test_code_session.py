@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,17 @@ async def test_it_opens_when_first_used_and_once(session: CodeSession, client: E
     outcomes = await asyncio.gather(*(session.run(f"n = {'n + 1' if i else 0}; n") for i in range(5)))
     assert [outcome.to_text() for outcome in outcomes] == ["0", "1", "2", "3", "4"]
     assert len(client.list_sessions()) == 1
+
+
+async def test_opening_and_running_leave_the_event_loop_to_others(session: CodeSession) -> None:
+    longest = 0.0
+    running = asyncio.create_task(session.run("import time; time.sleep(1)"))
+    while not running.done():
+        began = time.monotonic()
+        await asyncio.sleep(0.01)
+        longest = max(longest, time.monotonic() - began)
+    assert (await running).ok
+    assert longest < 0.5  # starting a kernel takes as long, and the code takes twice as long
 
 
 async def test_a_server_without_our_api(plain_server: Host) -> None:

@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -53,7 +55,11 @@ def test_the_code_gets_a_chosen_environment(monkeypatch: pytest.MonkeyPatch, tmp
     assert executor.output_dir == tmp_path
 
 
-def test_stopping_ends_the_kernel_and_its_children_and_leaves_no_file(tmp_path: Path) -> None:
+def test_stopping_ends_the_kernel_and_its_children_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     executor = EmbeddedIPythonCodeExecutor()
     child = int(say(executor, "import subprocess; p = subprocess.Popen(['sleep', '300']); print(p.pid)"))
     kernel = pid_of(executor)
@@ -62,6 +68,7 @@ def test_stopping_ends_the_kernel_and_its_children_and_leaves_no_file(tmp_path: 
     executor.stop()
     assert ended(kernel) and ended(child)
     assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
+    assert not list((tmp_path / "temporary").iterdir())
     with pytest.raises(SessionEnded, match="stopped"):
         executor.restart()
 
@@ -160,10 +167,20 @@ def test_a_kernel_that_does_not_start_says_why(tmp_path: Path) -> None:
         spec = {"argv": argv, "display_name": name, "language": "python"}
         (tmp_path / name / "kernel.json").write_text(json.dumps(spec))
         KernelSpecManager().install_kernel_spec(str(tmp_path / name), name, user=True)
-    with pytest.raises(KernelStartFailed, match="ended before it answered:\nno licence"):
-        EmbeddedIPythonCodeExecutor(kernel_name="falls")
-    with pytest.raises(KernelStartFailed, match="no-such-program"):
-        EmbeddedIPythonCodeExecutor(kernel_name="missing")
+
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd")), len(psutil.Process().children())
+
+    def fail() -> tuple[int, int, int]:
+        with pytest.raises(KernelStartFailed, match="ended before it answered:\nno licence"):
+            EmbeddedIPythonCodeExecutor(kernel_name="falls")
+        with pytest.raises(KernelStartFailed, match="no-such-program"):
+            EmbeddedIPythonCodeExecutor(kernel_name="missing")
+        return held()
+
+    assert fail() == fail()
+    assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
 
 
 def test_a_kernel_in_a_sandbox_is_stopped_and_replaced_as_any_other(

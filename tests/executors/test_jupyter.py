@@ -5,21 +5,28 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import requests
 import trustme
+import websocket
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.client import ExecClient, standard_connection, standard_follow
 from jupyter_exec_ext.client.sync import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.wire.kernel import decode_websocket, encode_websocket, new_header
+from tests.adapters.doorbell import Doorbell
 from tests.executors.conftest import Make, python
 from tests.executors.seed_examples import REMOTE
 from tests.hosts import Host, free_port, running_host
+from tests.proxy import CuttingProxy, hang_up
 
 
 def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Host, hosts: Any) -> None:
@@ -107,18 +114,122 @@ def test_two_executors_share_nothing(make: Make) -> None:
 
 
 def test_stopping_shuts_the_kernel_down_and_may_be_repeated(server: Host) -> None:
-    import requests
-
-    def kernels() -> set[str]:
-        answer = requests.get(f"{server.info.url}api/kernels", headers=server.info.auth_headers, timeout=30)
-        return {kernel["id"] for kernel in answer.json()}
-
-    before = kernels()
+    before = kernels(server)
     executor = JupyterCodeExecutor(server.info)
-    assert len(kernels() - before) == 1
+    assert len(kernels(server) - before) == 1
     executor.stop()
     executor.stop()
-    assert kernels() <= before
+    assert kernels(server) <= before
+
+
+def kernels(server: Host) -> set[str]:
+    answer = requests.get(f"{server.info.url}api/kernels", headers=server.info.auth_headers, timeout=30)
+    return {kernel["id"] for kernel in answer.json()}
+
+
+def remove_kernel(server: Host, kernel_id: str) -> None:
+    url = f"{server.info.url}api/kernels/{kernel_id}"
+    requests.delete(url, headers=server.info.auth_headers, timeout=30).raise_for_status()
+
+
+def connections_to(server: Host) -> int:
+    """Return how many connections there are from here that we have not closed; those of others to it end by then."""
+    ours = psutil.Process().net_connections("tcp")
+    open_states = (psutil.CONN_ESTABLISHED, psutil.CONN_CLOSE_WAIT)
+    return Counter(c.raddr.port for c in ours if c.raddr and c.status in open_states)[server.info.port or 0]
+
+
+def test_restarting_and_stopping_leave_no_connection(server: Host) -> None:
+    before = connections_to(server)
+    executor = JupyterCodeExecutor(server.info)
+    executor.execute_code_blocks(python("1"))
+    in_use = connections_to(server)
+    for _ in range(3):
+        executor.restart()
+        executor.execute_code_blocks(python("1"))
+    assert connections_to(server) <= in_use
+    executor.stop()
+    assert connections_to(server) == before
+
+
+def test_replacing_a_session_that_has_ended_leaves_no_connection(
+    plain_server: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standard_follow, "_LOOK_SECONDS", 0.5)
+    with JupyterCodeExecutor(plain_server.info) as executor:
+        executor.execute_code_blocks(python("1"))
+        in_use = connections_to(plain_server)
+        for _ in range(2):
+            ended = executor._session
+            remove_kernel(plain_server, ended.id)
+            while executor._session is ended:
+                assert executor.execute_code_blocks(python("1")).exit_code == 1
+            assert executor.execute_code_blocks(python("print(1)")).output == "1\n"
+        assert connections_to(plain_server) == in_use
+
+
+def test_stopping_when_the_kernel_is_gone_is_no_error(server: Host) -> None:
+    before = connections_to(server)
+    executor = JupyterCodeExecutor(server.info)
+    (kernel_id,) = kernels(server)
+    remove_kernel(server, kernel_id)
+    executor.stop()
+    assert connections_to(server) == before
+
+
+def test_a_connection_that_is_cut_between_two_calls_is_made_anew(server: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a proxy does with one that nobody uses."""
+    monkeypatch.setattr(standard_connection, "_TRUSTED_SECONDS", 0.0)  # as if it had been unused for long
+    with CuttingProxy(server.info, cut_after_bytes=0, max_cuts=0) as proxy, JupyterCodeExecutor(proxy.info) as executor:
+        for n in range(3):
+            assert executor.execute_code_blocks(python(f"n = {n}", "print(n)")).output == f"{n}\n"
+            for side in proxy._sockets:
+                hang_up(side)
+            assert executor.execute_code_blocks(python("print(n)")).output == f"{n}\n"
+
+
+def test_ctrl_c_stops_the_code_and_not_the_session(executor: StatefulCodeExecutor) -> None:
+    doorbell = Doorbell()
+    executor.execute_code_blocks(python("kept = 1"))
+    began = time.monotonic()
+    with doorbell.interrupts_this_thread():
+        executor.execute_code_blocks(python(doorbell.code))
+    doorbell.close()
+    assert time.monotonic() - began < 10  # the code's own time limit is 20 s
+    assert executor.execute_code_blocks(python("print(kept)")).output == "1\n"
+
+
+def test_code_that_the_kernel_skipped_did_not_run_and_that_is_said(plain_server: Host) -> None:
+    """Somebody else's code fails before it, and has the kernel drop all that waits."""
+    with JupyterCodeExecutor(plain_server.info) as executor:
+        doorbell = Doorbell()
+        url = f"{plain_server.info.ws_url}api/kernels/{executor._session.id}/channels"
+        other = websocket.create_connection(url, header=plain_server.info.auth_headers, timeout=30)
+        code = f"{doorbell.code.partition('while')[0]}import time; time.sleep(2)\n1 / 0"
+        request = {"code": code, "silent": False, "allow_stdin": False, "stop_on_error": True}
+        header = new_header("execute_request", "other")
+        other.send(encode_websocket("shell", header, request, binary=False))
+        doorbell.wait()
+        result = executor.execute_code_blocks(python("ran = 1; print('ran')"))
+        replied = False
+        while not replied:
+            message = decode_websocket(other.recv())
+            replied = message.msg_type == "execute_reply" and message.parent_id == header["msg_id"]
+        other.close()
+        doorbell.close()
+        assert result.exit_code == 1
+        assert result.output.startswith("Cancelled: the kernel skipped it"), result.output
+        assert executor.execute_code_blocks(python("print('ran' in globals())")).output == "False\n"
+
+
+def test_output_that_a_server_drops_is_missed(tmp_path: Path) -> None:
+    """A Jupyter Server lets a million bytes a second through, and says so in the place of the rest."""
+    options = ["--ExecExtensionApp.enabled=False", "--ZMQChannelsWebsocketConnection.limit_rate=True"]
+    with running_host("server", tmp_path, *options) as limited, JupyterCodeExecutor(limited.info) as executor:
+        result = executor.execute_code_blocks(python("for _ in range(8): print('x' * 1_000_000)"))
+        assert len(result.output) < 8_000_000
+        assert result.output.splitlines()[-1].startswith("Incomplete: some output was lost")
+        assert executor.execute_code_blocks(python("print('goes on')")).output == "goes on\n"
 
 
 def test_a_session_that_the_server_has_ended_is_replaced_and_that_is_said(hosts: Any) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import base64
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,17 @@ def test_a_table_is_saved_as_html_and_its_text_kept(tmp_path: Path) -> None:
     (path,) = collector.files
     assert Path(path).read_text(encoding="utf-8") == "<table>ü</table>"
     assert collector.text == f"   a\n0  1\nHTML data saved to {path}"
+
+
+def test_pages_are_utf_8_where_the_platform_has_another_encoding(tmp_path: Path) -> None:
+    code = (
+        "import locale, pathlib, sys; assert locale.getpreferredencoding(False).lower() != 'utf-8'\n"
+        "from jupyter_exec_ext.executors.results import OutputDirectory\n"
+        "OutputDirectory(pathlib.Path(sys.argv[1]), 'page').text({'text/html': '<p>\\xfc'})"
+    )
+    env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=env, check=True)
+    assert (tmp_path / "page-1.html").read_bytes() == "<p>ü".encode()
 
 
 def test_an_objects_bare_repr_is_left_out_beside_html(tmp_path: Path) -> None:

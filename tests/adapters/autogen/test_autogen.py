@@ -155,6 +155,10 @@ async def test_restart_begins_afresh_and_stop_leaves_nothing(
     assert chosen.is_dir()
     await executor.restart()
     assert (await run(executor, "print('x' in globals())")).output == "False\n"
+    result = await run(executor, SHOW_PICTURE, "from IPython.display import HTML; HTML('<p>')")
+    assert isinstance(result, JupyterCodeResult)
+    assert [(file.parent, file.suffix) for file in result.output_files] == [(chosen, ".png"), (chosen, ".html")]
+    assert all(file.is_file() for file in result.output_files)
     await executor.stop()
     await executor.stop()
     assert client.list_sessions() == []
