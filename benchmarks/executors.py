@@ -111,25 +111,31 @@ def measure(
 def rows(times: Mapping[Contestant, Times], place: str) -> list[str]:
     """Return the lines about one place, with the ratios to the fastest of ours there, or of all."""
     there = {contestant: found for contestant, found in times.items() if contestant.place == place}
-    firsts = {contestant: statistics.median(found.first) for contestant, found in there.items()}
-    warms = {contestant: statistics.median(found.warm) for contestant, found in there.items()}
-    ours = [contestant for contestant in there if contestant.is_ours] or list(there)
-    floors = min(firsts[contestant] for contestant in ours), min(warms[contestant] for contestant in ours)
+    ours = [found for contestant, found in there.items() if contestant.is_ours] or list(there.values())
+    if not ours:
+        return []
+    first = min(statistics.median(found.first) for found in ours)
+    warm = min(statistics.median(found.warm) for found in ours)
     return [
-        f"  {'* ' if contestant.is_ours else '  '}{contestant.label:42} {firsts[contestant] * 1e3:9.2f}"
-        f"{firsts[contestant] / floors[0]:7.2f} {warms[contestant] * 1e3:9.2f}{warms[contestant] / floors[1]:7.2f}"
-        for contestant in there
+        f"{'*' if contestant.is_ours else ' '} {contestant.label:42}"
+        f"{columns(found.first, first)}{columns(found.warm, warm)}"
+        for contestant, found in there.items()
     ]
+
+
+def columns(seconds: list[float], floor: float) -> str:
+    """Return the median and the quartiles in milliseconds, and the ratio of the median to another."""
+    low, median, high = (value * 1e3 for value in statistics.quantiles(seconds, n=4, method="inclusive"))
+    return f"{median:9.2f} {f'{low:.1f}-{high:.1f}':>13}{median / (floor * 1e3):7.2f}"
 
 
 def report(times: Mapping[Contestant, Times], rounds: int, runs: int) -> None:
     """Print a table for each place."""
-    print(
-        f"medians of {rounds} executors, and of {rounds * runs} warm runs; * is ours; x is to the fastest of ours there"
-    )
+    print(f"medians and quartiles in ms of {rounds} executors and {rounds * runs} warm runs; * is ours;")
+    print("x is the ratio to the fastest of ours in the same place")
     for place in (SERVER, OWN, NONE):
         if lines := rows(times, place):
-            print(f"\n{place:46}  first ms      x   warm ms      x")
+            print(f"\n{place:44}    first     quartiles      x     warm     quartiles      x")
             print("\n".join(lines))
 
 
@@ -141,8 +147,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10, help="warm runs of each of them (default: 10)")
     parser.add_argument("--only", nargs="+", choices=workers, default=workers, help="leave the other environments out")
     args = parser.parse_args()
-    if args.rounds < 1 or args.runs < 1:
-        parser.error("there is nothing to report about without a round and a run")
+    if args.rounds < 2 or args.runs < 1:
+        parser.error("quartiles take two rounds, and a warm run")
     chosen = [contestant for contestant in CONTESTANTS if contestant.worker in args.only]
     try:
         with ExitStack() as stack:

@@ -65,13 +65,16 @@ def test_ratios_are_to_the_fastest_of_ours_in_the_same_place() -> None:
     ours, slower = Contestant("ours", "a", "A", SERVER), Contestant("ours", "b", "B", SERVER)
     theirs, elsewhere = Contestant("peer", "c", "C", SERVER), Contestant("peer", "d", "D", OWN)
     times = {
-        slower: Times([0.4], [0.02]),
-        ours: Times([0.2], [0.01]),
-        theirs: Times([0.1], [0.03]),
-        elsewhere: Times([0.001], [0.001]),
+        slower: Times([0.3, 0.5], [0.02, 0.02]),
+        ours: Times([0.2, 0.2], [0.01, 0.01]),
+        theirs: Times([0.1, 0.1], [0.03, 0.03]),
+        elsewhere: Times([0.001, 0.001], [0.001, 0.001]),
     }
-    ratios = [line.split()[-3:] for line in rows(times, SERVER)]
-    assert ratios == [["2.00", "20.00", "2.00"], ["1.00", "10.00", "1.00"], ["0.50", "30.00", "3.00"]]
+    assert [line.split()[-6:] for line in rows(times, SERVER)] == [
+        ["400.00", "350.0-450.0", "2.00", "20.00", "20.0-20.0", "2.00"],
+        ["200.00", "200.0-200.0", "1.00", "10.00", "10.0-10.0", "1.00"],
+        ["100.00", "100.0-100.0", "0.50", "30.00", "30.0-30.0", "3.00"],
+    ]
 
 
 @pytest.mark.parametrize("name", sorted({contestant.worker for contestant in CONTESTANTS}))
