@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import executors
+from benchmarks import executors, peers
 from benchmarks.executors import CONTESTANTS, OWN, SERVER, Contestant, Times, measure, rows
 from benchmarks.peers import PeerError, Worker
 
@@ -75,6 +75,15 @@ def test_ratios_are_to_the_fastest_of_ours_in_the_same_place() -> None:
         ["200.00", "200.0-200.0", "1.00", "10.00", "10.0-10.0", "1.00"],
         ["100.00", "100.0-100.0", "0.50", "30.00", "30.0-30.0", "3.00"],
     ]
+
+
+def test_what_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "peer.txt").write_text("--no-index\nno-such-package\n")
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    monkeypatch.setattr(peers, "ENVIRONMENTS", tmp_path / "environments")
+    with pytest.raises(PeerError, match=r"peer is not installed: run `.+ -m pip install -r .+peer\.txt`"):
+        peers.environment("peer")
+    assert not (tmp_path / "environments" / "peer" / "requirements.txt").exists()  # so that it is tried again
 
 
 @pytest.mark.parametrize("name", sorted({contestant.worker for contestant in CONTESTANTS}))
