@@ -12,6 +12,7 @@ from .audit import metrics
 from .audit.recorder import EventRecorder
 from .engine.engine import ExecEngine
 from .engine.hosted import HostedKernels
+from .engine.isolation import sweep
 from .engine.processes import kill_marked
 from .store.store import ExecStore
 
@@ -51,6 +52,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     if cut:
         kill_marked({session.id for session in cut})
         host.forget_files({session.kernel_id for session in cut if session.kernel_id and not session.attached})
+    sweep()
     store.recover()
     engine = ExecEngine(host, store, **options)
     metrics.watch(engine)

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 import requests
+from hypothesis import HealthCheck, settings
 
 from tests import canaries
 from tests.hosts import Host, running_host
 from tests.hubs import running_hub
 from tests.tokens import UNPROTECTED
+
+# How long an example takes says more about the machine than about us.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

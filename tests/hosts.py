@@ -26,6 +26,8 @@ MAX_CODE_BYTES = 2 * 1024 * 1024
 MAX_FILE_BYTES = 24 * 1024 * 1024
 MAX_SESSION_BYTES = 32 * 1024 * 1024
 MAX_SESSION_FILES = 400
+# How isolated the kernels of every host are, so that any test can be run with kernels in a sandbox.
+ISOLATION = os.environ.get("EXEC_TEST_ISOLATION", "none")
 _START_SECONDS = 60.0
 
 _SERVER = ["-m", "jupyter_server"]
@@ -94,15 +96,16 @@ def clean_environment(home: Path, **extra: str) -> dict[str, str]:
 
 def common_options(given: Sequence[str], max_output_bytes: int = MAX_OUTPUT_BYTES) -> list[str]:
     """Return the options that every host gets, apart from those that are given."""
-    limits = {
+    settings: dict[str, Any] = {
         "max_output_bytes": max_output_bytes,
         "max_code_bytes": MAX_CODE_BYTES,
         "max_file_bytes": MAX_FILE_BYTES,
         "max_session_bytes": MAX_SESSION_BYTES,
         "max_session_files": MAX_SESSION_FILES,
+        "default_isolation": ISOLATION,
     }
     names = {option.partition("=")[0] for option in given}
-    options = [f"--ExecEngine.{k}={v}" for k, v in limits.items() if f"--ExecEngine.{k}" not in names]
+    options = [f"--ExecEngine.{k}={v}" for k, v in settings.items() if f"--ExecEngine.{k}" not in names]
     # For the clients' way over the standard WebSocket, which a server otherwise cuts at 1 MB a second.
     return [*options, "--ZMQChannelsWebsocketConnection.limit_rate=False"]
 

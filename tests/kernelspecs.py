@@ -21,13 +21,18 @@ def add_kernelspec(home: Path, name: str, provisioner: str) -> None:
     (directory / "kernel.json").write_text(json.dumps(spec))
 
 
-def with_provisioner(home: Path, name: str) -> dict[str, str]:
-    """Return an environment in which the local provisioner is known by another name, too."""
+LOCAL = "jupyter_client.provisioning.local_provisioner:LocalProvisioner"
+
+
+def with_provisioner(
+    home: Path, *names: str, kind: str = LOCAL, package: str = "provisioner-of-tests"
+) -> dict[str, str]:
+    """Return an environment in which a provisioner, the local one if none is named, is known by these names."""
     plugins = home / "plugins"
-    info = plugins / "provisioner_of_tests-1.0.dist-info"
+    info = plugins / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: provisioner-of-tests\nVersion: 1.0\n")
-    entry = f"{name} = jupyter_client.provisioning.local_provisioner:LocalProvisioner"
-    (info / "entry_points.txt").write_text(f"[jupyter_client.kernel_provisioners]\n{entry}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    entries = "".join(f"{name} = {kind}\n" for name in names)
+    (info / "entry_points.txt").write_text(f"[jupyter_client.kernel_provisioners]\n{entries}")
     known = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(plugins), *([known] if known else [])])}

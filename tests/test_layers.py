@@ -23,9 +23,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assembly": {"models", "errors", "engine", "store", "audit"},
     "server": {"models", "errors", "wire", "auth", "engine", "assembly", "__init__"},
     "gateway": {"models", "errors", "wire", "auth", "engine", "assembly", "server"},
+    "provisioners": {"models", "errors"},
     "client": {"models", "errors", "wire"},
     "executors": {"models", "errors", "wire", "client"},
-    "cli": {"models", "errors", "wire", "client", "executors", "store", "__init__"},
+    "cli": {"models", "errors", "wire", "client", "executors", "store", "provisioners", "__init__"},
     "__init__": {"server", "client", "executors"},
 }
 
@@ -38,6 +39,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "engine": {"tornado.web", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "store": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq"},
     "audit": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq", "sqlite3", "requests", "aiohttp"},
+    "provisioners": {"tornado.web", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "client": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
     "executors": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
 }

@@ -13,6 +13,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..errors import InvalidRequest, TokenTooBroad
+from ..models import ISOLATION_LEVELS
 from .approval import (
     ALWAYS,
     DEFAULT_TIMEOUT_SECONDS,
@@ -22,7 +23,7 @@ from .approval import (
     TRIGGERS,
     ApprovalRule,
 )
-from .policy import BUILT_IN, ISOLATION_LEVELS, Policy, matches
+from .policy import BUILT_IN, Policy, matches
 
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

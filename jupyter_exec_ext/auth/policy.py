@@ -12,10 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from ..errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
+from ..models import ISOLATION_LEVELS
 from .approval import NEVER, NO_APPROVAL, ApprovalRule
-
-# From the least to the most; a kernel's level must be at least the one that a policy requires.
-ISOLATION_LEVELS = ("none", "sandbox", "remote")
 
 
 def _limit(default: Any, help_: str) -> Any:
@@ -31,7 +29,9 @@ class Policy:
 
     name: str = "default"
     kernelspecs: tuple[str, ...] = _limit(("*",), "names (with `*`) of the kernelspecs that may be used")
-    isolation: str = _limit("none", "the least isolation that kernels must have: `none`, `sandbox` or `remote`")
+    isolation: str = _limit(
+        "none", "the least isolation that kernels must have: `none`, `landlock`, `sandbox` or `remote`"
+    )
     max_sessions: int | None = _limit(5, "sessions at once")
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
     max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")
@@ -97,19 +97,24 @@ BUILT_IN: dict[str, Policy] = {
 # --- decisions -----------------------------------------------------------------------------------------------------
 
 
-def check_kernel(policy: Policy, kernel_name: str, isolation: str) -> None:
-    """Decide whether a kernel may be used.
+def check_kernel_name(policy: Policy, kernel_name: str) -> None:
+    """Decide whether the kernels of a kernelspec may be used at all; raises `PolicyDenied`."""
+    if not matches(kernel_name, policy.kernelspecs):
+        _deny(policy, "kernelspecs", f"allows the kernelspecs {_names(policy.kernelspecs)}, not {kernel_name!r}")
+
+
+def check_kernel(policy: Policy, kernel_name: str, isolation: str, why: str = "") -> None:
+    """Decide whether a kernel may be used that is so much isolated; `why` tells why it cannot be more.
 
     Raises
     ------
     PolicyDenied, IsolationRequired
     """
-    if not matches(kernel_name, policy.kernelspecs):
-        _deny(policy, "kernelspecs", f"allows the kernelspecs {_names(policy.kernelspecs)}, not {kernel_name!r}")
+    check_kernel_name(policy, kernel_name)
     if ISOLATION_LEVELS.index(isolation) < ISOLATION_LEVELS.index(policy.isolation):
         raise IsolationRequired(
             f"the policy {policy.name!r} requires the isolation {policy.isolation!r}, and the kernel {kernel_name!r} "
-            f"has {isolation!r}; choose a kernelspec with more",
+            f"has {isolation!r}; {why or 'choose a kernelspec with more'}",
             limit=_told(policy, "isolation"),
         )
 

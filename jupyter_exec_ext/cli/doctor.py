@@ -6,41 +6,18 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 from ..client.sync import ExecClient
 from ..errors import ApiNotFound, ConnectionFailed, ExecError, OwnerOnly
+from ..models import ISOLATION_LEVELS
+from .finding import Finding
+from .isolation_check import isolation_here, level_on_request, problems_here, unprotected
 from .servers import named_server
 
 _DISTRIBUTION = "jupyter-exec-ext"
-_LOCAL_PROVISIONER = "local-provisioner"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    remedy : str
-        What to do about it, or what follows from it; empty if it is in order.
-    fails : bool
-        False for what works as it is meant to, and is yet good to know.
-    """
-
-    what: str
-    remedy: str = ""
-    fails: bool = True
-
-    @property
-    def mark(self) -> str:
-        """``ok``, ``note`` or ``FAIL``."""
-        if not self.remedy:
-            return "ok"
-        return "FAIL" if self.fails else "note"
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -93,37 +70,27 @@ def _extension() -> Iterator[Finding]:
 
 
 def _kernelspecs() -> Iterator[Finding]:
-    from jupyter_client.kernelspec import KernelSpecManager
+    from .local_kernels import PLAIN, LocalKernel, installed
 
-    specs = KernelSpecManager().get_all_specs()
-    for name, spec in sorted(specs.items()):
-        yield Finding(f"kernelspec {name} ({spec['resource_dir']})")
-    if not specs:
+    def described(kernel: LocalKernel) -> Finding:
+        what = f"kernelspec {kernel.name} ({kernel.directory})"
+        if kernel.spec is None:
+            return Finding(f"{what} cannot be read: {kernel.problem}", "correct or remove it", fails=False)
+        if not kernel.is_startable:
+            return Finding(f"{what} is not usable", f"install what provides {kernel.provisioner!r}", fails=False)
+        return Finding(what if kernel.level == "none" else f"{what} is isolated: {kernel.level}")
+
+    kernels = installed()
+    yield from map(described, kernels)
+    usable = [kernel for kernel in kernels if kernel.spec is not None and kernel.is_startable]
+    if not usable:
         yield Finding("no kernelspec is installed", "pip install ipykernel")
-    yield from _unprotected([name for name, spec in sorted(specs.items()) if _is_local(spec["spec"])])
-
-
-def _is_local(spec: dict[str, Any]) -> bool:
-    """Whether a kernelspec leaves it to Jupyter to start its kernels: as processes like any other."""
-    provisioner = spec.get("metadata", {}).get("kernel_provisioner", {})
-    return bool(provisioner.get("provisioner_name", _LOCAL_PROVISIONER) == _LOCAL_PROVISIONER)
-
-
-_REFUSED = "so scoped tokens may not run code there, unless ExecEngine.allow_unprotected_tokens is set"
-_ALLOWED = (
-    "scoped tokens may run code there all the same (ExecEngine.allow_unprotected_tokens), so their scopes and policies "
-    "bind well-behaved code only"
-)
-
-
-def _unprotected(names: Sequence[str], *, allowed: bool = False) -> Iterator[Finding]:
-    """Say what it means that kernels are not isolated."""
-    if names:
-        yield Finding(
-            f"without isolation: {', '.join(names)}; code in these kernels has all rights of the server's user",
-            _ALLOWED if allowed else _REFUSED,
-            fails=False,
-        )
+    problems = problems_here()
+    yield from isolation_here(usable, problems)
+    level = next((level for level, problem in problems.items() if problem is None), None)
+    yield from unprotected([kernel.name for kernel in usable if kernel.provisioner == PLAIN], level)
+    # Isolated by their provisioner, and given the network all the same.
+    yield from unprotected([kernel.name for kernel in usable if kernel.host_network], None)
 
 
 def _gateway() -> Iterator[Finding]:
@@ -162,14 +129,26 @@ def _server(args: argparse.Namespace) -> Iterator[Finding]:
 
 def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     """Say what kernels are kept from, as far as the caller may use them, and whom that concerns."""
+    from .local_kernels import PLAIN
+
     specs = client.kernelspecs()
-    unprotected = [spec.name for spec in specs if spec.isolation == "none"]
     for spec in specs:
         if spec.isolation != "none":
             yield Finding(f"kernelspec {spec.name} is isolated: {spec.isolation}")
-    yield from _unprotected(unprotected, allowed=bool(info.get("unprotected_tokens")))
-    wanting = [str(p["name"]) for p in _policies(client, info) if p["isolation"] != "none"]
-    if wanting and len(unprotected) == len(specs):
+    open_ = [spec for spec in specs if spec.isolation == "none"]
+    if not open_:
+        return
+    plain = [spec.name for spec in open_ if spec.provisioner == PLAIN]
+    level = level_on_request(client, plain[0]) if plain else None
+    if level is not None:
+        yield Finding(f"kernels get the isolation {level!r} there where it is asked for or required")
+    allowed = bool(info.get("unprotected_tokens"))
+    yield from unprotected(plain, level, allowed=allowed)
+    yield from unprotected([spec.name for spec in open_ if spec.provisioner != PLAIN], None, allowed=allowed)
+    levels = [level or "none", *(spec.isolation for spec in specs)]
+    most = max(map(ISOLATION_LEVELS.index, levels))
+    wanting = [str(p["name"]) for p in _policies(client, info) if ISOLATION_LEVELS.index(p["isolation"]) > most]
+    if wanting:
         yield Finding(
             f"no kernel is isolated as these policies require: {', '.join(wanting)}",
             "so their tokens can start no session; use a provisioner that isolates, and name it in "

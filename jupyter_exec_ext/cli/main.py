@@ -13,7 +13,9 @@ from .. import __version__
 from ..errors import ExecError, Unauthenticated
 from ..wire.chain import Head
 from . import audit, doctor, file, output, run, serve, session
+from .kernelspec_grammar import add_kernelspec
 from .options import add_command as _add
+from .options import isolation_option as _isolation_option
 from .options import seconds as _seconds
 from .options import server_options as _server_options
 from .servers import UsageError
@@ -33,6 +35,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec output download ID stdout           what code printed beyond the cap
   jupyter exec token create claude --expires 8h    a token for an agent, which may do less than yours
   jupyter exec approve watch                       let agents' code run, or not, as it comes
+  jupyter exec kernelspec install --sandbox        kernels that see their work and nothing else, in JupyterLab, too
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec audit verify                        is the audit trail on this machine whole?
   jupyter exec doctor                              is everything in place?
@@ -52,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_output(commands)
     add_token(commands)
     add_approve(commands)
+    add_kernelspec(commands)
     _add_serve(commands)
     _add_audit(commands)
     _add_doctor(commands)
@@ -64,6 +68,7 @@ def _add_run(commands: Any) -> None:
     source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
     source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
     parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
+    _isolation_option(parser)
     parser.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
     parser.add_argument("--language", metavar="NAME", help="language of the code, such as bash (default: the kernel's)")
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="stop the code after this run time")
@@ -89,6 +94,7 @@ def _add_session(commands: Any) -> None:
     kernel = start.add_mutually_exclusive_group()
     kernel.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
     kernel.add_argument("--attach", metavar="KERNEL_ID", help="share this running kernel, such as a notebook's")
+    _isolation_option(start)
     start.add_argument("--name", default="", metavar="TEXT", help="a name for people")
     start.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end it when idle this long; 0 for never")
     stop = _add(actions, "stop", "shut sessions down", session.stop)

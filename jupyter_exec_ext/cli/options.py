@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..models import ISOLATION_LEVELS
 from ..wire.jsontext import loads_strict
 
 _SERVER_HELP = (
@@ -34,6 +35,16 @@ def server_options(parser: argparse.ArgumentParser, default: str | None, without
         help="file that holds the server's token; without it the token in the URL, then JUPYTER_TOKEN, is used",
     )
     group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
+
+
+def isolation_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that asks for isolation."""
+    parser.add_argument(
+        "--isolation",
+        choices=ISOLATION_LEVELS,
+        help="the least isolation that the kernel must have; refused where it cannot have it (default: what the server "
+        "and the token's policy say)",
+    )
 
 
 def seconds(text: str) -> float:

@@ -42,6 +42,8 @@ _EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
 
 def run(args: argparse.Namespace) -> int:
     """Run the code and return the exit code it amounts to."""
+    if args.session and args.isolation:
+        raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
     code, stem = _source(args)
     output_dir = _output_dir(args.output_dir)
     if args.session and args.server is None:
@@ -93,8 +95,12 @@ def _session(client: ExecClient, args: argparse.Namespace) -> Iterator[ExecSessi
         yield client.get_session(args.session)  # somebody else's to close
         return
     try:
-        session: ExecSession | StandardExecSession = client.session(args.kernel, name="jupyter exec run")
+        session: ExecSession | StandardExecSession = client.session(
+            args.kernel, name="jupyter exec run", isolation=args.isolation
+        )
     except ApiNotFound:
+        if args.isolation is not None:  # nobody there would heed it
+            raise
         session = client.standard_session(args.kernel)
     with session:
         yield session

@@ -13,8 +13,8 @@ def list_(args: argparse.Namespace) -> int:
     """Print the sessions, one a line."""
     with api_client_for(args) as client:
         sessions = client.list_sessions(ended=args.ended)
-    rows = [("ID", "STATE", "KERNEL", "LAST ACTIVITY", "NAME")]
-    rows += [(s.id, s.state.value, _kernel(s), s.last_activity_at, s.name) for s in sessions]
+    rows = [("ID", "STATE", "KERNEL", "ISOLATION", "LAST ACTIVITY", "NAME")]
+    rows += [(s.id, s.state.value, _kernel(s), s.isolation, s.last_activity_at, s.name) for s in sessions]
     print_table(rows)
     return 0
 
@@ -27,7 +27,11 @@ def start(args: argparse.Namespace) -> int:
     """Start a session and print its id, for ``jupyter exec run --session``."""
     with api_client_for(args) as client:
         session = client.session(
-            args.kernel, name=args.name, idle_timeout_seconds=args.idle_timeout, kernel_id=args.attach
+            args.kernel,
+            name=args.name,
+            idle_timeout_seconds=args.idle_timeout,
+            kernel_id=args.attach,
+            isolation=args.isolation,
         )
         print(session.id)
     return 0

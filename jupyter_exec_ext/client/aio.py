@@ -105,6 +105,7 @@ class AsyncExecClient:
         metadata: Mapping[str, Any] | None = None,
         idle_timeout_seconds: float | None = None,
         kernel_id: str | None = None,
+        isolation: str | None = None,
     ) -> AsyncExecSession:
         """Start a session; as a context manager it is deleted at the end.
 
@@ -119,9 +120,12 @@ class AsyncExecClient:
         kernel_id : str, optional
             A kernel that runs already, such as a notebook's, to share with its user instead of starting one. It goes
             on when the session ends.
+        isolation : str, optional
+            The least isolation that the kernel must have: ``"landlock"``, ``"sandbox"`` or ``"remote"``. Without it,
+            what the server and the token's policy say.
         """
         await self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
-        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id)
+        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
         record = await self._driver.perform(self._api.create_session(request))
         return AsyncExecSession(self._driver, self._api, record)
 

@@ -296,6 +296,7 @@ def session_request(
     metadata: Mapping[str, Any] | None,
     idle_timeout_seconds: float | None,
     kernel_id: str | None,
+    isolation: str | None,
 ) -> dict[str, Any]:
     """Return the body of ``POST /sessions``."""
     return {
@@ -305,6 +306,7 @@ def session_request(
         "metadata": None if metadata is None else dict(metadata),
         "idle_timeout_seconds": idle_timeout_seconds,
         "kernel_id": kernel_id,
+        "isolation": isolation,
     }
 
 

@@ -8,7 +8,7 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 
 from ..errors import KernelNotFound, KernelStartFailed
 from ..models import KernelSpecInfo
-from .hosted_kernel import HostedKernel, provisioner_name
+from .hosted_kernel import HostedKernel, spec_info
 
 
 class AttachedKernel(HostedKernel):
@@ -31,7 +31,7 @@ class AttachedKernel(HostedKernel):
         """Its kernelspec, which may be none that sessions are started with."""
         spec = self._km.kernel_spec
         assert spec is not None
-        return KernelSpecInfo(self._km.kernel_name, spec.display_name, spec.language, provisioner_name(spec.metadata))
+        return spec_info(self._km.kernel_name, spec)
 
     async def kill(self) -> None:
         """Let it live."""

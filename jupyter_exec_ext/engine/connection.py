@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import stat
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,7 +24,7 @@ from typing import Any
 
 import zmq
 
-from ..errors import KernelStartTimeout
+from ..errors import KernelStartFailed, KernelStartTimeout
 from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
 from ..wire.large import LARGE_BYTES, read_large
 from .flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
@@ -115,7 +117,10 @@ class KernelConnection:
             # The kernel sends input requests to the identity that sent the execute request.
             socket.identity = self._codec.session_id.encode()
         between = "-" if info["transport"] == "ipc" else ":"
-        socket.connect(f"{info['transport']}://{info['ip']}{between}{info[f'{channel}_port']}")
+        address = f"{info['ip']}{between}{info[f'{channel}_port']}"
+        if info["transport"] == "ipc":
+            _refuse_what_is_no_socket(address)
+        socket.connect(f"{info['transport']}://{address}")
         self._loop.call_soon(self._drain, channel)  # ZeroMQ promises a signal only for what comes after a look
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
@@ -346,3 +351,18 @@ def _receive(socket: zmq.Socket[bytes]) -> tuple[list[bytes], bytes | memoryview
 
 def _as_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
+
+
+def _refuse_what_is_no_socket(path: str) -> None:
+    """Refuse an address at which a kernel has put something else, such as a link to the socket of another one.
+
+    Raises
+    ------
+    KernelStartFailed
+    """
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:  # the kernel has not made it yet
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise KernelStartFailed(f"what the kernel has at {os.path.basename(path)!r} is no socket")

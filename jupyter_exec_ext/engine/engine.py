@@ -56,7 +56,7 @@ from .environment import kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
-from .kernel_access import KernelAccess
+from .kernel_access import ChosenKernel, KernelAccess
 from .no_files import ATTACHED, NOWHERE
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
@@ -126,13 +126,13 @@ class ExecEngine(EngineSettings):
         PolicyDenied, PolicyLimitReached
         MissingScope, KernelNotFound, Conflict
         """
-        spec = await self._access.choose(caller, request, await self.list_sessions(caller))
+        chosen = await self._access.choose(caller, request, await self.list_sessions(caller))
         for policy in caller.policies:
             check_env(policy, request.env)
         env = kernel_environment(
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
         )
-        live = self._place(caller, request, spec, env)
+        live = self._place(caller, request, chosen, env)
         self._keep_touching()
         loop = asyncio.get_running_loop()
         self._store.on_forget(lambda session_ids: _post(loop, self._remove_files, session_ids))
@@ -147,14 +147,14 @@ class ExecEngine(EngineSettings):
         if self._stopping:
             await live.close("the server is shutting down")
             raise ShuttingDown("the server is shutting down")
-        self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, spec.name)
+        self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, chosen.spec.name)
         return live.record
 
     async def kernelspecs(self, caller: Caller) -> list[KernelSpecInfo]:
         """Return the kernelspecs that a caller may use."""
         return await self._access.kernelspecs(caller)
 
-    def _place(self, caller: Caller, request: SessionRequest, spec: KernelSpecInfo, env: dict[str, str]) -> LiveSession:
+    def _place(self, caller: Caller, request: SessionRequest, chosen: ChosenKernel, env: dict[str, str]) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
         if self._stopping:
             raise ShuttingDown("the server is shutting down")
@@ -163,7 +163,7 @@ class ExecEngine(EngineSettings):
             raise TooManySessions(f"this server runs at most {self.max_sessions} sessions; delete one first")
         alive = [live.record for live in self._live.values() if live.record.state is not SessionState.ENDED]
         self._admission.check_session(caller, (session.owner for session in alive))
-        moment = utc_timestamp(time.time())
+        moment, spec = utc_timestamp(time.time()), chosen.spec
         record = Session(
             id=f"ses_{secrets.token_hex(12)}",
             owner=caller.principal,
@@ -182,6 +182,7 @@ class ExecEngine(EngineSettings):
         live = self._live[record.id] = LiveSession(
             record,
             {**env, MARK: record.id},
+            isolate=chosen.isolate,
             host=self.host,
             files=ATTACHED if record.attached else self._session_files,
             resources=self._resources,
@@ -352,6 +353,7 @@ class ExecEngine(EngineSettings):
             metadata=request.metadata,
             timeout_seconds=run_seconds(self, caller, request.timeout_seconds),
             allow_input=request.allow_input,
+            isolation=session.isolation,
             approval=approval,
         )
 

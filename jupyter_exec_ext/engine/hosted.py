@@ -22,11 +22,19 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
 
-from ..errors import Conflict, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
+from ..errors import (
+    Conflict,
+    IsolationRequired,
+    KernelNotFound,
+    KernelSpecNotFound,
+    KernelStartFailed,
+    TooManyKernels,
+)
 from ..models import KernelSpecInfo
 from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources
-from .hosted_kernel import HostedKernel, provisioner_name
+from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
+from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, why_unavailable
 
 
 class HostedKernels:
@@ -54,6 +62,8 @@ class HostedKernels:
     ) -> None:
         self._manager = manager
         self._specs = kernel_spec_manager
+        # What the host starts a kernel by its name with; what it lists is not this.
+        manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
         self._max_kernels = max_kernels
         self._forced = forced_kernel_name
         self._starting: set[str] = set()
@@ -74,6 +84,7 @@ class HostedKernels:
                 str(item["spec"].get("display_name", name)),
                 str(item["spec"].get("language", "")),
                 provisioner_name(item["spec"].get("metadata")),
+                host_network=has_host_network(item["spec"].get("metadata")),
             )
             for name, item in sorted(found.items())
         ]
@@ -94,7 +105,11 @@ class HostedKernels:
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
-        return KernelSpecInfo(name, spec.display_name, spec.language, provisioner_name(spec.metadata))
+        return spec_info(name, spec)
+
+    async def why_not_isolated(self, level: str) -> str | None:
+        """Return why kernels started here cannot have a level of isolation; None if they can."""
+        return await why_unavailable(level)
 
     def forget_files(self, kernel_ids: set[str]) -> None:
         """Remove the connection files and sockets of kernels whose server was killed."""
@@ -117,10 +132,16 @@ class HostedKernels:
         finally:
             self._starting.discard(kernel_id)
 
-    async def start(self, kernel_name: str, env: Mapping[str, str], cwd: str | None) -> HostedKernel:
-        """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's."""
+    async def start(
+        self, kernel_name: str, env: Mapping[str, str], cwd: str | None, isolate: str | None = None
+    ) -> HostedKernel:
+        """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
+
+        With `isolate` it gets that isolation, whatever its kernelspec says.
+        """
         kernel_id = str(uuid.uuid4())
-        options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": kernel_name, "env": dict(env)}
+        name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
+        options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
         directory = cwd or getattr(self._manager, "root_dir", None)
         if directory:
             options["cwd"] = directory
@@ -131,7 +152,10 @@ class HostedKernels:
                 kernel = HostedKernel(self._manager, kernel_id)
                 kernel.take_over_restarts()
                 await _ready(self._manager.get_kernel(kernel_id))
-            except TooManyKernels:
+                level = isolate or level_by_name(kernel.provisioner_name)
+                if level is not None:
+                    await kernel.require_level(level)
+            except (TooManyKernels, IsolationRequired):
                 raise
             except Exception as error:
                 if out_of_resources(error):

@@ -7,14 +7,19 @@ import concurrent.futures
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.utils import ensure_async
 
+from ..errors import IsolationRequired
+from ..models import KernelSpecInfo
+from .isolation import plain_name, require_level
 from .ports import KernelExit
 from .supervisor import watch_exit
 
@@ -53,8 +58,37 @@ class HostedKernel:
     @property
     def pid(self) -> int | None:
         """Its process, if it is one of this machine; a provisioner may number processes of another."""
-        process = getattr(self._km.provisioner, "process", None)
-        return process.pid if isinstance(process, subprocess.Popen) else None
+        provisioner = self._km.provisioner
+        process = getattr(provisioner, "process", None)
+        if not isinstance(process, subprocess.Popen):
+            return None
+        inner: int | None = getattr(provisioner, "kernel_pid", None)  # where the process is what holds the kernel
+        return process.pid if inner is None else inner
+
+    @property
+    def provisioner_name(self) -> str:
+        """What its kernelspec says that starts it."""
+        spec = self._km.kernel_spec
+        return provisioner_name(None if spec is None else spec.metadata)
+
+    @property
+    def limits_itself(self) -> bool:
+        """Whether what starts it has set the limits that its environment tells."""
+        return bool(getattr(self._km.provisioner, "limits_processes", False))
+
+    @property
+    def shared_directory(self) -> Path | None:
+        """A directory that an isolated kernel and we can write, which holds its sockets."""
+        directory: Path | None = getattr(self._km.provisioner, "shared_directory", None)
+        return directory
+
+    async def require_level(self, level: str) -> None:
+        """End the kernel if it was not started with a level of isolation; raises `IsolationRequired`."""
+        try:
+            require_level(self._km.provisioner, level)
+        except IsolationRequired:
+            await self.shutdown(now=True)
+            raise
 
     @property
     def being_shut_down(self) -> bool:
@@ -179,8 +213,29 @@ def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]
     return has_ended
 
 
+def spec_info(name: str, spec: KernelSpec) -> KernelSpecInfo:
+    """Return what a caller needs to know of a kernelspec."""
+    return KernelSpecInfo(
+        plain_name(name),
+        spec.display_name,
+        spec.language,
+        provisioner_name(spec.metadata),
+        host_network=has_host_network(spec.metadata),
+    )
+
+
 def provisioner_name(metadata: Any) -> str:
     """Return the name of a kernelspec's provisioner, from its metadata."""
-    named = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
-    name = named.get("provisioner_name") if isinstance(named, dict) else None
+    name = _provisioner(metadata).get("provisioner_name")
     return str(name or KernelProvisionerFactory.instance().default_provisioner_name)
+
+
+def has_host_network(metadata: Any) -> bool:
+    """Return whether a kernelspec asks for this machine's network, which leaves nothing of isolation."""
+    config = _provisioner(metadata).get("config")
+    return isinstance(config, dict) and config.get("network", "none") != "none"
+
+
+def _provisioner(metadata: Any) -> dict[str, Any]:
+    found = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}

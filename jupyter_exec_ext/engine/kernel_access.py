@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from ..auth.caller import Caller
-from ..auth.policy import check_attach, check_kernel
+from ..auth.policy import check_attach, check_kernel, check_kernel_name
 from ..auth.scopes import scope
 from ..errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
-from ..models import KernelSpecInfo, Session, SessionRequest
+from ..models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
+from .isolation import PLAIN, level_by_name
 from .ports import KernelHost
 from .settings import EngineSettings
 
@@ -17,6 +19,24 @@ UNPROTECTED = (
     "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
     "isolated kernelspec, or let the administrator set ExecEngine.allow_unprotected_tokens"
 )
+# What the kernels of this machine can be isolated by, the best first.
+_LOCAL_LEVELS = ("sandbox", "landlock")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenKernel:
+    """The kernel that a session gets.
+
+    Parameters
+    ----------
+    spec : KernelSpecInfo
+        With the isolation that its kernel will have.
+    isolate : str or None
+        The isolation to start it with where its kernelspec has none of its own.
+    """
+
+    spec: KernelSpecInfo
+    isolate: str | None = None
 
 
 class KernelAccess:
@@ -34,21 +54,18 @@ class KernelAccess:
                 "all rights of the server's user, whatever their scopes and policies say"
             )
         else:
-            self._settings.log.info("scoped tokens are refused on kernels without isolation")
+            self._settings.log.info("the kernels of scoped tokens are isolated, or refused where that cannot be")
 
     async def kernelspecs(self, caller: Caller) -> list[KernelSpecInfo]:
-        """Return the kernelspecs that a caller may use."""
+        """Return the kernelspecs that a caller may use, with the isolation that they would have."""
         usable = []
         for spec in map(self._with_isolation, await self._host.kernelspecs()):
-            try:
-                self._check(caller, spec)
-            except PolicyDenied:
-                continue
-            usable.append(spec)
+            with suppress(PolicyDenied):
+                usable.append((await self._isolated(caller, spec, None)).spec)
         return usable
 
-    async def choose(self, caller: Caller, request: SessionRequest, sessions: Sequence[Session]) -> KernelSpecInfo:
-        """Return the kernelspec of the kernel that is asked for, if the caller may have that kernel.
+    async def choose(self, caller: Caller, request: SessionRequest, sessions: Sequence[Session]) -> ChosenKernel:
+        """Return which kernel a caller gets who asks for one.
 
         Parameters
         ----------
@@ -69,8 +86,44 @@ class KernelAccess:
         else:
             spec = self._attachable(caller, request.kernel_id, sessions)
         spec = self._with_isolation(spec)
-        self._check(caller, spec)
-        return spec
+        if request.kernel_id is not None:  # it runs as it was started
+            self._check(caller, spec)
+            _require(spec, request.isolation or "none")
+            return ChosenKernel(spec)
+        return await self._isolated(caller, spec, request.isolation)
+
+    async def _isolated(self, caller: Caller, spec: KernelSpecInfo, asked: str | None) -> ChosenKernel:
+        """Return a kernel with as much isolation as anybody asks for; raises `PolicyDenied`."""
+        for policy in caller.policies:
+            check_kernel_name(policy, spec.name)
+        plainly = max(asked or "none", self._settings.default_isolation, key=ISOLATION_LEVELS.index)
+        wanted = [plainly, *(policy.isolation for policy in caller.policies)]
+        if caller.bounds and not self._settings.allow_unprotected_tokens:
+            wanted.append(_LOCAL_LEVELS[-1])  # the least that is any
+        least = max(wanted, key=ISOLATION_LEVELS.index)
+        if _has(spec.isolation, least):
+            await self._require_what_it_names(spec)
+            return ChosenKernel(spec)
+        problems = []
+        for level in _LOCAL_LEVELS if spec.provisioner == PLAIN else ():
+            if _has(level, least):
+                problem = await self._host.why_not_isolated(level)
+                if problem is None:
+                    return ChosenKernel(replace(spec, isolation=level), level)
+                problems.append(f"{level}: {problem}")
+        why = "; ".join(problems)
+        _require(spec, plainly, why)
+        self._check(caller, spec, why)
+        raise AssertionError("one of these must have refused")
+
+    async def _require_what_it_names(self, spec: KernelSpecInfo) -> None:
+        """Refuse a kernelspec that names a provisioner of ours which cannot work here."""
+        level = level_by_name(spec.provisioner)
+        problem = None if level is None else await self._host.why_not_isolated(level)
+        if problem is not None:
+            raise IsolationRequired(
+                f"the kernel {spec.name!r} is to have the isolation {level!r}, and cannot: {problem}"
+            )
 
     async def _find(self, caller: Caller, kernel_name: str) -> KernelSpecInfo:
         try:
@@ -90,15 +143,29 @@ class KernelAccess:
         return self._host.running(kernel_id)
 
     def _with_isolation(self, spec: KernelSpecInfo) -> KernelSpecInfo:
-        """Say how isolated the kernels of a kernelspec are."""
-        return replace(spec, isolation=self._settings.isolation_levels.get(spec.provisioner, "none"))
+        """Say how isolated the kernels of a kernelspec are by themselves."""
+        level = "none" if spec.host_network else self._settings.isolation_levels.get(spec.provisioner, "none")
+        return replace(spec, isolation=level)
 
-    def _check(self, caller: Caller, spec: KernelSpecInfo) -> None:
-        """Decide whether a caller may use the kernels of a kernelspec; raises `PolicyDenied`."""
+    def _check(self, caller: Caller, spec: KernelSpecInfo, why: str = "") -> None:
+        """Decide whether a caller may use a kernel as isolated as `spec` says; raises `PolicyDenied`."""
         for policy in caller.policies:
-            check_kernel(policy, spec.name, spec.isolation)
+            check_kernel(policy, spec.name, spec.isolation, why)
         if caller.bounds and spec.isolation == "none" and not self._settings.allow_unprotected_tokens:
-            raise IsolationRequired(UNPROTECTED)
+            raise IsolationRequired(f"{UNPROTECTED} ({why})" if why else UNPROTECTED)
+
+
+def _has(level: str, least: str) -> bool:
+    return ISOLATION_LEVELS.index(level) >= ISOLATION_LEVELS.index(least)
+
+
+def _require(spec: KernelSpecInfo, least: str, why: str = "") -> None:
+    if not _has(spec.isolation, least):
+        because = f": {why}" if why else ""
+        raise IsolationRequired(
+            f"the kernel {spec.name!r} has the isolation {spec.isolation!r}, and cannot have {least!r} here, which is "
+            f"asked for{because}"
+        )
 
 
 def _scopes_for(request: SessionRequest) -> Iterator[str]:

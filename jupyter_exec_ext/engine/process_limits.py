@@ -16,6 +16,10 @@ from ..errors import IsolationRequired
 if sys.platform == "linux":
     import resource
 
+#: How a provisioner learns of limits that it sets by itself, before the kernel begins: a kernel manager passes it
+#: nothing else. Callers cannot set names like these.
+MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_MAX_CPU_SECONDS"
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
@@ -36,6 +40,11 @@ class ProcessLimits:
     def any(self) -> bool:
         """Whether there is a limit at all."""
         return self.cpu_seconds is not None or self.memory_bytes is not None
+
+    def variables(self) -> dict[str, str]:
+        """Return the limits as environment variables, for a provisioner that sets them itself."""
+        limits = {MEMORY_VARIABLE: self.memory_bytes, CPU_VARIABLE: self.cpu_seconds}
+        return {name: str(value) for name, value in limits.items() if value is not None}
 
 
 NO_PROCESS_LIMITS = ProcessLimits()

@@ -75,6 +75,8 @@ class SessionKernel:
         The kernel's language: what it can be asked and told depends on it.
     attach_to : str or None
         A kernel of somebody else's to use instead of one of the session's own, which is started.
+    isolate : str or None
+        The isolation to start it with where its kernelspec has none of its own.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     """
@@ -87,6 +89,7 @@ class SessionKernel:
         session_id: str,
         language: str,
         attach_to: str | None,
+        isolate: str | None,
         host: KernelHost,
         workdir: Callable[[], Awaitable[str | None]],
         resources: EngineResources,
@@ -100,7 +103,8 @@ class SessionKernel:
         self.connection: KernelConnection | None = None
         self.starts = 0
         self._name = name
-        self._env = env
+        self._env = {**env, **process_limits.variables()}
+        self._isolate = isolate
         self._attach_to = attach_to
         self._turn: asyncio.Lock | None = None
         self._host = host
@@ -236,7 +240,7 @@ class SessionKernel:
     async def _launch(self) -> Kernel:
         if self._attach_to is not None:
             return await self._host.attach(self._attach_to)
-        return await self._host.start(self._name, self._env, await self._workdir())
+        return await self._host.start(self._name, self._env, await self._workdir(), self._isolate)
 
     async def _connect_new(self, kernel: Kernel) -> None:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
@@ -261,8 +265,9 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
-        # On what is not ours no limit can be set; where there has to be one, this refuses.
-        limit_process(kernel.pid if kernel.ours else None, self._process_limits)
+        if not kernel.limits_itself:
+            # On what is not ours no limit can be set; where there has to be one, this refuses.
+            limit_process(kernel.pid if kernel.ours else None, self._process_limits)
         try:
             connection = KernelConnection(
                 self._resources,
@@ -304,7 +309,7 @@ class SessionKernel:
 
     async def _prove(self, connection: KernelConnection, kernel: Kernel) -> None:
         """Prove the connection and, meanwhile, note what a death would be explained by."""
-        evidence = self._loop.create_task(asyncio.to_thread(self._begin_post_mortem, kernel.pid, kernel.ours))
+        evidence = self._loop.create_task(asyncio.to_thread(self._begin_post_mortem, kernel))
         try:
             if kernel.ours or self.starts:
                 await connection.prove(self._start_timeout)
@@ -328,13 +333,15 @@ class SessionKernel:
                 "when it is idle"
             ) from None
 
-    def _begin_post_mortem(self, pid: int | None, ours: bool) -> PostMortem:
+    def _begin_post_mortem(self, kernel: Kernel) -> PostMortem:
+        pid = kernel.pid
         if self._post_mortem is not None:
             self._post_mortem.close()
-        if self.starts and pid is not None and ours:
+        if self.starts and pid is not None and kernel.ours:
             kill_left_behind(self._session_id, pid)
-        can_report = self._is_python and pid is not None and ours
-        return PostMortem(pid, self._resources.private_directory() if can_report else None)
+        if not self._is_python or pid is None or not kernel.ours:
+            return PostMortem(pid, None)
+        return PostMortem(pid, kernel.shared_directory or self._resources.private_directory())
 
     async def explain(self, exit_: KernelExit) -> Death:
         """Find out why the kernel died."""

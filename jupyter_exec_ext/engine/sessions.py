@@ -63,6 +63,8 @@ class LiveSession:
         In the state ``starting``.
     env : mapping
         The complete environment of the session's kernels.
+    isolate : str or None
+        The isolation to start them with where their kernelspec has none of its own.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class LiveSession:
         record: Session,
         env: Mapping[str, str],
         *,
+        isolate: str | None = None,
         host: KernelHost,
         files: SessionFiles,
         resources: EngineResources,
@@ -89,6 +92,7 @@ class LiveSession:
             session_id=record.id,
             language=record.language,
             attach_to=record.kernel_id if record.attached else None,
+            isolate=isolate,
             host=host,
             workdir=partial(files.prepare, record.id),
             resources=resources,

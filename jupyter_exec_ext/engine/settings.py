@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from jupyter_core.paths import jupyter_data_dir
-from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, default, validate
+from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
 from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
-from ..auth.policy import ISOLATION_LEVELS
+from ..models import ISOLATION_LEVELS
 from .environment import DEFAULT_NAMES
+from .isolation import PLAIN, PROVISIONERS
 
 
 class EngineSettings(LoggingConfigurable):
@@ -76,11 +77,17 @@ class EngineSettings(LoggingConfigurable):
         help="Whether scoped tokens may run code in kernels without isolation. Such code has all rights of the "
         "server's user, whatever the token says: it can read the server's own token.",
     ).tag(config=True)
+    default_isolation = Enum(
+        ISOLATION_LEVELS,
+        default_value="none",
+        help="The least isolation of the kernels of every session, the owner's included. Where a kernelspec has less, "
+        "its kernels are started with what there is on this machine ('sandbox', 'landlock'), or not at all.",
+    ).tag(config=True)
     isolation_levels = Dict(
-        default_value={"local-provisioner": "none"},
+        default_value={PLAIN: "none", **{provisioner: level for level, provisioner in PROVISIONERS.items()}},
         value_trait=Unicode(),
-        help="The isolation ('none', 'sandbox' or 'remote') of the kernels of each provisioner, by the name that a "
-        "kernelspec gives it; 'none' for those not listed.",
+        help="The isolation ('none', 'landlock', 'sandbox' or 'remote') of the kernels of each provisioner, by the "
+        "name that a kernelspec gives it; 'none' for those not listed.",
     ).tag(config=True)
     default_token_seconds = Float(
         3600.0, help="How long a scoped token is good whose request does not say, in seconds."

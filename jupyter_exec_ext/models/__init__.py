@@ -37,10 +37,11 @@ from .executions import (
     StoredExecution,
     Truncation,
 )
-from .sessions import KernelSpecInfo, Session, SessionRequest, SessionState
+from .sessions import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
 from .tokens import Grant, IssuedToken, StoredToken, Token, TokenRequest
 
 __all__ = [
+    "ISOLATION_LEVELS",
     "Approval",
     "ApprovalAnswer",
     "AuditKind",

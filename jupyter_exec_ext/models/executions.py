@@ -198,6 +198,8 @@ class Execution:
         Whether the session's variables are still there; None until the execution has finished.
     kernel_starts : int
         The session's `kernel_starts` when this execution ran.
+    isolation : str
+        That of its session.
     kernel_exit_code, kernel_signal
         How the kernel process ended, where it did and where that is known.
     approval : Approval or None
@@ -226,6 +228,7 @@ class Execution:
     files_omitted: int = 0
     session_state_preserved: bool | None = None
     kernel_starts: int = 0
+    isolation: str = "none"
     kernel_exit_code: int | None = None
     kernel_signal: str | None = None
     approval: Approval | None = None

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+#: From the least isolation of a kernel to the most.
+ISOLATION_LEVELS = ("none", "landlock", "sandbox", "remote")
+
 
 class SessionState(str, Enum):
     """Where a session is in its life."""
@@ -27,7 +30,8 @@ class Session:
     Parameters
     ----------
     isolation : str
-        What the kernel is kept from: ``none`` (it has the rights of the server's user), ``sandbox`` or ``remote``.
+        What the kernel is kept from: ``none`` (it has the rights of the server's user), ``landlock``, ``sandbox`` or
+        ``remote``.
     kernel_starts : int
         How often a kernel was started for the session. When the number differs between two executions, the
         variables of the first were gone in the second.
@@ -63,6 +67,8 @@ class SessionRequest:
     ----------
     kernel_id : str or None
         A running kernel to attach to, instead of a kernel of its own; then there is no `kernel_name` and no `env`.
+    isolation : str or None
+        The least isolation that the kernel must have; None for what the server and the caller's policy give.
     """
 
     kernel_name: str | None = None
@@ -71,6 +77,7 @@ class SessionRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     idle_timeout_seconds: float | None = None
     kernel_id: str | None = None
+    isolation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,9 @@ class KernelSpecInfo:
     provisioner : str
         What starts its kernels.
     isolation : str
-        What its kernels are kept from: ``none``, ``sandbox`` or ``remote``.
+        What its kernels are kept from: ``none``, ``landlock``, ``sandbox`` or ``remote``.
+    host_network : bool
+        Whether the kernelspec asks for this machine's network, with which isolation is none.
     """
 
     name: str
@@ -90,3 +99,4 @@ class KernelSpecInfo:
     language: str
     provisioner: str = "local-provisioner"
     isolation: str = "none"
+    host_network: bool = False

@@ -36,6 +36,7 @@ class ExecutionTrail:
             "code_bytes": len(code),
             "language": execution.language,
             "timeout_seconds": execution.timeout_seconds,
+            "isolation": execution.isolation,
         }
         if self._with_code:
             data["code"] = execution.code

@@ -85,7 +85,8 @@ def put_session(db: Database, session: Session, server: str, audit: AuditLog) ->
 def _news(before: Session | None, now: Session) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what happened to a session between two of its records, as the audit trail tells it."""
     if before is None:
-        yield "created", {"kernel_name": now.kernel_name, "name": now.name, "attached": now.attached}
+        names = ("kernel_name", "name", "attached", "isolation")
+        yield "created", {name: getattr(now, name) for name in names}
     if now.kernel_starts > (before.kernel_starts if before else 0):
         yield "kernel_started", {"kernel_id": now.kernel_id, "kernel_starts": now.kernel_starts}
     if now.state is SessionState.ENDED and (before is None or before.state is not SessionState.ENDED):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidRequest
-from ..models import ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
+from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
 from .jsontext import dumps, utf8_size
 
 MAX_NAME_LENGTH = 256
@@ -142,8 +142,11 @@ def session_request_from_json(data: Any) -> SessionRequest:
         metadata=body.metadata(),
         idle_timeout_seconds=body.seconds("idle_timeout_seconds", zero_allowed=True),
         kernel_id=body.text("kernel_id", MAX_NAME_LENGTH),
+        isolation=body.text("isolation", MAX_NAME_LENGTH),
     )
     body.done()
+    if request.isolation is not None and request.isolation not in ISOLATION_LEVELS:
+        raise InvalidRequest(f"'isolation' must be one of {', '.join(ISOLATION_LEVELS)}")
     if request.kernel_id is not None and (request.kernel_name is not None or request.env):
         raise InvalidRequest(
             "'kernel_id' attaches to a kernel that runs already, so it goes with neither 'kernel_name' nor 'env'"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from traitlets import TraitError
 
@@ -133,7 +133,6 @@ values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # which is about the machine
 @given(st.dictionaries(st.sampled_from([*COUNTS, *SIZES, *SECONDS, "approval", "env", "attach", "x"]), values))
 def test_whatever_is_sent_is_read_or_refused(data: dict[str, Any]) -> None:
     for read in (lambda: read_policies({"mine": data}), lambda: read_limits(data, BUILT_IN["default"])):

@@ -66,7 +66,8 @@ def test_the_newest_records_are_shown(tmp_path: Path, trail: Path) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) == 2
     assert re.match(
-        r"\S+Z 9 execution accepted me exe_4 code_bytes=\d+ code_sha256=[0-9a-f]{64} session_id=ses_1$", lines[0]
+        r"\S+Z 9 execution accepted me exe_4 code_bytes=\d+ code_sha256=[0-9a-f]{64} isolation=none session_id=ses_1$",
+        lines[0],
     )
     assert lines[1][24:] == " 10 execution ended me exe_4 session_id=ses_1 state=ok"
     as_json = jupyter_exec(tmp_path, "audit", "tail", "--store", str(trail), "-n", "1", "--json")

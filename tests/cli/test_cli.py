@@ -547,6 +547,8 @@ def test_every_command_explains_itself(tmp_path: Path) -> None:
         ["session", "start"],
         ["file", "list"],
         ["output", "list"],
+        ["kernelspec"],
+        ["kernelspec", "list"],
         ["serve"],
         ["doctor"],
     ):

@@ -21,6 +21,7 @@ from jupyter_exec_ext.cli.main import build_parser
 from jupyter_exec_ext.cli.tokens import PRESETS, chosen_scopes
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.models import Execution
+from tests.cli.kernelspecs import needs_sandbox
 from tests.cli.test_cli import command, jupyter_exec
 from tests.hosts import Host, clean_environment
 from tests.terminals import Terminal
@@ -351,11 +352,20 @@ def test_the_doctor_notes_what_is_not_isolated(desk: Desk) -> None:
     done = desk("doctor")
     assert done.returncode == 0, done.stdout
     assert "note  without isolation: python3" in done.stdout
-    assert "note  no kernel is isolated as these policies require: restricted" in done.stdout
+    assert "(ExecEngine.allow_unprotected_tokens)" in done.stdout
     local = jupyter_exec(desk.home, "doctor")
     assert local.returncode == 0, local.stdout
     assert "note  without isolation: python3" in local.stdout
-    assert "ExecEngine.allow_unprotected_tokens" in local.stdout
+    assert "scoped tokens" in local.stdout
+
+
+@needs_sandbox
+def test_the_doctor_says_what_isolation_a_server_gives_on_request(desk: Desk) -> None:
+    done = desk("doctor")
+    assert "ok    kernels get the isolation 'sandbox' there where it is asked for or required" in done.stdout
+    assert "these policies require" not in done.stdout
+    local = jupyter_exec(desk.home, "doctor")
+    assert "scoped tokens get the isolation 'sandbox' for them" in local.stdout
 
 
 @on_one_host

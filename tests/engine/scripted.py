@@ -195,6 +195,9 @@ class ScriptedKernel:
     pid = None
     ours = True
 
+    limits_itself = False
+    shared_directory = None
+
     def __init__(self, host: ScriptedHost, session_id: str) -> None:
         self.turn = asyncio.Lock()
         self._host = host
@@ -323,7 +326,12 @@ class ScriptedHost:
     async def attach(self, kernel_id: str) -> ScriptedKernel:
         raise KernelNotFound("all of these kernels are sessions' own")
 
-    async def start(self, kernel_name: str, env: Mapping[str, str], cwd: str | None = None) -> ScriptedKernel:
+    async def why_not_isolated(self, level: str) -> str | None:
+        return "scripted kernels are not isolated"
+
+    async def start(
+        self, kernel_name: str, env: Mapping[str, str], cwd: str | None = None, isolate: str | None = None
+    ) -> ScriptedKernel:
         await asyncio.sleep(self.start_delay())
         kernel = ScriptedKernel(self, env[MARK])
         self.kernels[kernel.kernel_id] = kernel

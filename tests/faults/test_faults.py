@@ -17,6 +17,7 @@ import pytest
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
 from tests.hosts import Host
+from tests.processes import kernel_of
 
 SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 
@@ -35,9 +36,7 @@ def test_kernels_killed_at_random_points_lose_and_double_nothing(host: Host) -> 
     """
     runs, kills, sessions = 100 * SCALE, 20 * SCALE, 4
     rng = random.Random(7)
-    counter = host.home / "counter"
-    counter.write_text("")
-    code = "import os, time\nwith open({path!r}, 'a') as f: f.write('{n}\\n')\ntime.sleep({s})\nprint('end {n}')"
+    code = "import os, time\nwith open('counter', 'a') as f: f.write('{n}\\n')\ntime.sleep({s})\nprint('end {n}')"
     victims = set(rng.sample(range(runs), kills))
     death_noticed: list[float] = []
     with ExecClient(host.info) as client:
@@ -46,10 +45,10 @@ def test_kernels_killed_at_random_points_lose_and_double_nothing(host: Host) -> 
 
         def run(number: int) -> Any:
             session = opened[number % sessions]
-            text = code.format(path=str(counter), n=number, s=0.05 if number in victims else 0.01)
+            text = code.format(n=number, s=0.05 if number in victims else 0.01)
             if number not in victims:
                 return session.run(text)
-            pid = int(session.run("import os; print(os.getpid())").stdout)
+            pid = kernel_of(session)
             seen_pids[str(number)] = pid
             handle = session.submit(text)
             time.sleep(rng.uniform(0, 0.06))
@@ -62,12 +61,12 @@ def test_kernels_killed_at_random_points_lose_and_double_nothing(host: Host) -> 
         with ThreadPoolExecutor(1) as pool:
             records = list(pool.map(run, range(runs)))
         again = [session.run("print('fine')").stdout for session in opened]
+        ran = "".join(session.run("print(open('counter').read())").stdout for session in opened).split()
         for session in opened:
             session.close()
     states = [record.state for record in records]
     assert all(state.finished for state in states)
     assert set(states) <= {ExecutionState.OK, ExecutionState.KERNEL_DIED}
-    ran = counter.read_text().split()
     assert len(ran) == len(set(ran))
     for number, record in enumerate(records):
         if record.state is ExecutionState.OK:

@@ -44,6 +44,8 @@ FINE = ["2xx", "404", "409", "410", "429"]
 NOT_THERE = {"kernelspec_not_found", "language_not_supported", "policy_not_found"}
 # How much a token may be at most is the server's configuration, not the document's.
 NOT_THERE |= {"token_too_broad"}
+# So is what isolation its kernels can have.
+NOT_THERE |= {"isolation_required"}
 # Made-up requests to an operation as the document has them, and as many as it does not have them: the more, the more
 # there is to vary.
 CASES = dict.fromkeys(["listExecutions", "listFiles", "downloadFile", "deleteFile", "getExecution", "getEvents"], 50)

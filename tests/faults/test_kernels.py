@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psutil
 import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, ResponsiveEvent, UnresponsiveEvent
 from tests.hosts import Host
+from tests.processes import kernel_of, marked, outside
 
 SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 # Both hold Python's interpreter lock; a signal wakes the first one up, but nothing the second.
@@ -40,18 +40,6 @@ def client(hosts: Any) -> Iterator[ExecClient]:
         yield client
 
 
-def marked(session_id: str) -> list[int]:
-    """Return the processes that carry the session's mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == session_id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
 def report(capsys: pytest.CaptureFixture[str], line: str) -> None:
     with capsys.disabled():
         print(f"\n{line}")
@@ -71,7 +59,7 @@ def test_f3_a_hung_kernel_is_noticed_and_ended_within_five_seconds(
     for number in range(5 * SCALE):
         stops = number % 3 == 0
         with client.session() as session:
-            pid = int(session.run("import os; print(os.getpid())").stdout)
+            pid = kernel_of(session)
             handle = session.submit((SLEEPS, HOLDS_THE_LOCK, DEADLOCKS)[number % 3])
             reasons, began = [], 0.0
             for event in handle.events():
@@ -103,7 +91,7 @@ def restarted(session: Any, handle: Any) -> Execution:
 
 def test_f3_the_time_limit_ends_a_stopped_kernel(client: ExecClient) -> None:
     with client.session() as session:
-        pid = int(session.run("import os; print(os.getpid())").stdout)
+        pid = kernel_of(session)
         began = time.monotonic()
         record = session.run(SLEEPS, timeout_seconds=1.0, on_event=lambda e: stop_at(e, pid))
         assert record.state is ExecutionState.TIMEOUT
@@ -118,7 +106,7 @@ def stop_at(event: Any, pid: int) -> None:
 @pytest.mark.parametrize("what", ["restart", "close"])
 def test_f3_a_stopped_idle_kernel_is_not_waited_for(client: ExecClient, what: str) -> None:
     session = client.session()
-    os.kill(int(session.run("import os; print(os.getpid())").stdout), signal.SIGSTOP)
+    os.kill(kernel_of(session), signal.SIGSTOP)
     began = time.monotonic()
     getattr(session, what)()
     assert time.monotonic() - began < 4.0
@@ -129,7 +117,7 @@ def test_f3_a_stopped_idle_kernel_is_not_waited_for(client: ExecClient, what: st
 
 def test_f3_a_kernel_that_answers_again_is_said_to(client: ExecClient) -> None:
     with client.session() as session:
-        pid = int(session.run("import os; print(os.getpid())").stdout)
+        pid = kernel_of(session)
         health: list[str] = []
 
         def wake(event: Any) -> None:
@@ -176,7 +164,7 @@ def test_f10_children_that_keep_stdout_neither_hold_up_a_run_nor_outlive_the_ker
         took.append(time.monotonic() - began)
         assert record.ok
         assert len(marked(session.id)) == 3
-        ways[number % len(ways)](session, int(re.findall(r"kernel (\d+)", record.stdout)[0]))
+        ways[number % len(ways)](session, outside(session.id, int(re.findall(r"kernel (\d+)", record.stdout)[0])))
         assert marked(session.id) == []
     assert max(took) < 2.0
     report(capsys, f"F10: {len(took)} of {5 * SCALE} runs ended with the cell ({worst(took)}), 0 processes left")
@@ -188,7 +176,7 @@ def close(session: Any, pid: int) -> None:
 
 def restart(session: Any, pid: int) -> None:
     session.restart()
-    kernel = int(session.run("import os; print(os.getpid())").stdout)
+    kernel = kernel_of(session)
     assert marked(session.id) == [kernel]
     session.close()
 
@@ -198,7 +186,7 @@ def kill_and_run(session: Any, pid: int) -> None:
     next(event for event in handle.events() if event.type == "stream")
     os.kill(pid, signal.SIGKILL)
     assert handle.result().state is ExecutionState.KERNEL_DIED
-    restart_pid = int(session.run("import os; print(os.getpid())").stdout)
+    restart_pid = kernel_of(session)
     assert marked(session.id) == [restart_pid]
     session.close()
 

@@ -164,7 +164,7 @@ def test_f30_what_can_be_asked_for_is_what_is_known() -> None:
         cls: set(cls.__dataclass_fields__) for cls in (SessionRequest, ExecutionRequest, TokenRequest, ApprovalAnswer)
     }
     assert fields == {
-        SessionRequest: {"kernel_name", "name", "env", "metadata", "idle_timeout_seconds", "kernel_id"},
+        SessionRequest: {"kernel_name", "name", "env", "metadata", "idle_timeout_seconds", "kernel_id", "isolation"},
         ExecutionRequest: {"code", "language", "timeout_seconds", "metadata", "allow_input"},
         TokenRequest: {"name", "policy", "scopes", "expires_in_seconds", "limits"},
         ApprovalAnswer: {"approve", "code", "reason"},

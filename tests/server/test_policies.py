@@ -28,8 +28,9 @@ SLEEP = "import time; time.sleep(60)"
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     home = tmp_path_factory.mktemp("policies")
-    env = with_provisioner(home, "provisioner-of-tests")
+    env = with_provisioner(home, "provisioner-of-tests", "bare-provisioner-of-tests")
     add_kernelspec(home, "boxed", "provisioner-of-tests")
+    add_kernelspec(home, "pybare", "bare-provisioner-of-tests")
     options = [
         UNPROTECTED,
         "--ExecEngine.isolation_levels={'provisioner-of-tests': 'sandbox'}",
@@ -102,7 +103,7 @@ def ended_session(bearer: Bearer, session: str, within_seconds: float) -> dict[s
 
 def test_kernelspecs(host: Host, token: Callable[..., Bearer]) -> None:
     agent = token(kernelspecs=["py*"])
-    assert [spec["name"] for spec in agent.call("GET", "/").json()["kernelspecs"]] == ["python3"]
+    assert [spec["name"] for spec in agent.call("GET", "/").json()["kernelspecs"]] == ["pybare", "python3"]
     refused(
         agent.call("POST", "/sessions", json={"kernel_name": "boxed"}), 403, "policy_denied", "kernelspecs", ["py*"]
     )
@@ -113,8 +114,9 @@ def test_kernelspecs(host: Host, token: Callable[..., Bearer]) -> None:
 
 def test_isolation(host: Host) -> None:
     agent = mint(host, policy="boxed")
-    assert [spec["name"] for spec in agent.call("GET", "/").json()["kernelspecs"]] == ["boxed"]
-    answer = agent.call("POST", "/sessions", json={"kernel_name": "python3"})
+    specs = agent.call("GET", "/").json()["kernelspecs"]
+    assert {spec["name"]: spec["isolation"] for spec in specs} == {"boxed": "sandbox", "python3": "sandbox"}
+    answer = agent.call("POST", "/sessions", json={"kernel_name": "pybare"})
     refused(answer, 403, "isolation_required", "isolation", "sandbox", "boxed")
     session = agent.session(kernel_name="boxed")
     assert agent.call("GET", f"/sessions/{session}").json()["isolation"] == "sandbox"
@@ -125,13 +127,15 @@ def test_isolation(host: Host) -> None:
 
 
 def test_without_isolation_a_token_runs_nothing_unless_the_administrator_allows_it(tmp_path: Path) -> None:
-    with running_host("server", tmp_path) as plain:
+    add_kernelspec(tmp_path, "bare", "provisioner-of-tests")
+    with running_host("server", tmp_path, env=with_provisioner(tmp_path, "provisioner-of-tests")) as plain:
         agent = mint(plain, policy="trusted")
-        answer = agent.call("POST", "/sessions", json={})
+        answer = agent.call("POST", "/sessions", json={"kernel_name": "bare"})
         assert (answer.status_code, answer.json()["code"]) == (403, "isolation_required")
         assert "allow_unprotected_tokens" in answer.json()["message"]
-        assert agent.call("GET", "/").json()["kernelspecs"] == []
-        assert owner_of(plain).call("GET", "/").json()["kernelspecs"] != []
+        assert [spec["name"] for spec in agent.call("GET", "/").json()["kernelspecs"]] == ["python3"]
+        names = [spec["name"] for spec in owner_of(plain).call("GET", "/").json()["kernelspecs"]]
+        assert names == ["bare", "python3"]
 
 
 def test_limits_of_a_token_are_short(host: Host) -> None:

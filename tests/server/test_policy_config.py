@@ -80,11 +80,8 @@ def test_tokens_have_only_policies_that_are_offered(tmp_path: Path) -> None:
 
 def test_the_log_says_what_is_in_force(tmp_path: Path) -> None:
     with running_host("server", tmp_path) as host:
-        assert "scoped tokens are refused on kernels without isolation" in host.log_text()
-        refused = mint(host).call("POST", "/sessions", json={})
-        assert (refused.status_code, refused.json()["code"]) == (403, "isolation_required")
+        assert "the kernels of scoped tokens are isolated, or refused" in host.log_text()
         assert owner_of(host).call("GET", "/").json()["unprotected_tokens"] is False
-        assert mint(host).call("GET", "/").json()["kernelspecs"] == []
     with running_host("server", tmp_path, UNPROTECTED) as host:
         assert "may use kernels without isolation" in host.log_text()
         assert owner_of(host).call("GET", "/").json()["unprotected_tokens"] is True

@@ -88,6 +88,7 @@ async def test_an_execution_has_a_pair_of_records_without_its_secrets(store: Exe
         "code_bytes": len(QUEUED.code),
         "language": None,
         "timeout_seconds": None,
+        "isolation": "none",
     }
     assert (ended.seq, ended.action, ended.previous) == (2, "ended", accepted.digest)
     assert (ended.data["state"], ended.data["run_seconds"]) == ("ok", 1.5)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from ...models import KernelSpecInfo
@@ -62,6 +63,14 @@ class Kernel(Protocol):
     @property
     def pid(self) -> int | None:
         """Its process, if it is one of this machine."""
+
+    @property
+    def limits_itself(self) -> bool:
+        """Whether what starts it has set the limits that its environment tells."""
+
+    @property
+    def shared_directory(self) -> Path | None:
+        """A directory that an isolated kernel and we can write; None for one that sees what we see."""
 
     @property
     def being_shut_down(self) -> bool:
@@ -128,12 +137,22 @@ class KernelHost(Protocol):
             If the host's limit is reached, counting kernels that are still starting.
         """
 
-    async def start(self, kernel_name: str, env: Mapping[str, str], cwd: str | None) -> Kernel:
+    async def why_not_isolated(self, level: str) -> str | None:
+        """Return why kernels started here cannot have a level of isolation; None if they can."""
+
+    async def start(
+        self, kernel_name: str, env: Mapping[str, str], cwd: str | None, isolate: str | None = None
+    ) -> Kernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
+
+        Parameters
+        ----------
+        isolate : str, optional
+            The isolation to start it with, whatever its kernelspec says.
 
         Raises
         ------
-        TooManyKernels, KernelStartFailed
+        TooManyKernels, KernelStartFailed, IsolationRequired
         """
 
     def running(self, kernel_id: str) -> KernelSpecInfo:

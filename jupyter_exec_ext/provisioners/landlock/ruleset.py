@@ -1,0 +1,105 @@
+"""Landlock, through the three system calls it consists of: what a process may reach from now on, and its children.
+
+A ruleset names what is forbidden altogether; rules then except directories and files from it, with all that is below
+them. There are no rules that forbid: what is to stay out of reach must not be below anything that is allowed.
+
+Like ``seccomp.py`` this is loaded as a file of its own, by a launcher that runs without this package on its path, so it
+imports the standard library only.
+
+References
+----------
+https://docs.kernel.org/userspace-api/landlock.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+
+#: Linux 6.12: below that, signals and abstract sockets reach every process of the same user.
+MIN_ABI = 6
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all machines
+_VERSION = 1
+_PATH_BENEATH = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
+_MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL_DEV = 1 << 6, 1 << 11, 1 << 14, 1 << 15
+_ALL = (1 << 16) - 1
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_BIND_TCP, _CONNECT_TCP = 1, 1 << 1
+_ABSTRACT_SOCKETS, _SIGNALS = 1, 1 << 1
+
+#: What a rule can allow. Device files cannot be made anywhere.
+RIGHTS = {
+    "read": _EXECUTE | _READ_FILE | _READ_DIR,
+    "write": _ALL & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
+    "device": _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV,
+}
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class _Rule(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("allowed", ctypes.c_uint64), ("descriptor", ctypes.c_int32)]
+
+
+def abi() -> int:
+    """Return which version of Landlock there is.
+
+    Raises
+    ------
+    OSError
+        If there is none (ENOSYS), or it is turned off (EOPNOTSUPP).
+    """
+    if not sys.platform.startswith("linux"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return _call(_CREATE_RULESET, None, 0, _VERSION)
+
+
+def restrict(rules: list[tuple[int, str]]) -> None:
+    """Let this thread and whatever it starts from now on reach nothing but what the rules allow.
+
+    No TCP, no signal to a process outside, and no abstract socket outside either: there are no rules for these. The
+    thread must have given up to gain privileges (``no_new_privs``).
+
+    Parameters
+    ----------
+    rules : list of (int, str)
+        Open files and directories, and which of `RIGHTS` there are for each and what is below.
+
+    Raises
+    ------
+    OSError
+        Then nothing is restricted.
+    """
+    handled = _Ruleset(_ALL, _BIND_TCP | _CONNECT_TCP, _ABSTRACT_SOCKETS | _SIGNALS)
+    ruleset = _call(_CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0)
+    try:
+        for descriptor, right in rules:
+            allowed = RIGHTS[right]
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                allowed &= _OF_FILES
+            rule = _Rule(allowed, descriptor)
+            _call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
+        _call(_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _call(number: int, *arguments: object) -> int:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    result = int(function(ctypes.c_long(number), *words))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result

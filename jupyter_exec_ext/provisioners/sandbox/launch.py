@@ -1,0 +1,156 @@
+"""The start of one sandbox, as it runs in the thread that lives as long as the server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .arguments import GROUP, PASSWD, SOCKET, SOCKETS, Descriptors, Limits, View, limited_command, sandbox_arguments
+from .cgroup import ControlGroup, new_group, sweep_groups
+from .launcher import SandboxOutput, read_output
+from .leftovers import MARK, make_anew, own_name, remove_directory, sweep
+from .process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, behind_gate, possible_limits
+from .support import failure, find_tools
+
+_SAID_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The kernel's own.
+    view : callable
+        Works out what the kernel sees.
+    kernel_id : str
+        Its name in the log.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    limits: Limits
+    view: Callable[[], View]
+    socket_directory: Path
+    connection_file: str
+    kernel_id: str
+    host_network: bool = False
+
+
+@dataclass(slots=True)
+class LaunchedSandbox:
+    """A sandbox that was started, its control group, and the directory of its sockets."""
+
+    process: SandboxProcess
+    group: ControlGroup | None
+    socket_directory: Path
+
+    def close(self) -> None:
+        """Let go of what it held; for one whose process has ended."""
+        self.process.close()
+        if self.group is not None:
+            self.group.remove()
+
+    def end(self) -> None:
+        """End it, and remove all that it had; for one that nobody wants."""
+        self.process.end()
+        self.close()
+        remove_directory(self.socket_directory)
+
+
+def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> LaunchedSandbox:
+    """Start a sandbox, and return when its kernel is inside. Of one that cannot be started nothing is left.
+
+    Raises
+    ------
+    IsolationUnavailableError, TooMuchToSeeError
+    """
+    sweep_once()
+    tools = find_tools()
+    view = what.view()
+    with ExitStack() as undo, ExitStack() as held:
+        undo.callback(remove_directory, what.socket_directory)
+        make_anew(what.socket_directory)  # a kernel before it may have left anything there
+        read = _Readable(held)
+        descriptors = Descriptors(
+            held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),
+            read(PASSWD),
+            read(GROUP),
+            read(json.dumps(json.loads(Path(what.connection_file).read_text()) | {"ip": f"{SOCKETS}/{SOCKET}"})),
+        )
+        arguments = sandbox_arguments(
+            view,
+            what.environment,
+            descriptors,
+            what.limits,
+            socket_directory=str(what.socket_directory),
+            connection_file=os.path.realpath(what.connection_file),
+            host_network=what.host_network,
+        )
+        args = read("".join(f"{argument}\0" for argument in arguments))
+        limits = possible_limits(what.limits.of_each_process())
+        group = new_group(what.limits.memory_bytes, what.limits.processes)
+        if group is not None:
+            undo.callback(group.remove)
+        output, said = os.pipe()
+        undo.callback(os.close, output)
+        held.callback(os.close, said)
+        try:
+            process = SandboxProcess(
+                [tools.bwrap, "--args", str(args)],
+                limited_command(behind_gate(what.command), limits, tools),
+                env={MARK: own_name(), SANDBOX_ID: secrets.token_hex(8)},
+                descriptors=[args, *astuple(descriptors)],
+                limits=limits,
+                group=group,
+                output=said,
+            )
+        except BrokenSandboxError:
+            raise failure(_what_was_said(output)) from None
+        undo.callback(process.end)
+        read_output(output, SandboxOutput(what.kernel_id, log))
+        undo.pop_all()
+    return LaunchedSandbox(process, group, what.socket_directory)
+
+
+def _what_was_said(output: int) -> bytes:
+    os.set_blocking(output, False)  # whoever could still write has ended
+    try:
+        return os.read(output, _SAID_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+class _Readable:
+    """Makes texts that a child can read from a descriptor, without a file that anybody could open."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self._held = held
+
+    def __call__(self, text: str) -> int:
+        descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC)
+        self._held.callback(os.close, descriptor)
+        os.write(descriptor, os.fsencode(text))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+
+def sweep_once() -> None:
+    """End and remove what servers have left behind that were killed; once in each process."""
+    _sweep(os.getpid())
+
+
+@cache
+def _sweep(_: int) -> None:
+    sweep()
+    sweep_groups()
