@@ -283,6 +283,10 @@ class KernelConnection:
             self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
         if not self._subscribed.is_set():
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
+        if self._waits:
+            # Once more: how much a kernel keeps unsent is a property of the connections that it has by then.
+            self._agreed.clear()
+            await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
 
     async def _ask_until(self, answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
         while not answered.is_set():

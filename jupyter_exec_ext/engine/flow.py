@@ -5,8 +5,10 @@ bound and a flood fills the server's memory instead. An IPython kernel can be to
 its sending thread waits, whoever publishes waits for that thread, and our queue may be short. What is printed is handed
 over in parts of bounded size, since ipykernel would keep all that is printed within its flush interval for one message.
 
-The kernel is told by code that it runs before anything else, in a namespace of its own. Where that fails, as with
-kernels in other languages, nothing is dropped either, but the queue is only bounded by memory.
+The kernel is told by code that it runs before anything else, in a namespace of its own, and again when we have
+subscribed: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
+Where that fails, as with kernels in other languages, nothing is dropped either, but the
+queue is only bounded by memory.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -112,6 +114,32 @@ async def test_a_kernel_waits_for_a_reader_that_pauses(reader: Reader) -> None:
     reader.connection._go_on("iopub")
     text = await reader.end()
     assert [int(line[:6]) for line in text.splitlines() if len(line) > 1000] == list(range(3_000))
+
+
+async def test_a_kernel_whose_reader_pauses_keeps_little(reader: Reader, tmp_path: Path) -> None:
+    """It waits after a few of its messages, not after the thousand that ZeroMQ would keep."""
+    progress = tmp_path / "progress"
+    await reader.run("1")
+    reader.connection._pause("iopub")
+    reader.begin(
+        f"file = open({str(progress)!r}, 'w')\n"
+        "for i in range(2_000): print('x' * 100_000); file.write(f'{i}\\n'); file.flush()"
+    )
+    await stands_still(progress)
+    printed = len(progress.read_text().splitlines())
+    assert 0 < printed <= 200
+    reader.connection._go_on("iopub")
+    assert (await reader.end()).count("\n") == 2_000
+
+
+async def stands_still(file: Path, seconds: float = 1.0) -> None:
+    """Wait until a file has not grown for some time."""
+    size, since = -1, time.monotonic()
+    while time.monotonic() - since < seconds:
+        await asyncio.sleep(0.05)
+        now = file.stat().st_size if file.exists() else -1
+        if now != size:
+            size, since = now, time.monotonic()
 
 
 @pytest.mark.parametrize(
