@@ -45,7 +45,10 @@ class OutStreamInParts(OutStream):
 
 def keep_all():
     thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
-    thread.socket.setsockopt(zmq.SNDHWM, {_MAX_UNSENT_MESSAGES})
+    # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
+    # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
+    sent = get_ipython().kernel.session.message_count
+    thread.socket.setsockopt(zmq.SNDHWM, max({_MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
     done.set()
 
 thread, done = get_ipython().kernel.iopub_thread, threading.Event()

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+import zmq
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.engine.connection import KernelConnection
@@ -27,6 +28,7 @@ class Reader:
 
     def __init__(self, info: dict[str, Any]) -> None:
         self._resources = EngineResources(10 * MIB)
+        self.info = info
         self.parts: list[str] = []
         self._idle = asyncio.Event()
         self.connection = KernelConnection(
@@ -130,6 +132,19 @@ async def test_a_kernel_whose_reader_pauses_keeps_little(reader: Reader, tmp_pat
     assert 0 < printed <= 200
     reader.connection._go_on("iopub")
     assert (await reader.end()).count("\n") == 2_000
+
+
+async def test_other_readers_confirm_little_and_do_not_block_the_kernel(reader: Reader) -> None:
+    """Their connections may have had any number of messages when the kernel is told to keep few unsent."""
+    with zmq.Context() as context, context.socket(zmq.SUB) as other:
+        other.subscribe(b"")
+        other.connect(f"tcp://{reader.info['ip']}:{reader.info['iopub_port']}")
+        while not other.poll(0):  # until it is connected
+            await reader.run("1")
+        for _ in range(2):
+            await reader.run("for i in range(100): print(i, flush=True)")
+            await asyncio.wait_for(reader.connection._agree(), 20)
+            assert (await reader.run("for i in range(100): print(i, flush=True)")).count("\n") == 100
 
 
 async def stands_still(file: Path, seconds: float = 1.0) -> None:
