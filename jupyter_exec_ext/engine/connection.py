@@ -279,10 +279,17 @@ class KernelConnection:
         await self._ask_until(self._replied, self._probe, _ASK_AGAIN_SECONDS)
         if self._can_wait:
             # Before the subscription: the mark of a socket in use cannot be changed without a loss.
-            await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
+            await self._agree()
             self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
         if not self._subscribed.is_set():
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
+        if self._waits:
+            # Once more: how much a kernel keeps unsent is a property of the connections that it has by then.
+            await self._agree()
+
+    async def _agree(self) -> None:
+        self._agreed.clear()
+        await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
 
     async def _ask_until(self, answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
         while not answered.is_set():

@@ -5,8 +5,10 @@ bound and a flood fills the server's memory instead. An IPython kernel can be to
 its sending thread waits, whoever publishes waits for that thread, and our queue may be short. What is printed is handed
 over in parts of bounded size, since ipykernel would keep all that is printed within its flush interval for one message.
 
-The kernel is told by code that it runs before anything else, in a namespace of its own. Where that fails, as with
-kernels in other languages, nothing is dropped either, but the queue is only bounded by memory.
+The kernel is told by code that it runs before anything else, in a namespace of its own, and again when we have
+subscribed: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
+Where that fails, as with kernels in other languages, nothing is dropped either, but the
+queue is only bounded by memory.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ class OutStreamInParts(OutStream):
 
 def keep_all():
     thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
-    thread.socket.setsockopt(zmq.SNDHWM, {_MAX_UNSENT_MESSAGES})
+    # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
+    # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
+    sent = get_ipython().kernel.session.message_count
+    thread.socket.setsockopt(zmq.SNDHWM, max({_MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
     done.set()
 
 thread, done = get_ipython().kernel.iopub_thread, threading.Event()

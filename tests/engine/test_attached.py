@@ -98,8 +98,8 @@ class Person:
     async def interrupt(self) -> None:
         await ensure_async(self.manager.interrupt_kernel(self.kernel_id))  # type: ignore[func-returns-value]
 
-    async def restart(self) -> None:
-        await (await self.manager.restart_kernel(self.kernel_id))
+    async def restart(self, *, now: bool = False) -> None:
+        await (await self.manager.restart_kernel(self.kernel_id, now=now))
         await self.client.wait_for_ready(timeout=20)
 
 
@@ -398,7 +398,7 @@ async def test_what_waits_for_its_turn_runs_in_the_fresh_kernel(engine: ExecEngi
     if how == "killed":
         os.kill(person.pid, signal.SIGKILL)
     else:
-        await person.restart()
+        await person.restart(now=True)  # a polite one interrupts first, and the old kernel may still run what waits
     ended = await waiting.wait(20)
     assert (ended.state, ended.kernel_starts) == (ExecutionState.OK, 2)
 

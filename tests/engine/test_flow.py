@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import zmq
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.engine.connection import KernelConnection
@@ -25,6 +28,7 @@ class Reader:
 
     def __init__(self, info: dict[str, Any]) -> None:
         self._resources = EngineResources(10 * MIB)
+        self.info = info
         self.parts: list[str] = []
         self._idle = asyncio.Event()
         self.connection = KernelConnection(
@@ -112,6 +116,45 @@ async def test_a_kernel_waits_for_a_reader_that_pauses(reader: Reader) -> None:
     reader.connection._go_on("iopub")
     text = await reader.end()
     assert [int(line[:6]) for line in text.splitlines() if len(line) > 1000] == list(range(3_000))
+
+
+async def test_a_kernel_whose_reader_pauses_keeps_little(reader: Reader, tmp_path: Path) -> None:
+    """It waits after a few of its messages, not after the thousand that ZeroMQ would keep."""
+    progress = tmp_path / "progress"
+    await reader.run("1")
+    reader.connection._pause("iopub")
+    reader.begin(
+        f"file = open({str(progress)!r}, 'w')\n"
+        "for i in range(2_000): print('x' * 100_000); file.write(f'{i}\\n'); file.flush()"
+    )
+    await stands_still(progress)
+    printed = len(progress.read_text().splitlines())
+    assert 0 < printed <= 200
+    reader.connection._go_on("iopub")
+    assert (await reader.end()).count("\n") == 2_000
+
+
+async def test_other_readers_confirm_little_and_do_not_block_the_kernel(reader: Reader) -> None:
+    """Their connections may have had any number of messages when the kernel is told to keep few unsent."""
+    with zmq.Context() as context, context.socket(zmq.SUB) as other:
+        other.subscribe(b"")
+        other.connect(f"tcp://{reader.info['ip']}:{reader.info['iopub_port']}")
+        while not other.poll(0):  # until it is connected
+            await reader.run("1")
+        for _ in range(2):
+            await reader.run("for i in range(100): print(i, flush=True)")
+            await asyncio.wait_for(reader.connection._agree(), 20)
+            assert (await reader.run("for i in range(100): print(i, flush=True)")).count("\n") == 100
+
+
+async def stands_still(file: Path, seconds: float = 1.0) -> None:
+    """Wait until a file has not grown for some time."""
+    size, since = -1, time.monotonic()
+    while time.monotonic() - since < seconds:
+        await asyncio.sleep(0.05)
+        now = file.stat().st_size if file.exists() else -1
+        if now != size:
+            size, since = now, time.monotonic()
 
 
 @pytest.mark.parametrize(
