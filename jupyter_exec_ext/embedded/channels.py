@@ -75,8 +75,11 @@ class Channels:
         give_up_at = time.monotonic() + _START_SECONDS
         reply = self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, agree=self._kernel.is_python)
         # Before the subscription: the mark of a socket in use cannot be changed without a loss.
-        self._connect("iopub", MAX_WAITING_MESSAGES if agrees_to_wait(reply.content) else 0)
+        waits = agrees_to_wait(reply.content)
+        self._connect("iopub", MAX_WAITING_MESSAGES if waits else 0)
         self._ask("iopub", _LOOK_SECONDS, give_up_at)
+        if waits:  # once more: how much a kernel keeps unsent is a property of the connections that it has by then
+            self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, agree=True)
 
     def _connect(self, channel: str, max_waiting_messages: int = 0) -> None:
         made = self._sockets[channel] = self._context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
