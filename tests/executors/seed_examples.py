@@ -55,20 +55,26 @@ DOCKERFILE = """\
 print(DockerJupyterServer.DEFAULT_DOCKERFILE)
 """
 
-# The document builds FROM another base, with that one's package manager.
+FOUNDATION = "quay.io/jupyter/docker-stacks-foundation"
+
+# The document has lost the indentation, and the ends of the first three lines of the RUN.
 CUSTOM_DOCKERFILE = """\
-FROM {base}
+FROM quay.io/jupyter/docker-stacks-foundation
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-RUN python -m pip install --no-cache-dir jupyter_kernel_gateway ipykernel
+USER ${NB_UID}
+RUN mamba install --yes jupyter_kernel_gateway ipykernel matplotlib numpy && \\
+    mamba clean --all -f -y && \\
+    fix-permissions "${CONDA_DIR}" && \\
+    fix-permissions "/home/${NB_USER}"
 ENV TOKEN="UNSET"
 CMD python -m jupyter kernelgateway \\
     --KernelGatewayApp.ip=0.0.0.0 \\
     --KernelGatewayApp.port=8888 \\
-    --KernelGatewayApp.auth_token="${{TOKEN}}" \\
+    --KernelGatewayApp.auth_token="${TOKEN}" \\
     --JupyterApp.answer_yes=true \\
     --JupyterWebsocketPersonality.list_kernels=true
 EXPOSE 8888
-WORKDIR "${{HOME}}"
+WORKDIR "${HOME}"
 """
 
 # As `seed_chat` has it, for whatever agent gets the executor; it leaves stopping the server to the end of the program.
