@@ -14,8 +14,8 @@ from tests.executors.seed_examples import CUSTOM_DOCKERFILE, FOUNDATION
 # names, for a user of the same kind, with pip in the place of mamba.
 _STAND_IN = f"""\
 FROM {BASE}
-ENV NB_USER=jovyan NB_UID=1000 CONDA_DIR=/opt/conda HOME=/home/jovyan PATH=/opt/conda/bin:$PATH
-RUN useradd --uid 1000 --create-home jovyan && python -m venv /opt/conda && chown -R jovyan /opt/conda
+ENV NB_USER=jovyan NB_UID=1000 CONDA_DIR=/opt/conda HOME=/var/lib/jovyan PATH=/opt/conda/bin:$PATH
+RUN useradd -m -u 1000 -d /var/lib/jovyan jovyan && python -m venv /opt/conda && chown -R jovyan /opt/conda
 RUN printf '#!/bin/sh\\ntest "$1" != install || {{ shift 2; exec pip install --no-cache-dir "$@"; }}\\n' \\
         > /usr/local/bin/mamba && printf '#!/bin/sh\\n' > /usr/local/bin/fix-permissions && \\
     chmod +x /usr/local/bin/mamba /usr/local/bin/fix-permissions
