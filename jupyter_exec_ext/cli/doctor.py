@@ -23,7 +23,7 @@ _DISTRIBUTION = "jupyter-exec-ext"
 def doctor(args: argparse.Namespace) -> int:
     """Print what was found; the exit code is 1 if anything has failed."""
     checks: list[Callable[[], Iterator[Finding]]] = [_packages, _extension, _kernelspecs, _gateway]
-    if args.server is not None or args.hub is not None or args.binder is not None:
+    if any(where is not None for where in (args.server, args.hub, args.binder, args.docker)):
         checks = [lambda: _server(args)]
     healthy = True
     for check in checks:

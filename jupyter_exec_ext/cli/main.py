@@ -18,7 +18,7 @@ from .options import add_command as _add
 from .options import isolation_option as _isolation_option
 from .options import seconds as _seconds
 from .options import server_options as _server_options
-from .servers import UsageError
+from .servers import UsageError, check_server_options
 from .token_grammar import add_approve, add_token
 
 EXIT_SERVER_FAILED = 3
@@ -69,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_run(commands: Any) -> None:
     parser = _add(commands, "run", "run code and show its output as it comes", run.run)
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group()  # one of them: `run.run` says so, and why FILE may be missing
     source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
     source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
     parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
@@ -209,6 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_anything()
     args = build_parser().parse_args(argv)
     try:
+        check_server_options(args)
         return int(args.action(args))
     except UsageError as error:
         print(f"jupyter exec: {error}", file=sys.stderr)

@@ -57,16 +57,16 @@ def _log_to_file(app: ExecGatewayApp, settings: dict[str, Any]) -> None:
 
 
 def _hide_memory() -> None:
-    """Keep processes of the same user, such as kernels, from reading the token in our memory; where Linux can."""
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    """Keep processes of the same user, such as kernels, from reading the token in our memory: on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def main() -> None:
     """Read the settings and run."""
     parent = os.getppid()
+    _hide_memory()
     settings = json.loads(sys.stdin.readline() or "{}")
-    if settings.get("hides_memory"):
-        _hide_memory()
 
     def on_listening(app: ExecGatewayApp) -> None:
         if "log_file" in settings:

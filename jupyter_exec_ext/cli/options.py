@@ -34,7 +34,7 @@ def server_options(parser: argparse.ArgumentParser, default: str | None, without
     and may launch a Binder or a container.
     """
     passing = default is None
-    parser.set_defaults(stop_server=passing, binder=None, docker=None)
+    parser.set_defaults(stop_server=passing, binder=None, binder_url=None, docker=None)
     group = parser.add_argument_group("server")
     where = group.add_mutually_exclusive_group()
     where.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
@@ -45,7 +45,7 @@ def server_options(parser: argparse.ArgumentParser, default: str | None, without
         + (", and then stopped again" if passing else ", and left running"),
     )
     group.add_argument("--hub-user", metavar="NAME", help="with --hub: whose server (default: the token's user's)")
-    group.add_argument("--hub-server", metavar="NAME", default="", help="with --hub: one of the user's named servers")
+    group.add_argument("--hub-server", metavar="NAME", help="with --hub: one of the user's named servers")
     if passing:
         where.add_argument(
             "--binder",
@@ -64,7 +64,6 @@ def server_options(parser: argparse.ArgumentParser, default: str | None, without
         group.add_argument(
             "--binder-url",
             metavar="URL",
-            default=BINDER_URL,
             help=f"with --binder: the BinderHub (default: {BINDER_URL})",
         )
     group.add_argument(

@@ -70,6 +70,8 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
     """Return the code, and what to call files that it displays."""
     if args.code is not None:
         return args.code, "output"
+    if args.file is None:
+        raise UsageError(_no_code(args.docker))
     if args.file == "-":
         if sys.stdin is None:
             raise UsageError("there is no standard input to read the code from")
@@ -78,6 +80,13 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
         return Path(args.file).read_text(encoding="utf-8"), Path(args.file).stem
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the code cannot be read: {error}") from error
+
+
+def _no_code(image: str | None) -> str:
+    """Say that there is no code, and where it went if ``--docker``, whose IMAGE may be left out, has taken FILE."""
+    if image and Path(image).is_file():
+        return f"{image} was taken for the image; put the file before --docker, or write --docker=IMAGE"
+    return "one of the arguments FILE -c is required"
 
 
 def _output_dir(path: str) -> Path:

@@ -19,11 +19,35 @@ from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.launch import show_phases
 from ..executors.local import LocalJupyterServer
+from .options import BINDER_URL
 from .signals import leaving_in_order
 
 
 class UsageError(Exception):
     """The command was given something it cannot use."""
+
+
+def check_server_options(args: argparse.Namespace) -> None:
+    """Refuse an option that nothing would heed: who has named a server shall not get another one.
+
+    Raises
+    ------
+    UsageError
+        Naming the option, and what it goes with.
+    """
+    if "hub" not in args:  # a command that needs no server
+        return
+    at_hub, at_binder = args.hub is not None, args.binder is not None
+    elsewhere = at_hub or at_binder or args.server is not None or bool(getattr(args, "session", None))
+    for option, value, heeded, with_ in (
+        ("--hub-user", args.hub_user, at_hub, "--hub URL"),
+        ("--hub-server", args.hub_server, at_hub, "--hub URL"),
+        ("--binder-url", args.binder_url, at_binder, "--binder SPEC"),
+        ("--token-file", args.token_file, elsewhere, "--server, --hub or --binder"),
+        ("--ca-bundle", args.ca_bundle, elsewhere, "--server, --hub or --binder"),
+    ):
+        if value is not None and not heeded:
+            raise UsageError(f"{option} goes with {with_}, which is missing; nothing was started")
 
 
 def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
@@ -97,7 +121,7 @@ def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
         args.hub,
         token or os.environ.get("JUPYTER_TOKEN", "").strip() or None,
         user=args.hub_user,
-        server_name=args.hub_server,
+        server_name=args.hub_server or "",
         stop=args.stop_server,
         on_progress=show_phases if sys.stderr.isatty() else None,
         verify=args.ca_bundle or True,
@@ -108,7 +132,7 @@ def _binder(args: argparse.Namespace) -> BinderServer:
     """Launch a Binder. JUPYTER_TOKEN is some Jupyter server's, and none of a BinderHub's business."""
     return BinderServer(
         args.binder,
-        binder_url=args.binder_url,
+        binder_url=args.binder_url or BINDER_URL,
         binder_token=_token(args.token_file),
         verify=args.ca_bundle or True,
     )

@@ -171,7 +171,6 @@ class DockerJupyterServer:
             "allowed_hosts": [reach.host] if reach.host else [],
             "inherited_env": env_names,
             "outlives_input": not self._stop_container,
-            "hides_memory": True,
         }
 
     def stop(self) -> None:

@@ -19,16 +19,17 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent.parent
-TOOLS = ["pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3"]
+# Hypothesis is for the configuration that all tests share.
+TOOLS = ["hypothesis>=6.100", "pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3"]
 
 #: What each environment holds beside this package: our extras, by name, and further requirements.
 FRAMEWORKS: dict[str, list[str]] = {
     "ag2": ["ag2"],
-    "ag2v0": ["ag2v0"],
-    "ag2v0-autogen": ["autogen>=0.14.1,<1"],  # where ag2's 0.x goes on, with the same modules
+    "ag2v0": ["ag2v0", "docker", "ag2[openai]>=0.14,<1"],
+    "ag2v0-autogen": ["autogen[openai]>=0.14.1,<1", "docker"],  # where ag2's 0.x goes on, with the same modules
     "agent_framework": ["agent-framework"],
     "autogen": ["autogen", "docker", "autogen-agentchat>=0.7.5,<0.8", "autogen-ext>=0.7.5,<0.8"],
-    "autogen02": ["autogen02"],
+    "autogen02": ["autogen02", "docker"],
     "langchain": ["langchain", "langchain>=1.4.7,<2", "langgraph>=1.2.22,<2"],
     "openai_agents": ["openai-agents"],
     "pydantic_ai": ["pydantic-ai"],

@@ -118,9 +118,42 @@ def test_a_binder_that_fails_says_why(tmp_path: Path) -> None:
         (["--binder", "gh/o/r/HEAD", "--hub", "http://h/"], "not allowed with"),
         (["--server", "auto", "--hub", "http://h/"], "not allowed with"),
         (["--binder", "gh/o/r/HEAD", "--session", "ses_1"], "leave one of them out"),
+        (["--hub-user", "bob"], "--hub-user goes with --hub URL"),
+        (["--hub-server", ""], "--hub-server goes with --hub URL"),
+        (["--server", "auto", "--hub-user", "bob"], "--hub-user goes with --hub URL"),
+        (["--binder-url", "https://mybinder.org"], "--binder-url goes with --binder SPEC"),
+        (["--hub", "http://h/", "--binder-url", "http://b/"], "--binder-url goes with --binder SPEC"),
+        (["--token-file", "absent"], "--token-file goes with --server, --hub or --binder"),
+        (["--docker", "--token-file", "absent"], "--token-file goes with --server, --hub or --binder"),
+        (["--ca-bundle", "absent"], "--ca-bundle goes with --server, --hub or --binder"),
     ],
 )
 def test_wrong_usage_is_named(tmp_path: Path, arguments: list[str], words: str) -> None:
-    done = jupyter_exec(tmp_path, "run", "-c", "1", *arguments)
-    assert done.returncode == 2
+    done = jupyter_exec(tmp_path, "run", "-c", "print('ran')", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
+
+
+def test_doctor_ignores_no_server_that_it_was_told_of(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "doctor", "--hub-user", "bob")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--hub-user goes with --hub URL" in done.stderr
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/absent.sock"}
+    done = jupyter_exec(tmp_path, "doctor", "--docker", env=nowhere)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no container engine answers" in done.stderr
+
+
+def test_a_token_file_goes_with_a_session_too_which_is_on_some_server(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "run", "-c", "1", "--session", "ses_1", "--token-file", "absent")
+    assert (done.returncode, "--token-file cannot be read" in done.stderr) == (2, True)
+
+
+def test_a_file_that_docker_has_taken_for_an_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('ran')")
+    done = jupyter_exec(tmp_path, "run", "--docker", "script.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "put the file before --docker, or write --docker=IMAGE" in done.stderr
+    for arguments in (["--docker", "python:3"], ["--docker"], []):
+        done = jupyter_exec(tmp_path, "run", *arguments)
+        assert (done.returncode, "one of the arguments FILE -c is required" in done.stderr) == (2, True)

@@ -11,9 +11,8 @@ import pytest
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor
 from jupyter_exec_ext.executors.containers.image import default_image
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
-from tests.engines import BASE, running_engine
-from tests.executors.images import build
-from tests.executors.seed_examples import CUSTOM_DOCKERFILE
+from tests.engines import running_engine
+from tests.executors.images import build_the_documents
 from tests.hosts import Host, running_host
 
 
@@ -82,5 +81,5 @@ def engine(bare_engine: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def seeds_image(bare_engine: Any) -> str:
-    """An image with nothing of ours, which meets what the seed asks of one and no more."""
-    return build(bare_engine, "jupyter-exec-test-seed", CUSTOM_DOCKERFILE.format(base=BASE))
+    """The seed's own image, which has nothing of ours and meets what the seed asks of one, and no more."""
+    return build_the_documents(bare_engine, "jupyter-exec-test-seed")

@@ -7,6 +7,7 @@ import gc
 import http.server
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -101,7 +102,7 @@ def test_an_image_that_only_meets_the_seeds_requirements_works(seeds_image: str)
         with JupyterCodeExecutor(server) as executor:
             results = [
                 executor.execute_code_blocks([CodeBlock(code, "python")])
-                for code in ("import os; x = os.environ['MODE']", "print(x)", "1 / 0")
+                for code in ("import os, matplotlib, numpy; x = os.environ['MODE']", "print(x)", "1 / 0")
             ]
     assert results[1].output == "test\n"
     assert [result.exit_code for result in results] == [0, 0, 1]
@@ -195,8 +196,8 @@ def test_two_servers_have_nothing_in_common(shared: DockerJupyterServer) -> None
         assert requests.get(f"{other.connection_info.url}exec/v1", headers=wrong, timeout=10).status_code == 401
 
 
-def test_limits_are_in_force(tmp_path: Path) -> None:
-    """A memory hog dies and the server lives on; so does one that forks; processor time is what was asked for."""
+def test_limits_are_in_force(image: str | None) -> None:
+    """In either kind of image: a memory hog dies and the server lives on, so does one that forks; so is time shared."""
     count = """
 import subprocess
 started = []
@@ -224,9 +225,9 @@ os.waitpid(children[0], 0)
 print(share < 0.4)
 """
     with (
-        DockerJupyterServer(memory="300m", cpus=0.5, max_processes=100) as server,
+        DockerJupyterServer(custom_image_name=image, memory="300m", cpus=0.5, max_processes=100) as server,
         server.get_client() as client,
-        client.session() as session,
+        client.session() if image is None else client.standard_session() as session,
     ):
         hog = session.run("data = bytearray(10**9)\nfor i in range(0, 10**9, 4096): data[i] = 1")
         assert hog.state.value in ("oom_killed", "kernel_died"), hog
@@ -276,9 +277,12 @@ def test_a_network_can_be_named(engine: Any, listening: str) -> None:
 
 
 def test_a_remote_engines_host_is_named(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine is here, but under a name of this machine that is not its loopback's."""
-    address = own_address()
-    name = _name_of(address)
+    """The engine is here, but under a name of another machine, as far as it is told."""
+    address, name = own_address(), "engine.example"
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *rest, **more: resolve(address if host == name else host, *rest, **more)
+    )
     with engine_over_tcp(address) as port:
         monkeypatch.setenv("DOCKER_HOST", f"tcp://{name}:{port}")
         with DockerJupyterServer() as server:
@@ -292,28 +296,23 @@ def test_a_remote_engines_host_is_named(engine: Any, monkeypatch: pytest.MonkeyP
             DockerJupyterServer(internet=False)
 
 
-def _name_of(address: str) -> str:
-    import socket
-
-    name = socket.gethostname()
-    with contextlib.suppress(OSError):
-        if socket.gethostbyname(name) == address:
-            return name
-    return address
-
-
-def test_a_directory_can_be_shared_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_directory_can_be_shared_and_keeps_its_mode(image: str | None, tmp_path: Path) -> None:
+    """Ours runs as the directory's owner; the other one as it always does, so that others must be let in there."""
     directory = tmp_path / "work"
-    directory.mkdir(mode=0o750)
+    directory.mkdir()
+    mode = 0o750 if image is None else 0o757
+    directory.chmod(mode)
     (directory / "data.txt").write_text("42")
-    (directory / "secrets.py").write_text("raise SystemExit('shadowed')")
+    if image is None:  # what another image does with modules of the working directory is its own affair
+        (directory / "secrets.py").write_text("raise SystemExit('shadowed')")
     owner = 12345 if os.getuid() == 0 else os.getuid()
     os.chown(directory, owner, -1)
-    with DockerJupyterServer(bind_dir=directory) as server:
+    with DockerJupyterServer(custom_image_name=image, bind_dir=directory) as server:
         code = "print(open('data.txt').read()); open('made.txt', 'w').write('x'); import os; print(os.getcwd())"
         assert run_code(server, code) == "42\n/workspace\n"
-    assert (directory / "made.txt").stat().st_uid == owner
-    assert directory.stat().st_mode & 0o777 == 0o750
+    assert (directory / "made.txt").read_text() == "x"
+    assert image is not None or (directory / "made.txt").stat().st_uid == owner
+    assert directory.stat().st_mode & 0o777 == mode
     with pytest.raises(ValueError, match="no directory"):
         DockerJupyterServer(bind_dir=tmp_path / "absent")
 
@@ -440,6 +439,17 @@ def test_nothing_outlives_a_parent_that_is_killed(
         _, alive = psutil.wait_procs(processes, timeout=20)
     assert alive == []
     assert {network.name for network in engine.networks.list()} == networks
+
+
+def test_without_a_watchdog_no_container_and_no_network_is_left(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, networks = "jupyter-exec-test-unwatched", {network.name for network in engine.networks.list()}
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError, match="absent"):
+        DockerJupyterServer(internet=False, container_name=name)
+    assert not [each for each in engine.api.containers(all=True) if f"/{name}" in each["Names"]]
+    assert {network.name for network in engine.networks.list()} <= networks
 
 
 def test_our_image_ends_with_its_input_where_nobody_is_left_to_end_it(engine: Any) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+import websocket
 
 from jupyter_exec_ext import (
     AsyncExecClient,
@@ -31,6 +33,7 @@ from jupyter_exec_ext.errors import (
     NotFound,
     ServerStartFailed,
     ServerStartTimeout,
+    SessionNotFound,
     Unauthenticated,
     UnexpectedAnswer,
 )
@@ -125,6 +128,43 @@ def run(executor: JupyterCodeExecutor, code: str) -> str:
     return executor.execute_code_blocks([CodeBlock(code, "python")]).output
 
 
+# A key of somebody else's, or one that is worth nothing any more.
+REFUSED = (Forbidden, Unauthenticated)
+
+
+def no_way_in(keys: Sequence[str], info: JupyterConnectionInfo, session_id: str) -> None:
+    """Try all that leads to code at a server, and to a session of its user's, with what others have for keys."""
+    with ExecClient(info) as own, own.standard_session() as kernel:  # its WebSocket is open: it opens for its user
+        assert session_id in [session.id for session in own.list_sessions()]
+        channels = f"{info.ws_url}api/kernels/{kernel.id}/channels"
+        for key in keys:
+            there = replace(info, token=key)
+            with pytest.raises(REFUSED):
+                JupyterCodeExecutor(there)
+            with ExecClient(there) as other:
+                for ask in (other.info, other.session, other.standard_session, other.list_sessions):
+                    with pytest.raises(REFUSED):
+                        ask()
+                with pytest.raises(REFUSED):
+                    other.get_session(session_id)
+            for path in ("api/kernels", f"exec/v1/sessions/{session_id}", f"exec/v1/sessions/{session_id}/executions"):
+                for method in ("GET", "POST"):
+                    body = {"code": "1"} if method == "POST" else None
+                    answer = requests.request(
+                        method, info.url + path, headers=there.auth_headers, json=body, timeout=30
+                    )
+                    assert answer.status_code in (401, 403), (method, path, answer.status_code)
+            with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+                websocket.create_connection(
+                    channels, header=there.auth_headers, suppress_origin=True, http_no_proxy=["*"], timeout=30
+                )
+            assert refused.value.status_code in (401, 403)
+
+
+def key_of(server: JupyterHubServer) -> str:
+    return canaries.note(str(server.connection_info.token))
+
+
 def test_two_users_have_servers_apart_that_survive_a_restart(hub: HubHost) -> None:
     ada, bob = token_of(hub, "ada"), token_of(hub, "bob")
     with JupyterHubServer(hub.hub_url, ada) as adas, JupyterHubServer(hub.hub_url, bob) as bobs:
@@ -134,9 +174,6 @@ def test_two_users_have_servers_apart_that_survive_a_restart(hub: HubHost) -> No
         with JupyterCodeExecutor(adas) as one, JupyterCodeExecutor(bobs) as other:
             assert run(one, "whose = 'ada'; print(whose)") == "ada\n"
             assert run(other, "whose = 'bob'; print(whose)") == "bob\n"
-            for key in (ada, adas.connection_info.token):
-                with pytest.raises(Forbidden), ExecClient(replace(bobs.connection_info, token=key)) as client:
-                    client.info()
             stop_behind_its_back(hub, "ada")
             adas.start()
             assert "A fresh session was started" in run(one, "print(whose)")
@@ -146,6 +183,32 @@ def test_two_users_have_servers_apart_that_survive_a_restart(hub: HubHost) -> No
     for user in ("ada", "bob"):
         assert servers(hub, user) == {}
         assert "jupyter_exec_ext" not in tokens(hub, user)
+
+
+@pytest.mark.timeout(300)
+def test_neither_of_two_users_reaches_the_other_before_or_after_a_restart(hub: HubHost) -> None:
+    """Whichever key of theirs they try: the Hub's, that of their own server, and one that this had before."""
+    ada, bob = token_of(hub, "ada"), token_of(hub, "bob")
+    with JupyterHubServer(hub.hub_url, ada) as adas, JupyterHubServer(hub.hub_url, bob) as bobs:
+        before = [key_of(adas), key_of(bobs)]
+        with JupyterCodeExecutor(adas) as one, JupyterCodeExecutor(bobs) as other:
+            one_id, other_id = one._session.id, other._session.id
+            no_way_in([ada, before[0]], bobs.connection_info, other_id)
+            no_way_in([bob, before[1]], adas.connection_info, one_id)
+            with ExecClient(adas) as client, pytest.raises(SessionNotFound):  # at one's own server, either
+                client.get_session(other_id)
+        for server in (adas, bobs):
+            server.stop()
+            server.start()
+        after = [key_of(adas), key_of(bobs)]
+        assert not {*before} & {*after}
+        with pytest.raises(REFUSED), ExecClient(replace(adas.connection_info, token=before[0])) as client:
+            client.info()  # what it was good for once
+        with JupyterCodeExecutor(adas) as one, JupyterCodeExecutor(bobs) as other:
+            no_way_in([ada, before[0], after[0]], bobs.connection_info, other._session.id)
+            no_way_in([bob, before[1], after[1]], adas.connection_info, one._session.id)
+            assert run(one, "print('ada')") == "ada\n"
+            assert run(other, "print('bob')") == "bob\n"
 
 
 def test_a_server_that_runs_already_is_used_and_not_stopped(hub: HubHost) -> None:

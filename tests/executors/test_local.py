@@ -18,6 +18,7 @@ import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
 from jupyter_exec_ext.executors import local
+from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
 from tests.hosts import free_port
 
@@ -66,6 +67,37 @@ def test_the_token_is_in_no_command_line_environment_or_file(tmp_path: Path) -> 
         assert "managed_gateway" in output
         assert server.token not in output
         assert server.token not in repr(server)
+
+
+AS_ANOTHER_USER = """
+from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+look = '''
+import os, pathlib, psutil
+def tried(process, name):
+    try:
+        with open(f"/proc/{process.pid}/{name}", "rb") as file:
+            return name != "mem" and file.read()
+    except PermissionError as error:
+        return type(error).__name__
+gateway = next(p for p in psutil.Process().parents() if "managed_gateway" in str(p.cmdline()))
+print(os.getuid() == gateway.uids().real != 0, tried(psutil.Process(), "mem"))
+print(*(tried(gateway, name) for name in ("mem", "environ")))
+'''
+with LocalJupyterServer() as server, JupyterCodeExecutor(server) as executor:
+    print(executor.execute_code_blocks([CodeBlock(look, "python")]).output, end="")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_the_code_cannot_read_the_token_in_the_gateways_memory(tmp_path: Path) -> None:
+    """Code of the same user, who is not root, looks where the token must be; tracing may be unrestricted."""
+    work = tmp_path / "work"
+    work.mkdir()
+    os.chown(work, NOBODY, NOBODY) if os.getuid() == 0 else None
+    command = as_user([sys.executable, "-c", AS_ANOTHER_USER], NOBODY, needs=[str(work)])
+    env = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True False\nPermissionError PermissionError\n", done.stderr
 
 
 def test_the_token_can_be_chosen_or_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,24 @@ import pytest
 import jupyter_exec_ext
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor, JupyterCodeExecutor, LocalJupyterServer
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
-from tests.executors import seed_examples
+from tests.executors import seed_chat, seed_examples
 from tests.executors.conftest import python
 
 
 def test_the_blocks_of_the_chat_give_what_the_document_shows(executor: StatefulCodeExecutor) -> None:
-    blocks = executor.code_extractor.extract_code_blocks(seed_examples.FIBONACCI)
+    blocks = executor.code_extractor.extract_code_blocks(seed_chat.REPLIES[1])
     assert [block.language for block in blocks] == ["python", "python"]
     result = executor.execute_code_blocks(blocks)
-    assert (result.exit_code, result.output) == (0, seed_examples.FIBONACCI_GIVES)
+    assert (result.exit_code, result.output) == (0, seed_chat.FIBONACCI_GIVES)
 
 
 def test_the_recommended_system_message_is_the_documents() -> None:
+    """Whole but for blank lines, which the document has lost."""
     message = jupyter_exec_ext.CODE_WRITER_SYSTEM_MESSAGE
-    assert [line for line in message.splitlines() if line] == [
-        line for line in seed_examples.CODE_WRITER_SYSTEM_MESSAGE.splitlines() if line
-    ]
+    assigned = ast.parse(seed_chat.CODE_WRITER_AGENT).body[0]
+    assert isinstance(assigned, ast.Assign)
+    documents: str = ast.literal_eval(assigned.value)
+    assert [line for line in message.splitlines() if line] == [line for line in documents.splitlines() if line]
     for kind in (JupyterCodeExecutor, EmbeddedIPythonCodeExecutor):
         assert kind.CODE_WRITER_SYSTEM_MESSAGE is message
 

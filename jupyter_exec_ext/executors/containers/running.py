@@ -84,10 +84,12 @@ class RunningContainer:
                 **options,
             )
             self.id: str = container.id
+            # In case that there will be no watchdog; a second time it does nothing.
+            undo.callback(watchdog.end, client, self.id, remove=remove)
             if stop:
                 dog = watchdog.start(self.id, remove=remove, network=None if internet else unique)
                 undo.callback(watchdog.dismiss, dog)
-            undo.callback(watchdog.end, client, self.id, remove=remove)
+                undo.callback(watchdog.end, client, self.id, remove=remove)  # as long as the watchdog is there
             self.output = Attached(container, stdin=settings is not None)
             undo.callback(self.output.close)
             container.start()

@@ -72,8 +72,13 @@ def start(container_id: str, *, remove: bool, network: str | None) -> subprocess
     )
     order = {"parent": os.getpid(), "container": container_id, "remove": remove, "network": network}
     assert process.stdin is not None
-    process.stdin.write(json.dumps(order).encode() + b"\n")
-    process.stdin.flush()
+    try:
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+    except BaseException:  # it has ended already, and will watch over nothing
+        process.kill()
+        process.wait()
+        raise
     return process
 
 
