@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent.parent
-TOOLS = ["pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3"]
+TOOLS = ["hypothesis>=6.100", "pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3"]
 
 #: What each environment holds beside this package: our extras, by name, and further requirements.
 FRAMEWORKS: dict[str, list[str]] = {
