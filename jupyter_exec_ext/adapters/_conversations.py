@@ -56,8 +56,9 @@ class Conversations:
                 del self._displaced[conversation]
                 return NotRun.as_lost("the session was closed to make room for other conversations")
             await self._make_room_for(conversation)
-            self._sessions[conversation] = self._sessions.pop(conversation, None) or self._new_session()
-            return await self._sessions[conversation].run(code)
+            session = self._sessions.pop(conversation) if conversation in self._sessions else self._new_session()
+            self._sessions[conversation] = session
+            return await session.run(code)
         finally:
             self._runs -= Counter({conversation: 1})
 

@@ -41,7 +41,7 @@ async def said_by(server: DockerJupyterServer, code: str) -> str:
     async with DockerJupyterCodeExecutor(server, timeout=20) as executor:
         result = await executor.execute_code_blocks([CodeBlock(code, "python")], CancellationToken())
     assert result.exit_code == 0, result.output
-    return result.output
+    return str(result.output)
 
 
 # autogen-ext 0.7.5. Its module needs more packages than ours, so it is not imported.
