@@ -28,7 +28,7 @@ class ScriptedModel(GenericFakeChatModel):
 
 def run(code, call_id):
     """Return a message with which a model has code run."""
-    return AIMessage("", tool_calls=[{"name": "execute_python", "args": {"code": code}, "id": call_id}])
+    return AIMessage("", tool_calls=[{"name": "execute_code", "args": {"code": code}, "id": call_id}])
 
 
 script = [

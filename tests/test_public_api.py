@@ -13,6 +13,13 @@ from jupyter_exec_ext.errors import ClientError, ExecError
 PUBLIC = {
     "jupyter_exec_ext": {
         "CODE_WRITER_SYSTEM_MESSAGE",
+        "Alias",
+        "CodeResult",
+        "FunctionWithRequirements",
+        "FunctionWithRequirementsStr",
+        "IPythonCodeResult",
+        "ImportFromModule",
+        "MarkdownCodeExtractor",
         "AsyncExecClient",
         "BinderServer",
         "CodeBlock",

@@ -1,7 +1,6 @@
-"""The session in which a tool runs its code: opened when it is first needed, and then kept.
+"""The session in which a tool runs its code, for frameworks that call it from threads and from any event loop.
 
-A framework may call the same tool from threads and from one event loop after another. So an asynchronous run has a
-client of its own, on its own loop; what all runs share is the session on the server.
+What all runs share is the session on the server; each event loop has a client of its own.
 """
 
 from __future__ import annotations
@@ -12,62 +11,79 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..client.aio import AsyncExecClient
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo
+from ..client.idle import IDLE_TIMEOUT_SECONDS, allows_less_idle_time
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
-from ..errors import ApiNotFound, Conflict, ConnectionFailed, ConnectionLost, ExecError, SessionEnded, SessionNotFound
+from ..errors import (
+    ApiNotFound,
+    Conflict,
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
+    PolicyDenied,
+    SessionEnded,
+    SessionNotFound,
+)
 from ..models import Execution
+from ._loop_clients import LoopClients
+from ._shared import REFUSALS, TIMEOUT_SECONDS, NotRun, Server, Session, closed, place_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_IDLE_TIMEOUT_SECONDS = 24 * 3600.0
-_FRESH = "the next run gets a fresh session: variables, imports and definitions are gone; run what is needed again"
 
 
 class ToolSession:
     """A session on a server, for one conversation or agent. May be used from several threads and event loops.
 
-    Servers without ``exec/v1`` are used through the standard kernels API.
+    It is opened when first used, replaced when the server has ended it, and can be used again after `close`; that is a
+    new session then. Servers without ``exec/v1`` are used through the standard kernels API.
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable
-        A URL, where a server is, or something that knows.
+    server : str, JupyterConnectionInfo or JupyterConnectable, optional
+        Where the server is; a URL may hold the token (``?token=``).
     token : str, optional
-        The server's token, if `server` does not have it.
+        The server's token.
     kernel_name : str, optional
         The kernelspec to start; without it, the server's default.
     timeout_seconds : float, optional
-        Run time of one call, after which the code is stopped; None for the server's default.
+        Run time of one piece of code, after which it is stopped; None for the server's default.
     session_id : str, optional
-        A session that exists, to be used instead of a new one. It is not ended by `close`.
+        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
+    session : ExecSession, AsyncExecSession or StandardExecSession, optional
+        The same, as an object, which knows its server.
     name : str
         What a new session is called.
+
+    Raises
+    ------
+    ValueError
+        If neither a server nor a session is given, or what does not go together.
     """
 
     def __init__(
         self,
-        server: str | JupyterConnectionInfo | JupyterConnectable,
+        server: Server | None = None,
         token: str | None = None,
         *,
         kernel_name: str | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
         session_id: str | None = None,
+        session: Session | None = None,
         name: str = "",
     ) -> None:
-        self._client = ExecClient(server, token)
+        self._place = place_of(StandardExecSession, server, token, kernel_name, session_id, session)
         self._kernel_name = kernel_name
         self._timeout_seconds = timeout_seconds
-        self._given_id = session_id
         self._name = name
         self._opening = threading.Lock()
         self._turns = threading.Lock()
+        self._client: ExecClient | None = None
         self._session: ExecSession | StandardExecSession | None = None
-        self._closed = False
+        self._loop_clients = LoopClients(self._place.connection_info)
+        self._times_closed = 0
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._client.connection_info!r})"
+        return f"{type(self).__name__}({self._place!r})"
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # frameworks copy tools; the copy works in the same session
@@ -82,62 +98,88 @@ class ToolSession:
 
     def open(self) -> ExecSession | StandardExecSession:
         """Return the session, which is started if there is none."""
+        return self._open(self._times_closed)
+
+    def _open(self, times_closed: int) -> ExecSession | StandardExecSession:
+        """Return the session, unless it was closed since somebody asked for it."""
         with self._opening:
-            if self._closed:
-                raise SessionEnded("the session was closed; make a new one")
+            if self._times_closed != times_closed:
+                raise closed()
             if self._session is None:
-                self._session = self._started()
+                self._session = self._place.standard_session or self._started()
             return self._session
 
     def _started(self) -> ExecSession | StandardExecSession:
-        if self._given_id is not None:
-            return self._client.get_session(self._given_id)
+        if self._client is None:
+            self._client = ExecClient(self._place.connection_info)
+        if self._place.session_id is not None:
+            return self._client.get_session(self._place.session_id)
         try:
-            return self._client.session(self._kernel_name, name=self._name, idle_timeout_seconds=_IDLE_TIMEOUT_SECONDS)
+            return self._client.session(self._kernel_name, name=self._name, idle_timeout_seconds=IDLE_TIMEOUT_SECONDS)
+        except PolicyDenied as error:
+            if not allows_less_idle_time(error):
+                raise
+            return self._client.session(self._kernel_name, name=self._name)
         except ApiNotFound:
             return self._client.standard_session(self._kernel_name)
 
-    def run(self, code: str, language: str | None = None) -> Execution:
+    def run(self, code: str, language: str | None = None) -> Execution | NotRun:
         """Run code and return the finished execution. Ctrl-C stops the code.
+
+        Parameters
+        ----------
+        language : str, optional
+            The code's language; None for the kernel's own.
+
+        Returns
+        -------
+        Execution or NotRun
+            The latter where the server refused this code or has ended the session. The next run then gets a new one.
 
         Raises
         ------
         SessionEnded
-            If the server has ended the session. The next run gets a fresh one, as the message says to a model.
+            If the session was closed meanwhile, or the one that was given has ended.
+        ExecError
+            If the server cannot be reached or does not let the agent in.
         """
-        session = self.open()
+        times_closed = self._times_closed
+        session = self._open(times_closed)
         try:
             return self._run_on(session, code, language)
         except (SessionEnded, SessionNotFound) as error:
-            raise self._ended(session, error) from error
+            return self._lost(session, error, times_closed)
+        except REFUSALS as error:
+            return NotRun.as_refused(error)
 
-    async def run_async(self, code: str, language: str | None = None) -> Execution:
-        """Run code and return the finished execution. Cancelling the task stops the code.
-
-        Raises
-        ------
-        SessionEnded
-            As for `run`.
-        """
-        session = await asyncio.to_thread(self.open)
+    async def run_async(self, code: str, language: str | None = None) -> Execution | NotRun:
+        """Run code and return the finished execution, as `run` does. Cancelling the task stops the code."""
+        times_closed = self._times_closed
+        session = self._session
+        if session is None:
+            session = await asyncio.to_thread(self._open, times_closed)
         try:
             if isinstance(session, StandardExecSession):
                 return await self._run_in_thread(session, code, language)
-            async with AsyncExecClient(self._client.connection_info) as client:
-                own = await client.get_session(session.id)
+            async with self._loop_clients.session(session.id) as own:
                 return await own.run(code, timeout_seconds=self._timeout_seconds, language=language)
         except (SessionEnded, SessionNotFound) as error:
-            raise await asyncio.to_thread(self._ended, session, error) from error
+            return await asyncio.to_thread(self._lost, session, error, times_closed)
+        except REFUSALS as error:
+            return NotRun.as_refused(error)
 
-    def _ended(self, session: ExecSession | StandardExecSession, error: SessionEnded | SessionNotFound) -> SessionEnded:
+    def _lost(self, session: ExecSession | StandardExecSession, error: ExecError, times_closed: int) -> NotRun:
+        """Forget a session that has ended, and return what the model is told."""
         with self._opening:
-            mine = self._session is session and self._given_id is None
+            if self._place.exists or self._times_closed != times_closed:
+                raise SessionEnded(error.message) from error
+            mine = self._session is session
             if mine:
                 self._session = None
         if mine and isinstance(session, StandardExecSession):
             with contextlib.suppress(ExecError):  # it is over; what is left is our end of its WebSocket
                 session.close()
-        return SessionEnded(error.message if self._closed or self._given_id else f"{error.message}. Not run; {_FRESH}")
+        return NotRun.as_lost(error.message)
 
     def _run_on(
         self, session: ExecSession | StandardExecSession, code: str, language: str | None, turn: _Turn | None = None
@@ -167,19 +209,20 @@ class ToolSession:
             raise
 
     def close(self) -> None:
-        """End the session, unless it was there before, and close the connection; calling it again does nothing."""
+        """End the session, unless it was there before, and close the connections; again, it does nothing."""
         with self._opening:
-            if self._closed:
-                return
-            self._closed = True
+            self._times_closed += 1
+            client, self._client = self._client, None
             session, self._session = self._session, None
         try:
-            if session is not None and self._given_id is None:
+            if session is not None and not self._place.exists:
                 # What is gone with its server needs no end.
                 with contextlib.suppress(ConnectionFailed, ConnectionLost, SessionNotFound, SessionEnded):
                     session.close()
         finally:
-            self._client.close()
+            self._loop_clients.close()
+            if client is not None:
+                client.close()
 
 
 class _Turn:

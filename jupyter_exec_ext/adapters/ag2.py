@@ -16,20 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ag2 import ImageInput, ToolResult, tool
 from ag2.tools.code import CodeLanguage, CodeRunResult
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo
-from ..errors import LanguageNotSupported, SessionEnded
-from ..models import Execution, ImageContent
+from ..models import ImageContent
 from ._session import ToolSession
+from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, NotRun, Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["JupyterCodeEnvironment"]
 
-_DESCRIPTION = (
-    "Run code in a Jupyter kernel and get what it printed, the value of its last expression, pictures and errors. "
-    "Variables, imports and definitions stay from call to call. Supported languages: {languages}."
-)
+_DESCRIPTION = TOOL_DESCRIPTION + "\nSupported languages: {languages}."
 
 
 class JupyterCodeEnvironment:
@@ -40,33 +36,42 @@ class JupyterCodeEnvironment:
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable
-        A URL, where a server is, or something that knows.
+    server : str, JupyterConnectionInfo or JupyterConnectable, optional
+        Where the server is; a URL may hold the token (``?token=``).
     token : str, optional
-        The server's token, if `server` does not have it.
+        The server's token.
     kernel_name : str, optional
-        The kernelspec to start; without it, the server's default.
-    timeout_seconds : float
-        Run time of one call, after which the code is stopped.
+        A kernelspec; without it, the server's default.
+    timeout_seconds : float, optional
+        Run time of one piece of code, after which it is stopped; None for the server's default.
     session_id : str, optional
-        A session that exists, to be used instead of a new one. It is not ended by `aclose`.
+        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
+    session : ExecSession, AsyncExecSession or StandardExecSession, optional
+        The same, as an object, which knows its server.
     languages : tuple of str
         What models are told that the kernel runs. A Python kernel runs bash as well.
     """
 
     def __init__(
         self,
-        server: str | JupyterConnectionInfo | JupyterConnectable,
+        server: Server | None = None,
         token: str | None = None,
         *,
         kernel_name: str | None = None,
-        timeout_seconds: float = 60.0,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
         session_id: str | None = None,
+        session: Session | None = None,
         languages: tuple[CodeLanguage, ...] = ("python", "bash"),
     ) -> None:
         self._languages = languages
         self._session = ToolSession(
-            server, token, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="ag2"
+            server,
+            token,
+            kernel_name=kernel_name,
+            timeout_seconds=timeout_seconds,
+            session_id=session_id,
+            session=session,
+            name="ag2",
         )
 
     def __repr__(self) -> str:
@@ -78,11 +83,15 @@ class JupyterCodeEnvironment:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self.close()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """End the session, unless it was there before; calling it again does nothing."""
         await asyncio.to_thread(self._session.close)
+
+    async def aclose(self) -> None:
+        """Do the same as `close`, by ag2's name."""
+        await self.close()
 
     @property
     def supported_languages(self) -> tuple[CodeLanguage, ...]:
@@ -97,10 +106,8 @@ class JupyterCodeEnvironment:
         ag2.tools.code.CodeRunResult
             What a model can use of it as text, and 0 if it ran to its end without an error, 1 otherwise.
         """
-        done = await self._run(code, language)
-        if isinstance(done, str):
-            return CodeRunResult(output=done, exit_code=1)
-        return CodeRunResult(output=done.to_text(), exit_code=0 if done.ok else 1)
+        outcome = await self._session.run_async(code, language)
+        return CodeRunResult(output=outcome.to_text(), exit_code=0 if outcome.ok else 1)
 
     def tool(self, name: str = "run_code", description: str = _DESCRIPTION) -> Any:
         """Return a tool that runs code here and gives texts and pictures, for models that see pictures.
@@ -114,24 +121,15 @@ class JupyterCodeEnvironment:
         """
 
         async def run_code(code: str, language: CodeLanguage = "python") -> ToolResult:
-            done = await self._run(code, language)
-            if isinstance(done, str):
-                return ToolResult(done)
+            outcome = await self._session.run_async(code, language)
+            if isinstance(outcome, NotRun):
+                return ToolResult(outcome.to_text())
             parts = [
                 ImageInput(data=content.data, media_type=content.mime_type)
                 if isinstance(content, ImageContent)
                 else content.text
-                for content in done.to_content()
+                for content in outcome.to_content()
             ]
-            return ToolResult(parts=parts, metadata={"execution_id": done.id, "state": done.state.value})
+            return ToolResult(parts=parts, metadata={"execution_id": outcome.id, "state": outcome.state.value})
 
         return tool(run_code, name=name, description=description.format(languages=", ".join(self._languages)))
-
-    async def _run(self, code: str, language: CodeLanguage) -> Execution | str:
-        """Run code and return the execution, or why it did not run, which a model can make up for."""
-        try:
-            return await self._session.run_async(code, language)
-        except LanguageNotSupported as error:
-            return f"Not run: {error.message}"
-        except SessionEnded as error:
-            return error.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,8 +10,9 @@ from agent_framework import AgentSession, Content, ContextProvider, FunctionTool
 
 from ..models import Execution
 from ..models.content import ImageContent
-from ._code_session import TOOL_DESCRIPTION, TOOL_NAME, CodeSession, NotRun, Server, Session
-from ._conversations import Conversations
+from ._code_session import CodeSession
+from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
+from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,11 +39,7 @@ def execute_code_tool(session: CodeSession, *, approval_mode: ApprovalMode = "ne
     approval_mode : str
         ``"always_require"`` if a person has to approve each call.
     """
-
-    async def execute_code(code: str) -> list[Content]:
-        return _contents(await session.run(code))
-
-    return FunctionTool(name=TOOL_NAME, description=TOOL_DESCRIPTION, func=execute_code, approval_mode=approval_mode)
+    return _tool(session.run, approval_mode)
 
 
 class JupyterCodeActProvider(ContextProvider):
@@ -61,8 +59,15 @@ class JupyterCodeActProvider(ContextProvider):
         A kernelspec; without it, the server's default.
     timeout_seconds : float, optional
         Run time of one piece of code, after which it is stopped; None for the server's default.
-    session : AsyncExecSession or AsyncStandardExecSession, optional
-        A session to use instead, for all conversations. Whoever opened it closes it.
+    session_id : str, optional
+        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
+    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
+        The same, as an object, which knows its server.
+    max_conversations : int
+        How many of them have a Jupyter session at once. For one more, the one is closed that was not used for longest;
+        should that conversation go on, the model is told that its variables are gone.
+    idle_timeout_seconds : float
+        After how much idle time the server ends a session, where it has ``exec/v1``.
     approval_mode : str
         ``"always_require"`` if a person has to approve each call.
     instructions : str
@@ -77,8 +82,11 @@ class JupyterCodeActProvider(ContextProvider):
         token: str | None = None,
         *,
         kernel_name: str | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
+        session_id: str | None = None,
         session: Session | None = None,
+        max_conversations: int = MAX_CONVERSATIONS,
+        idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
         approval_mode: ApprovalMode = "never_require",
         instructions: str = INSTRUCTIONS,
         source_id: str = "jupyter_code_act",
@@ -91,12 +99,14 @@ class JupyterCodeActProvider(ContextProvider):
                 token,
                 kernel_name=kernel_name,
                 timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                session_id=session_id,
                 session=session,
                 name="Agent Framework",
             )
 
         self._where = repr(new_session())  # also: refuse wrong arguments now
-        self._conversations = Conversations(new_session)
+        self._conversations = Conversations(new_session, max_conversations)
         self._approval_mode = approval_mode
         self._instructions = instructions
 
@@ -115,8 +125,12 @@ class JupyterCodeActProvider(ContextProvider):
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
         """Give the tool of this conversation, and the instructions, to a run that begins."""
-        code_session = self._conversations.session(session.session_id)
-        context.extend_tools(self.source_id, [execute_code_tool(code_session, approval_mode=self._approval_mode)])
+        conversation = session.session_id
+
+        async def run(code: str) -> Execution | NotRun:
+            return await self._conversations.run(conversation, code)
+
+        context.extend_tools(self.source_id, [_tool(run, self._approval_mode)])
         if self._instructions:
             context.extend_instructions(self.source_id, self._instructions)
 
@@ -127,6 +141,13 @@ class JupyterCodeActProvider(ContextProvider):
     async def close(self) -> None:
         """Shut down the Jupyter sessions of all conversations."""
         await self._conversations.close_all()
+
+
+def _tool(run: Callable[[str], Awaitable[Execution | NotRun]], approval_mode: ApprovalMode) -> FunctionTool:
+    async def execute_code(code: str) -> list[Content]:
+        return _contents(await run(code))
+
+    return FunctionTool(name=TOOL_NAME, description=TOOL_DESCRIPTION, func=execute_code, approval_mode=approval_mode)
 
 
 def _contents(outcome: Execution | NotRun) -> list[Content]:

@@ -9,20 +9,23 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from autogen_core import CancellationToken, Component
 from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
 
-from ..client.connection import JupyterConnectionInfo, connection_to
+from ..client.connection import connection_to
 from ..errors import KernelSpecNotFound
-from ..executors import docker
+from ..executors.functions import AnyFunction
+from ..executors.loading import FunctionsModule
+from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
 from ..executors.results import ResultCollector
 from ..models import Execution
 from ._autogen_config import JupyterCodeExecutorConfig, check_token_variable, server_of
-from ._code_session import CodeSession, Server, Session
+from ._autogen_docker import DockerJupyterServer
+from ._functions import SessionWithFunctions
 from ._own_server import own_server
+from ._shared import Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -84,8 +87,16 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
     token_variable : str
         The environment variable from which the token is read where the executor was loaded from its dump, which holds
         this name in the token's place: ``JUPYTER_TOKEN`` or ``JUPYTER_…_TOKEN``.
-    session : AsyncExecSession or AsyncStandardExecSession, optional
-        A session to use instead. Whoever opened it closes it.
+    functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
+        Python functions that the code can call, by name or imported from `functions_module`; AutoGen's own records are
+        taken as well. Their source is sent to the session before any other code, and again to a fresh kernel. What they
+        need must be installed there.
+    functions_module : str
+        The name under which the code can import them.
+    session_id : str, optional
+        A session of the server, whose kernel is then used instead of a new one. It is neither replaced nor ended.
+    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
+        The same, as an object, which knows its server.
 
     Raises
     ------
@@ -104,6 +115,9 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         jupyter_server: Server | None = None,
         token: str | None = None,
         token_variable: str = TOKEN_VARIABLE,
+        functions: Sequence[AnyFunction] = (),
+        functions_module: str = "functions",
+        session_id: str | None = None,
         session: Session | None = None,
     ) -> None:
         if timeout < 1:
@@ -112,6 +126,8 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             raise ValueError("give a server, or a session that is open already")
         if token is not None and jupyter_server is None:
             raise ValueError("a token needs the server that it is for")
+        if session_id is not None and jupyter_server is None:
+            raise ValueError("the id of a session needs the server that it is on")
         try:
             self._connection_info = None if jupyter_server is None else connection_to(jupyter_server, token)
         except TypeError:
@@ -119,10 +135,11 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         self._kernel_name = kernel_name
         self._timeout = timeout
         self._output_dir = None if output_dir is None else Path(output_dir)
+        self._functions = FunctionsModule(functions, functions_module)
         self._token_variable = check_token_variable(token_variable)
-        self._given = session
+        self._session_id, self._given = session_id, session
         self._starting = asyncio.Lock()
-        self._running: tuple[CodeSession, Path] | None = None
+        self._running: tuple[SessionWithFunctions, Path] | None = None
         self._resources = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -138,19 +155,40 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         """Where images and HTML pages are saved; None while that is still to be chosen."""
         return self._running[1] if self._running is not None else self._output_dir
 
+    @property
+    def functions(self) -> list[str]:
+        """The names of the functions that the code can call."""
+        return list(self._functions.names)
+
+    @property
+    def functions_module(self) -> str:
+        """The name under which the code can import them."""
+        return self._functions.name
+
+    def format_functions_for_prompt(self, prompt_template: str = FUNCTION_PROMPT_TEMPLATE) -> str:
+        """Return what a model has to be told of the functions.
+
+        Parameters
+        ----------
+        prompt_template : str
+            In which ``$functions`` stands for their signatures and documentation, ``$module_name`` for their module.
+        """
+        return self._functions.prompt(prompt_template)
+
     async def start(self) -> None:
         """Start the kernel; calling it again does nothing.
 
         Raises
         ------
         ValueError
-            If the kernelspec is not installed, or the server of this machine does not start.
+            If the kernelspec is not installed, if the functions cannot be loaded (then it names the packages that are
+            missing), or if the server of this machine does not start.
         ExecError
             If the server cannot be reached or refuses.
         """
         await self._started()
 
-    async def _started(self) -> tuple[CodeSession, Path]:
+    async def _started(self) -> tuple[SessionWithFunctions, Path]:
         async with self._starting:
             if self._running is None:
                 async with AsyncExitStack() as stack:  # which undoes all if it is left by an exception
@@ -165,16 +203,16 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
                 self._running = session, output_dir
             return self._running
 
-    async def _new_session(self, stack: AsyncExitStack) -> CodeSession:
-        timeout_seconds = float(self._timeout)
+    async def _new_session(self, stack: AsyncExitStack) -> SessionWithFunctions:
+        options: dict[str, Any] = {"timeout_seconds": float(self._timeout), "name": "JupyterCodeExecutor"}
         if self._given is not None:
-            return CodeSession(session=self._given, timeout_seconds=timeout_seconds)
+            return SessionWithFunctions(self._functions, session=self._given, **options)
         server: Server | None = self._connection_info
+        if self._session_id is not None:
+            return SessionWithFunctions(self._functions, server=server, session_id=self._session_id, **options)
         if server is None:
             server = await stack.enter_async_context(own_server())
-        return CodeSession(
-            server, kernel_name=self._kernel_name, timeout_seconds=timeout_seconds, name="JupyterCodeExecutor"
-        )
+        return SessionWithFunctions(self._functions, server=server, kernel_name=self._kernel_name, **options)
 
     async def execute_code_blocks(
         self, code_blocks: Sequence[CodeBlock], cancellation_token: CancellationToken
@@ -209,6 +247,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             outcome = await session.run(block.code, language)
             if isinstance(outcome, Execution):
                 collector.add(outcome)
+                collector.note(session.note_on(outcome) or "")
             else:
                 collector.note(outcome.to_text())
             if not outcome.ok:
@@ -228,9 +267,15 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         self._starting = asyncio.Lock()  # a lock that tasks have waited for belongs to their event loop
         await resources.aclose()
 
+    async def close(self) -> None:
+        """Do the same as `stop`, by the name that all adapters have."""
+        await self.stop()
+
     def _to_config(self) -> JupyterCodeExecutorConfig:
-        if self._given is not None:
+        if self._given is not None or self._session_id is not None:
             raise ValueError("an executor that uses somebody else's session cannot be dumped")
+        if self._functions:
+            raise ValueError("an executor with functions cannot be dumped: whoever loads it could not see what they do")
         config: dict[str, Any] = {"kernel_name": self._kernel_name, "timeout": self._timeout}
         if self._output_dir is not None:
             config["output_dir"] = str(self._output_dir)
@@ -255,7 +300,7 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
     ----------
     jupyter_server : str, JupyterConnectionInfo or JupyterConnectable
         Where the server is, such as a `DockerJupyterServer`.
-    kernel_name, timeout, output_dir, token, token_variable
+    kernel_name, timeout, output_dir, token, token_variable, functions, functions_module, session_id
         As for `JupyterCodeExecutor`.
     """
 
@@ -268,6 +313,9 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
         *,
         token: str | None = None,
         token_variable: str = TOKEN_VARIABLE,
+        functions: Sequence[AnyFunction] = (),
+        functions_module: str = "functions",
+        session_id: str | None = None,
     ) -> None:
         if jupyter_server is None:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.")
@@ -278,46 +326,10 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
             jupyter_server=jupyter_server,
             token=token,
             token_variable=token_variable,
+            functions=functions,
+            functions_module=functions_module,
+            session_id=session_id,
         )
-
-
-class DockerJupyterServer:
-    """A Kernel Gateway in a container, for asynchronous programs. Also an asynchronous context manager.
-
-    As AutoGen's, it is started by its constructor, which waits for it; on an event loop that others use as well, make
-    it with ``await asyncio.to_thread(DockerJupyterServer, …)``.
-
-    Parameters
-    ----------
-    **options
-        As `jupyter_exec_ext.DockerJupyterServer` takes them, and raises what that does.
-    """
-
-    DEFAULT_DOCKERFILE = docker.DockerJupyterServer.DEFAULT_DOCKERFILE
-    GenerateToken = docker.DockerJupyterServer.GenerateToken
-
-    def __init__(self, **options: Any) -> None:
-        self._server = docker.DockerJupyterServer(**options)
-
-    @property
-    def connection_info(self) -> JupyterConnectionInfo:
-        """Where the gateway is."""
-        return self._server.connection_info
-
-    async def stop(self) -> None:
-        """Stop the container, which ends its kernels; calling it again does nothing."""
-        await asyncio.to_thread(self._server.stop)
-
-    def __repr__(self) -> str:
-        return repr(self._server)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self._server.__exit__, exc_type, exc, tb)
 
 
 def _cancel_with(token: CancellationToken, task: asyncio.Task[Any]) -> None:

@@ -15,6 +15,7 @@ from autogen.coding.base import CodeBlock, IPythonCodeResult
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
+from ..executors.functions import AnyFunction
 
 __all__ = ["JupyterCodeExecutor"]
 
@@ -37,11 +38,13 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         Where images and HTML pages are saved; must exist.
     token : str, optional
         The server's token, if `jupyter_server` does not have it.
+    functions, functions_module
+        As for `jupyter_exec_ext.JupyterCodeExecutor`: functions that the code can call.
 
     Raises
     ------
     ValueError
-        For a wrong argument, or if the kernelspec is not installed.
+        For a wrong argument, if the kernelspec is not installed, or if the functions cannot be loaded.
     ExecError
         If the server cannot be reached or refuses.
     """
@@ -54,8 +57,21 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         output_dir: Path | str = Path("."),
         *,
         token: str | None = None,
+        functions: Sequence[AnyFunction] = (),
+        functions_module: str = "functions",
     ) -> None:
-        super().__init__(connection_to(jupyter_server, token), kernel_name, timeout, output_dir)
+        try:
+            connection_info = connection_to(jupyter_server, token)
+        except TypeError:
+            raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
+        super().__init__(
+            connection_info,
+            kernel_name,
+            timeout,
+            output_dir,
+            functions=functions,
+            functions_module=functions_module,
+        )
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:
         """Run code blocks one after the other, up to the first that fails.

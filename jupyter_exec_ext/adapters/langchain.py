@@ -15,26 +15,20 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import BaseModel, Field, PrivateAttr
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo
-from ..errors import SessionEnded
 from ..models import Execution, ImageContent
 from ._session import ToolSession
+from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["JupyterCodeTool"]
 
-_DESCRIPTION = (
-    "Runs Python code in a Jupyter kernel and returns what it printed, the value of its last expression, and errors. "
-    "Variables, imports and definitions stay from call to call."
-)
-
 
 class CodeInput(BaseModel):
     """What a model gives the tool."""
 
-    code: str = Field(description="The Python code to run.")
+    code: str = Field(description="The code to run.")
 
 
 class JupyterCodeTool(BaseTool):
@@ -45,16 +39,18 @@ class JupyterCodeTool(BaseTool):
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable
-        A URL, where a server is, or something that knows.
+    server : str, JupyterConnectionInfo or JupyterConnectable, optional
+        Where the server is; a URL may hold the token (``?token=``).
     token : str, optional
-        The server's token, if `server` does not have it.
+        The server's token.
     kernel_name : str, optional
-        The kernelspec to start; without it, the server's default.
-    timeout_seconds : float
-        Run time of one call, after which the code is stopped.
+        A kernelspec; without it, the server's default.
+    timeout_seconds : float, optional
+        Run time of one piece of code, after which it is stopped; None for the server's default.
     session_id : str, optional
-        A session that exists, to be used instead of a new one. It is not ended by `close`.
+        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
+    session : ExecSession, AsyncExecSession or StandardExecSession, optional
+        The same, as an object, which knows its server.
     images : bool
         Whether pictures are in the messages, for models that see pictures in the results of tools. Otherwise they are
         named in the text, and in the artifact alone.
@@ -62,8 +58,8 @@ class JupyterCodeTool(BaseTool):
         What every LangChain tool takes, such as ``name`` and ``description``.
     """
 
-    name: str = "execute_python"
-    description: str = _DESCRIPTION
+    name: str = TOOL_NAME
+    description: str = TOOL_DESCRIPTION
     args_schema: Any = CodeInput
     response_format: Any = "content_and_artifact"
     handle_tool_error: Any = True
@@ -72,12 +68,13 @@ class JupyterCodeTool(BaseTool):
 
     def __init__(
         self,
-        server: str | JupyterConnectionInfo | JupyterConnectable,
+        server: Server | None = None,
         token: str | None = None,
         *,
         kernel_name: str | None = None,
-        timeout_seconds: float = 60.0,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
         session_id: str | None = None,
+        session: Session | None = None,
         images: bool = False,
         **options: Any,
     ) -> None:
@@ -88,6 +85,7 @@ class JupyterCodeTool(BaseTool):
             kernel_name=kernel_name,
             timeout_seconds=timeout_seconds,
             session_id=session_id,
+            session=session,
             name=f"LangChain {self.name}",
         )
 
@@ -104,18 +102,15 @@ class JupyterCodeTool(BaseTool):
         self._session.close()
 
     def _run(self, code: str) -> tuple[Any, Execution]:
-        try:
-            execution = self._session.run(code)
-        except SessionEnded as error:  # which a model can make up for
-            raise ToolException(error.message) from error
-        return self._content(execution), execution
+        return self._answer(self._session.run(code))
 
     async def _arun(self, code: str) -> tuple[Any, Execution]:
-        try:
-            execution = await self._session.run_async(code)
-        except SessionEnded as error:
-            raise ToolException(error.message) from error
-        return self._content(execution), execution
+        return self._answer(await self._session.run_async(code))
+
+    def _answer(self, outcome: Execution | NotRun) -> tuple[Any, Execution]:
+        if isinstance(outcome, NotRun):
+            raise ToolException(outcome.to_text())  # which LangChain gives the model, and the agent goes on
+        return self._content(outcome), outcome
 
     def _content(self, execution: Execution) -> str | list[dict[str, str]]:
         if not self.images:

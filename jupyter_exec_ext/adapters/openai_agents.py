@@ -13,7 +13,8 @@ from agents.tool_context import ToolContext
 from ..errors import ExecError
 from ..models import Execution
 from ..models.content import Content, ImageContent
-from ._code_session import TOOL_DESCRIPTION, TOOL_NAME, CodeSession
+from ._code_session import CodeSession
+from ._shared import TOOL_DESCRIPTION, TOOL_NAME
 
 __all__ = ["CodeSession", "execute_code_tool"]
 

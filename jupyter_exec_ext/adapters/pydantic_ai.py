@@ -12,8 +12,9 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 
 from ..models import Execution
 from ..models.content import ImageContent
-from ._code_session import TOOL_DESCRIPTION, TOOL_NAME, CodeSession, NotRun, Server, Session
-from ._conversations import Conversations
+from ._code_session import CodeSession
+from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
+from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,8 +43,15 @@ class JupyterToolset(FunctionToolset[DepsT]):
         A kernelspec; without it, the server's default.
     timeout_seconds : float, optional
         Run time of one piece of code, after which it is stopped; None for the server's default.
-    session : AsyncExecSession or AsyncStandardExecSession, optional
-        A session to use instead, for all conversations. Whoever opened it closes it.
+    session_id : str, optional
+        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
+    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
+        The same, as an object, which knows its server.
+    max_conversations : int
+        How many conversations have a Jupyter session at once. For one more, the one is closed that was not used for
+        longest; should that conversation go on, the model is told that its variables are gone.
+    idle_timeout_seconds : float
+        After how much idle time the server ends a session, where it has ``exec/v1``.
     requires_approval : bool
         Whether each call has to be approved: the run then ends with ``DeferredToolRequests``.
     id : str, optional
@@ -56,8 +64,11 @@ class JupyterToolset(FunctionToolset[DepsT]):
         token: str | None = None,
         *,
         kernel_name: str | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
+        session_id: str | None = None,
         session: Session | None = None,
+        max_conversations: int = MAX_CONVERSATIONS,
+        idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
         requires_approval: bool = False,
         id: str | None = None,  # noqa: A002  # Pydantic AI's name
     ) -> None:
@@ -67,12 +78,14 @@ class JupyterToolset(FunctionToolset[DepsT]):
                 token,
                 kernel_name=kernel_name,
                 timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                session_id=session_id,
                 session=session,
                 name="Pydantic AI",
             )
 
         self._where = repr(new_session())  # also: refuse wrong arguments now
-        self.conversations = Conversations(new_session)
+        self.conversations = Conversations(new_session, max_conversations)
         super().__init__(
             [Tool(self._execute_code, takes_ctx=True, name=TOOL_NAME, description=TOOL_DESCRIPTION)],
             sequential=True,  # two pieces of code of one answer may build on each other
@@ -84,7 +97,7 @@ class JupyterToolset(FunctionToolset[DepsT]):
         return f"{type(self).__name__}({self._where})"
 
     async def _execute_code(self, ctx: RunContext[DepsT], code: str) -> ToolReturn:
-        return _tool_return(await self.conversations.session(ctx.conversation_id).run(code))
+        return _tool_return(await self.conversations.run(ctx.conversation_id, code))
 
     async def for_run(self, ctx: RunContext[DepsT]) -> AbstractToolset[DepsT]:
         """Return what holds the conversation's session for the length of the run."""
@@ -96,6 +109,10 @@ class JupyterToolset(FunctionToolset[DepsT]):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.conversations.release_all()
+
+    async def close(self) -> None:
+        """Shut down the sessions of all conversations; each of them gets a fresh one if it goes on."""
+        await self.conversations.close_all()
 
     async def close_conversation(self, conversation_id: str) -> None:
         """Shut down the session of a conversation that is over; for an agent that is entered for long."""

@@ -23,10 +23,9 @@ from smolagents.serialization import SerializationError
 from smolagents.tools import Tool
 from smolagents.utils import AgentError
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo
-from ..errors import SessionEnded
 from ..models import Execution, ImageContent
 from ._session import ToolSession
+from ._shared import TIMEOUT_SECONDS, NotRun, Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,16 +46,18 @@ class JupyterPythonExecutor(RemotePythonExecutor):
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable
-        A URL, where a server is, or something that knows.
+    server : str, JupyterConnectionInfo or JupyterConnectable, optional
+        Where the server is; a URL may hold the token (``?token=``).
     token : str, optional
-        The server's token, if `server` does not have it.
+        The server's token.
     kernel_name : str, optional
-        The kernelspec to start; without it, the server's default.
-    timeout_seconds : float
-        Run time of one step, after which the code is stopped.
+        A kernelspec; without it, the server's default.
+    timeout_seconds : float, optional
+        Run time of one step, after which it is stopped; None for the server's default.
     session_id : str, optional
-        A session that exists, to be used instead of a new one. It is not ended by `cleanup`.
+        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
+    session : ExecSession, AsyncExecSession or StandardExecSession, optional
+        The same, as an object, which knows its server.
     additional_imports : sequence of str
         Packages to install in the kernel's environment before the first step.
     logger : AgentLogger, optional
@@ -65,12 +66,13 @@ class JupyterPythonExecutor(RemotePythonExecutor):
 
     def __init__(
         self,
-        server: str | JupyterConnectionInfo | JupyterConnectable,
+        server: Server | None = None,
         token: str | None = None,
         *,
         kernel_name: str | None = None,
-        timeout_seconds: float = 60.0,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
         session_id: str | None = None,
+        session: Session | None = None,
         additional_imports: Sequence[str] = (),
         logger: AgentLogger | None = None,
     ) -> None:
@@ -81,6 +83,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
             kernel_name=kernel_name,
             timeout_seconds=timeout_seconds,
             session_id=session_id,
+            session=session,
             name="smolagents",
         )
         self._variables: dict[str, Any] = {}
@@ -93,11 +96,15 @@ class JupyterPythonExecutor(RemotePythonExecutor):
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self.cleanup()
+        self.close()
+
+    def close(self) -> None:
+        """End the session, unless it was there before; calling it again does nothing."""
+        self._session.close()
 
     def cleanup(self) -> None:
-        """End the session, unless it was there before. The agent's own `cleanup` calls it."""
-        self._session.close()
+        """Do the same as `close`, by smolagents' name. The agent's own `cleanup` calls it."""
+        self.close()
 
     def send_variables(self, variables: dict[str, Any]) -> None:
         """Set variables in the kernel; also in every fresh one that takes its place."""
@@ -136,17 +143,16 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         Raises
         ------
         AgentError
-            For code that fails or is stopped, with all that it had put out; and if the server has ended the session.
+            For code that fails or is stopped, with all that it had put out; and for code that did not run.
         """
         if self._kernel_is_fresh:
             self._kernel_is_fresh = False
             super().send_variables(self._variables)
             super().send_tools(self._tools)
-        try:
-            execution = self._session.run(code)
-        except SessionEnded as error:
-            self._kernel_is_fresh = True
-            raise AgentError(error.message, self.logger) from error
+        execution = self._session.run(code)
+        if isinstance(execution, NotRun):
+            self._kernel_is_fresh = execution.session_lost
+            raise AgentError(execution.to_text(), self.logger)
         self._kernel_is_fresh = execution.session_state_preserved is False
         if execution.error is not None and execution.error.name == self.FINAL_ANSWER_EXCEPTION:
             return CodeOutput(output=self._final_answer(execution), logs=_logs(execution), is_final_answer=True)

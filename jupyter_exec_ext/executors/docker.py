@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ..client.connection import JupyterConnectionInfo
 from ..client.sync import ExecClient
 from .containers.engine import connect, engine_errors, networks_of, own_container
-from .containers.image import DOCKERFILE, SETTINGS_LABEL, Progress, custom_image, default_image
-from .containers.options import hardened, limits, mounted
+from .containers.image import DOCKERFILE, SETTINGS_LABEL, WORK_DIRECTORY, Progress, custom_image, default_image
+from .containers.options import hardened, limits, mounted, working_in
 from .containers.reach import Reach, engine_host, way_to
 from .containers.readiness import wait_until_ready
 from .containers.running import PORT, RunningContainer
@@ -44,7 +44,7 @@ class DockerJupyterServer:
     Parameters
     ----------
     custom_image_name : str, optional
-        The image to run, pulled if it is not there. It must run a Kernel Gateway on port 8888 with the token of the
+        The image to run, pulled if it is not there. It must run a Kernel Gateway on `expose_port` with the token of the
         environment variable ``TOKEN``, and with ``JupyterWebsocketPersonality.list_kernels``; or be built FROM the
         default one. By default that is an image of this package, which is built when it is first needed.
     container_name : str, optional
@@ -59,8 +59,13 @@ class DockerJupyterServer:
     token : str or GenerateToken
         The token to demand; by default a new one. An empty one, for no token, is accepted for other images than ours.
     bind_dir : path, optional
-        A directory of this machine, in which the code then works: it reads and writes it as ``/workspace``. It is
+        A directory of this machine, in which the code then works: it reads and writes it as `work_dir`. It is
         not changed; an image of this package runs as its owner.
+    expose_port : int
+        The port on which the gateway listens in the container. It is published on another, which is free.
+    work_dir : path
+        The directory of the container in which code works. In an image of this package, another one than the default
+        is empty and in the container's memory, unless it is that of `bind_dir`.
     memory : str or int, optional
         How much memory the container may use, in bytes or as ``"512m"``; it gets no swap space beyond. By default what
         the engine allows.
@@ -106,6 +111,8 @@ class DockerJupyterServer:
         docker_env: Mapping[str, str] | None = None,
         token: str | GenerateToken = GenerateToken(),  # noqa: B008  # AutoGen's signature
         bind_dir: str | Path | None = None,
+        expose_port: int = PORT,
+        work_dir: str | Path = WORK_DIRECTORY,
         memory: str | int | None = None,
         cpus: float | None = None,
         max_processes: int | None = 1024,
@@ -137,14 +144,18 @@ class DockerJupyterServer:
                 **limits(memory, cpus, max_processes),
                 **(hardened(env) if ours else {"environment": {**env, "TOKEN": self._token}}),
             }
+            work_dir = str(work_dir)
             if directory is not None:
-                options |= mounted(client, directory, own, as_owner=ours)
+                options |= mounted(client, directory, own, work_dir, as_owner=ours)
+            elif work_dir != WORK_DIRECTORY:
+                options |= working_in(work_dir, empty=ours)
             self._container = RunningContainer(
                 client,
                 image,
                 options,
                 name=container_name,
-                settings=self._settings(reach, list(env)) if ours else None,
+                settings=self._settings(expose_port, reach, list(env)) if ours else None,
+                port=expose_port,
                 reach=reach,
                 internet=internet,
                 stop=stop_container,
@@ -161,11 +172,11 @@ class DockerJupyterServer:
         if stop_container:
             atexit.register(self.stop)
 
-    def _settings(self, reach: Reach, env_names: list[str]) -> dict[str, Any]:
+    def _settings(self, port: int, reach: Reach, env_names: list[str]) -> dict[str, Any]:
         """Return what `managed_gateway` reads."""
         return {
             "ip": "0.0.0.0",  # noqa: S104  # of the container; what is published, and where, is said to the engine
-            "port": PORT,
+            "port": port,
             "token": self._token,
             "log_level": "INFO",
             "allowed_hosts": [reach.host] if reach.host else [],

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.idle import IDLE_TIMEOUT_SECONDS, allows_less_idle_time
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
-from ..errors import ApiNotFound, KernelSpecNotFound
+from ..errors import ApiNotFound, KernelSpecNotFound, PolicyDenied
 from .functions import AnyFunction
 from .stateful import StatefulCodeExecutor
-
-_IDLE_TIMEOUT_SECONDS = 24 * 3600.0
 
 
 class JupyterCodeExecutor(StatefulCodeExecutor):
@@ -67,8 +66,12 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         try:
             try:
                 return self._client.session(
-                    self._kernel_name, name="JupyterCodeExecutor", idle_timeout_seconds=_IDLE_TIMEOUT_SECONDS
+                    self._kernel_name, name="JupyterCodeExecutor", idle_timeout_seconds=IDLE_TIMEOUT_SECONDS
                 )
+            except PolicyDenied as error:
+                if not allows_less_idle_time(error):
+                    raise
+                return self._client.session(self._kernel_name, name="JupyterCodeExecutor")
             except ApiNotFound:
                 return self._client.standard_session(self._kernel_name)
         except KernelSpecNotFound as error:

@@ -83,9 +83,16 @@ class RunsCode(Protocol):
         """Run code and return the finished execution."""
 
 
+class RunsCodeAsync(Protocol):
+    """The same, on an event loop."""
+
+    async def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
+        """Run code and return the finished execution."""
+
+
 @dataclass(frozen=True)
 class _Loaded:
-    session: RunsCode
+    session: object
     by: Execution
 
 
@@ -115,7 +122,7 @@ class LoadedFunctions:
         if not self.module:
             return
         with self._loading:
-            if self._loaded is not None and self._loaded.session is session:
+            if self._are_in(session):
                 return
             self._loaded = None
             code = self.module.loading_code
@@ -126,11 +133,36 @@ class LoadedFunctions:
             self.module.check(loading)
             self._loaded = _Loaded(session, loading)
 
+    async def ensure_async(self, session: RunsCodeAsync) -> None:
+        """Do the same as `ensure`, for one caller at a time."""
+        if not self.module or self._are_in(session):
+            return
+        self._loaded = None
+        code = self.module.loading_code
+        try:
+            loading = await session.run(code, timeout_seconds=self._timeout_seconds, language="python")
+        except LanguageNotSupported as error:
+            raise ValueError(f"Functions failed to load: {error.message}") from error
+        self.module.check(loading)
+        self._loaded = _Loaded(session, loading)
+
+    def _are_in(self, session: object) -> bool:
+        return self._loaded is not None and self._loaded.session is session
+
     def forget(self) -> None:
         """Take note that the session's kernel is another one."""
         self._loaded = None
 
-    def were_missing(self, session: RunsCode, execution: Execution) -> bool:
+    def note_on(self, session: object, execution: Execution) -> str | None:
+        """Take note of what a run tells about its kernel; return what a model has to know of it, if anything."""
+        if not self.were_missing(session, execution) or execution.ok:
+            return None
+        return (
+            f"This ran in a fresh kernel, without the functions of the module {self.module.name}. The next code will "
+            "have them again; variables, imports and definitions from before are gone."
+        )
+
+    def were_missing(self, session: object, execution: Execution) -> bool:
         """Take note of what a run tells about its kernel; return whether it was a fresh one, without the functions.
 
         Somebody else may have restarted it, or it died while nothing ran.

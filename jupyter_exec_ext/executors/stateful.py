@@ -14,7 +14,10 @@ from ..errors import (
     ConnectionFailed,
     ConnectionLost,
     ExecError,
-    LanguageNotSupported,
+    InvalidRequest,
+    LimitReached,
+    PayloadTooLarge,
+    PolicyDenied,
     SessionEnded,
     SessionNotFound,
 )
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 # What AutoGen calls a block whose language nobody named.
 _UNNAMED_LANGUAGES = ("", "unknown")
+# With these a server refuses one piece of code, and a model can write another.
+REFUSALS = (InvalidRequest, PolicyDenied, LimitReached, PayloadTooLarge)
 
 
 class CodeSession(Protocol):
@@ -183,8 +188,9 @@ class StatefulCodeExecutor(ABC):
         Raises
         ------
         ExecError
-            If the server cannot be reached, or the executor was stopped. A session that the server has ended is not
-            an error: a fresh one is started and the result says that the variables are gone.
+            If the server cannot be reached, or the executor was stopped. Code that the server refuses is not an error:
+            the result says why it did not run, for the model. A session that the server has ended is
+            not one either: a fresh one is started and the result says that the variables are gone.
         ValueError
             If the functions cannot be loaded into a fresh kernel.
         """
@@ -203,7 +209,7 @@ class StatefulCodeExecutor(ABC):
         try:
             self._functions.ensure(session)
             execution = session.run(block.code, timeout_seconds=float(self._timeout), language=language)
-        except LanguageNotSupported as error:
+        except REFUSALS as error:
             collector.note(f"Not run: {error.message}")
             return False
         except (SessionEnded, SessionNotFound) as error:
@@ -215,11 +221,9 @@ class StatefulCodeExecutor(ABC):
             )
             return False
         collector.add(execution)
-        if self._functions.were_missing(session, execution) and not execution.ok:
-            collector.note(
-                f"This ran in a fresh kernel, without the functions of the module {self.functions_module}. The next "
-                "code will have them again; variables, imports and definitions from before are gone."
-            )
+        note = self._functions.note_on(session, execution)
+        if note is not None:
+            collector.note(note)
         return execution.ok
 
     def restart(self) -> None:
@@ -232,6 +236,10 @@ class StatefulCodeExecutor(ABC):
         except (SessionEnded, SessionNotFound):
             self._replace_session(session)
         self._functions.ensure(self._session)
+
+    def close(self) -> None:
+        """Do the same as `stop`, by the name that the clients have."""
+        self.stop()
 
     def stop(self) -> None:
         """Shut the kernel down and close the connection; calling it again does nothing.

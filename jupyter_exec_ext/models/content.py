@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Takes a MIME type and the content of a file, saves it and returns where.
 Save = Callable[[str, bytes], str]
 
-MAX_TEXT_BYTES, MAX_TRACEBACK_BYTES, MAX_IMAGES = 20_000, 4_000, 8
+MAX_TEXT_BYTES, MAX_TRACEBACK_BYTES, MAX_IMAGES, MAX_IMAGE_BYTES = 20_000, 4_000, 8, 5_000_000
 #: What is a picture or page of its own, in the order of preference, and the extension of its file.
 EXTENSIONS = {
     "image/png": "png",
@@ -92,13 +92,14 @@ def to_content(
     *,
     max_text_bytes: int = MAX_TEXT_BYTES,
     max_images: int = MAX_IMAGES,
+    max_image_bytes: int = MAX_IMAGE_BYTES,
     save: Save | None = None,
 ) -> list[Content]:
     """Return what an execution gave as texts and pictures, in order; see `Execution.to_content`."""
     runs: list[list[str] | ImageContent] = []
     shown = 0
     for piece in [*pieces_of(execution, save, MAX_TRACEBACK_BYTES), *_closing_notes(execution)]:
-        if isinstance(piece, ImageContent) and shown < max_images:
+        if isinstance(piece, ImageContent) and shown < max_images and len(piece.data) <= max_image_bytes:
             runs.append(piece)
             shown += 1
         elif runs and isinstance(runs[-1], list):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from .content import MAX_IMAGES, MAX_TEXT_BYTES, Content, Save, to_content, to_text
+from .content import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_TEXT_BYTES, Content, Save, to_content, to_text
 
 JSONObject = dict[str, Any]
 
@@ -259,7 +259,12 @@ class Execution:
         return to_text(self, max_bytes=max_bytes, save=save)
 
     def to_content(
-        self, *, max_text_bytes: int = MAX_TEXT_BYTES, max_images: int = MAX_IMAGES, save: Save | None = None
+        self,
+        *,
+        max_text_bytes: int = MAX_TEXT_BYTES,
+        max_images: int = MAX_IMAGES,
+        max_image_bytes: int = MAX_IMAGE_BYTES,
+        save: Save | None = None,
     ) -> list[Content]:
         """Return the same as `to_text`, with pictures as data at their places.
 
@@ -269,10 +274,14 @@ class Execution:
             Of all texts together.
         max_images : int
             How many pictures there are at most; others are named by kind and size.
+        max_image_bytes : int
+            How large each of them may be; a larger one is named, too.
         save : callable, optional
             As for `to_text`; pictures are then paths.
         """
-        return to_content(self, max_text_bytes=max_text_bytes, max_images=max_images, save=save)
+        return to_content(
+            self, max_text_bytes=max_text_bytes, max_images=max_images, max_image_bytes=max_image_bytes, save=save
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,16 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext import ExecClient, LocalJupyterServer
+from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
 from tests.adapters.doorbell import Doorbell
+from tests.hosts import running_host
+from tests.tokens import UNPROTECTED, mint
 
 TESTS = Path(__file__).parent
 ADAPTERS = TESTS.parent.parent / "jupyter_exec_ext" / "adapters"
@@ -39,6 +42,14 @@ collect_ignore = [
 def local_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalJupyterServer]:
     with LocalJupyterServer(log_file=str(tmp_path_factory.mktemp("gateway") / "gateway.log")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def restricted_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterConnectionInfo]:
+    """A server, by a token whose policy allows 100 bytes of code."""
+    with running_host("server", tmp_path_factory.mktemp("restricted"), UNPROTECTED) as host:
+        token = mint(host, max_code_bytes=100).token
+        yield replace(host.info, token=token)
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer
-from jupyter_exec_ext.adapters._code_session import CodeSession, NotRun
+from jupyter_exec_ext.adapters._code_session import CodeSession
 from jupyter_exec_ext.adapters._conversations import Conversations
 from jupyter_exec_ext.adapters._own_server import own_server
+from jupyter_exec_ext.adapters._shared import NotRun
 from jupyter_exec_ext.errors import ConnectionFailed, KernelSpecNotFound, SessionEnded
 from jupyter_exec_ext.models import Execution
 from tests.adapters.beacon import beacon
@@ -123,10 +124,11 @@ async def test_a_session_that_was_given_is_neither_replaced_nor_closed(local_ser
             await session.restart()
         assert (await given.run("'x' in globals()")).ok
         await given.close()
-        with pytest.raises(SessionEnded):
-            await session.run("1")
-        with pytest.raises(SessionEnded):
-            await session.restart()
+        async with session:
+            with pytest.raises(SessionEnded):
+                await session.run("1")
+            with pytest.raises(SessionEnded):
+                await session.restart()
         with pytest.raises(ValueError, match="has its token"):
             CodeSession(token="x", session=given)
         with pytest.raises(ValueError, match="give a server"):
@@ -166,17 +168,43 @@ async def test_conversations_share_nothing_and_last_as_long_as_they_are_held(
     conversations = Conversations(lambda: CodeSession(local_server))
     for name in "abc":
         conversations.hold(name)
-        await conversations.session(name).run(f"x = {name!r}")
+        await conversations.run(name, f"x = {name!r}")
     conversations.hold("b")
-    assert (await conversations.session("a").run("x")).to_text() == "'a'"
+    assert (await conversations.run("a", "x")).to_text() == "'a'"
     for name in "abc":
         await conversations.release(name)
     assert len(client.list_sessions()) == 1
     conversations.hold_all()
     await conversations.release("b")
-    assert (await conversations.session("b").run("x")).to_text() == "'b'"
+    assert (await conversations.run("b", "x")).to_text() == "'b'"
     await conversations.release_all()
     assert client.list_sessions() == []
+
+
+async def test_the_conversation_that_was_not_used_for_longest_makes_room(
+    local_server: LocalJupyterServer, client: ExecClient
+) -> None:
+    conversations = Conversations(lambda: CodeSession(local_server), max_conversations=2)
+    async with beacon() as light:
+        running = asyncio.create_task(conversations.run("runs", light.code))
+        await light.lit()
+        for name in "ab":
+            await conversations.run(name, f"x = {name!r}")  # the first that is idle makes room, not what runs
+            assert len(client.list_sessions()) == 2
+        told = await conversations.run("a", "x")
+        assert isinstance(told, NotRun) and told.session_lost
+        assert "to make room for other conversations" in told.to_text()
+        assert (await conversations.run("a", "'x' in globals()")).to_text() == "False"
+        conversations.hold("a")
+        assert (await conversations.run("c", "1")).to_text() == "1"  # nothing can make room
+        assert len(client.list_sessions()) == 3
+        await conversations.close_all()
+        await running
+    assert client.list_sessions() == []
+    assert (await conversations.run("b", "1")).to_text() == "1"  # it was not its session alone that was closed
+    await conversations.close_all()
+    with pytest.raises(ValueError, match="at least 1"):
+        Conversations(lambda: CodeSession(local_server), max_conversations=0)
 
 
 async def test_a_server_of_ones_own_is_stopped_also_if_nobody_waits_for_it_any_more(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.executors.conftest import Make, python
 from tests.executors.seed_examples import REMOTE
 from tests.hosts import Host, free_port, running_host
 from tests.proxy import CuttingProxy, hang_up
+from tests.tokens import UNPROTECTED, mint
 
 
 def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Host, hosts: Any) -> None:
@@ -38,6 +40,18 @@ def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Ho
 def test_state_is_kept_between_blocks_and_calls(executor: StatefulCodeExecutor) -> None:
     assert executor.execute_code_blocks(python("x = 3", "print(x)")).output == "3\n"
     assert executor.execute_code_blocks(python("print(x + 1)")).output == "4\n"
+
+
+def test_refused_code_is_a_result_also_by_a_token_with_a_policy(tmp_path: Path) -> None:
+    with running_host("server", tmp_path, UNPROTECTED) as host:
+        info = replace(host.info, token=mint(host, max_code_bytes=100).token)
+        with JupyterCodeExecutor(info) as executor:
+            for code, reason in (("#" * 101, "allows 100 bytes of code, not 101"), ("#" * 10_000_000, "at most")):
+                result = executor.execute_code_blocks(python("x = 1", code, "print('never')"))
+                assert result.exit_code == 1
+                assert result.output.startswith("Not run: ")
+                assert reason in result.output
+            assert executor.execute_code_blocks(python("print(x)")).output == "1\n"
 
 
 def test_blocks_after_a_failing_one_do_not_run_and_nothing_before_is_lost(executor: StatefulCodeExecutor) -> None:

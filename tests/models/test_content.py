@@ -44,6 +44,16 @@ def test_pictures_beyond_the_limit_are_named() -> None:
     ]
 
 
+def test_a_picture_that_is_too_large_is_named_and_leaves_room_for_others() -> None:
+    ran = execution(picture(content=PNG + b"!"), picture())
+    said = TextContent("[image/png, 13 bytes, not shown]")
+    assert ran.to_content(max_images=1, max_image_bytes=len(PNG)) == [said, ImageContent("image/png", PNG)]
+    assert execution(picture(content=bytes(5_000_001))).to_content() == [
+        TextContent("[image/png, 5,000,001 bytes, not shown]")
+    ]
+    assert execution(picture(content=bytes(5_000_000))).to_content()[0] == ImageContent("image/png", bytes(5_000_000))
+
+
 def test_pictures_are_paths_where_they_can_be_saved() -> None:
     saved: dict[str, bytes] = {}
 

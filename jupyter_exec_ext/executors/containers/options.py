@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .image import WORK_DIRECTORY
 from .reach import seen_by_engine
 
 _NANO = 1_000_000_000
@@ -33,21 +32,35 @@ def hardened(env: Mapping[str, str]) -> dict[str, Any]:
     return {"environment": dict(env), "init": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
 
 
-def mounted(client: Any, directory: Path, own: Any | None, *, as_owner: bool) -> dict[str, Any]:
+def mounted(client: Any, directory: Path, own: Any | None, work_dir: str, *, as_owner: bool) -> dict[str, Any]:
     """Return what makes a directory the one that code works in.
 
     Parameters
     ----------
     own : docker.models.containers.Container or None
         The container that this process runs in: the engine knows its paths by other names.
+    work_dir : str
+        What the code knows it by.
     as_owner : bool
         Whether to run as the directory's owner, so that code can write there and its files are the owner's.
     """
     path = str(directory) if own is None else seen_by_engine(str(directory), own.attrs.get("Mounts") or [])
-    given: dict[str, Any] = {"volumes": {path: {"bind": WORK_DIRECTORY, "mode": "rw"}}, "working_dir": WORK_DIRECTORY}
+    given: dict[str, Any] = {"volumes": {path: {"bind": work_dir, "mode": "rw"}}, "working_dir": work_dir}
     if as_owner:
         given["user"] = _owner(directory, client.info().get("SecurityOptions") or [])
     return given
+
+
+def working_in(work_dir: str, *, empty: bool) -> dict[str, Any]:
+    """Return what makes a directory of the container the one that code works in.
+
+    Parameters
+    ----------
+    empty : bool
+        Whether it is to be an empty one in the container's memory, that anybody there may write to.
+    """
+    given: dict[str, Any] = {"working_dir": work_dir}
+    return given | ({"tmpfs": {work_dir: "rw,exec,mode=1777"}} if empty else {})
 
 
 def _owner(directory: Path, security: list[str]) -> str:

@@ -29,6 +29,8 @@ class RunningContainer:
         The container's name; None for a new one.
     settings : dict or None
         What the container is to read from its standard input.
+    port : int
+        The port on which it listens.
     reach : Reach
         How it is reached.
     internet : bool
@@ -60,6 +62,7 @@ class RunningContainer:
         *,
         name: str | None,
         settings: dict[str, Any] | None,
+        port: int,
         reach: Reach,
         internet: bool,
         stop: bool,
@@ -79,7 +82,7 @@ class RunningContainer:
                 name=name or unique,
                 auto_remove=remove,
                 network=network,
-                ports={} if reach.publish_at is None else {f"{PORT}/tcp": (reach.publish_at, None)},
+                ports={} if reach.publish_at is None else {f"{port}/tcp": (reach.publish_at, None)},
                 stdin_open=settings is not None,
                 **options,
             )
@@ -96,7 +99,7 @@ class RunningContainer:
             if settings is not None:
                 self.output.send(settings)
             container.reload()
-            self.host, self.port = _address(container.attrs["NetworkSettings"], reach, network)
+            self.host, self.port = _address(container.attrs["NetworkSettings"], port, reach, network)
             self._undo = undo.pop_all()
 
     def end(self) -> None:
@@ -113,8 +116,8 @@ class RunningContainer:
         self._client.close()
 
 
-def _address(networking: dict[str, Any], reach: Reach, network: str | None) -> tuple[str, int]:
+def _address(networking: dict[str, Any], port: int, reach: Reach, network: str | None) -> tuple[str, int]:
     """Return where the server is: at a published port, or at the container's own address."""
     if reach.publish_at is not None:
-        return str(reach.host), int(networking["Ports"][f"{PORT}/tcp"][0]["HostPort"])
-    return str(networking["Networks"][network]["IPAddress"]), PORT
+        return str(reach.host), int(networking["Ports"][f"{port}/tcp"][0]["HostPort"])
+    return str(networking["Networks"][network]["IPAddress"]), port

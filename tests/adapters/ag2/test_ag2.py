@@ -14,6 +14,7 @@ from ag2.testing import TestConfig
 from ag2.tools.code import CodeEnvironment, CodeRunResult, SandboxCodeTool
 
 from jupyter_exec_ext import ExecClient, LocalJupyterServer
+from jupyter_exec_ext.adapters._shared import TOOL_DESCRIPTION
 from jupyter_exec_ext.adapters.ag2 import JupyterCodeEnvironment
 from jupyter_exec_ext.models import ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution
@@ -88,7 +89,7 @@ async def test_pictures_are_in_the_results_of_its_own_tool(
 async def test_what_the_model_is_told_of_the_tool(environment: JupyterCodeEnvironment) -> None:
     (schema,) = await environment.tool().schemas(None)
     assert schema.function.name == "run_code"
-    assert schema.function.description.endswith("Supported languages: python, bash.")
+    assert schema.function.description == f"{TOOL_DESCRIPTION}\nSupported languages: python, bash."
     assert schema.function.parameters["required"] == ["code"]
 
 
@@ -136,6 +137,14 @@ async def test_the_session_ends_with_the_environment_unless_it_was_there_before(
             own = environment._session.open().id
             assert str(info.token) not in repr(environment)
         assert {own, session.id} & {record.id for record in client.list_sessions()} == {session.id}
+
+
+@pytest.mark.parametrize("name", ["close", "aclose"])
+async def test_it_is_closed_by_both_names(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
+    environment = JupyterCodeEnvironment(local_server)
+    await environment.run("1", "python")
+    await getattr(environment, name)()
+    assert client.list_sessions() == []
 
 
 async def test_code_that_takes_too_long_is_stopped(local_server: LocalJupyterServer) -> None:

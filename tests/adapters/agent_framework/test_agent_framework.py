@@ -125,6 +125,31 @@ async def test_a_conversation_keeps_its_variables_and_no_other_sees_them(
     assert client.list_sessions() == []
 
 
+async def test_runs_without_a_session_leave_no_more_kernels_than_they_may(
+    local_server: LocalJupyterServer, client: ExecClient
+) -> None:
+    async with JupyterCodeActProvider(local_server, max_conversations=3, idle_timeout_seconds=900) as provider:
+        kept = AgentSession()
+        for number in range(20):
+            if number % 2 == 0:  # what is used does not make room
+                counting = agent(provider, "n = globals().get('n', 0) + 1; n")
+                assert texts(await counting.run("go on", session=kept)) == [str(number // 2 + 1)]
+            assert texts(await agent(provider, str(number)).run("once")) == [str(number)]
+            assert len(client.list_sessions()) == min(number + 2, 3)
+        assert {session.idle_timeout_seconds for session in client.list_sessions()} == {900}
+    assert client.list_sessions() == []
+
+
+async def test_many_runs_at_once_leave_no_more_kernels_than_they_may(
+    local_server: LocalJupyterServer, client: ExecClient
+) -> None:
+    async with JupyterCodeActProvider(local_server, max_conversations=2) as provider:
+        responses = await asyncio.gather(*(agent(provider, str(number)).run("once") for number in range(5)))
+        assert [texts(response) for response in responses] == [[str(number)] for number in range(5)]
+        await agent(provider, "1").run("once more")
+        assert len(client.list_sessions()) == 2
+
+
 async def test_a_picture_reaches_the_model_as_a_picture(provider: JupyterCodeActProvider) -> None:
     asked = agent(provider, SHOW_PICTURE)
     await asked.run("draw")
@@ -181,8 +206,7 @@ async def test_approval_is_asked_for(local_server: LocalJupyterServer) -> None:
         rejected = Message("user", [request.to_function_approval_response(False)])
         response = await asking.run(rejected, session=session)
         assert response.text == "done"
-        free = execute_code_tool(provider._conversations.session(session.session_id))
-        assert [item.text for item in await free.invoke(arguments={"code": "x"})] == ["1"]
+        assert (await provider._conversations.run(session.session_id, "x")).to_text() == "1"
 
 
 async def test_the_tool_alone_with_a_session_of_ones_own(local_server: LocalJupyterServer) -> None:

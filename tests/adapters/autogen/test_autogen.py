@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 from autogen_agentchat.agents import ApprovalRequest, ApprovalResponse, AssistantAgent, CodeExecutorAgent
-from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.messages import TextMessage, ToolCallSummaryMessage
 from autogen_core import CancellationToken, ComponentModel, FunctionCall, is_component_instance
 from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
+from autogen_core.code_executor import with_requirements as their_with_requirements
 from autogen_core.models import CreateResult, FunctionExecutionResultMessage, ModelFamily, ModelInfo, RequestUsage
 from autogen_ext.models.replay import ReplayChatCompletionClient
 from autogen_ext.tools.code_execution import PythonCodeExecutionTool
 from pydantic import ValidationError
 
-from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer
+from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer, with_requirements
 from jupyter_exec_ext.adapters.autogen import (
     DockerJupyterCodeExecutor,
     JupyterCodeExecutor,
@@ -159,7 +160,7 @@ async def test_restart_begins_afresh_and_stop_leaves_nothing(
     assert isinstance(result, JupyterCodeResult)
     assert [(file.parent, file.suffix) for file in result.output_files] == [(chosen, ".png"), (chosen, ".html")]
     assert all(file.is_file() for file in result.output_files)
-    await executor.stop()
+    await executor.close()
     await executor.stop()
     assert client.list_sessions() == []
     assert not chosen.exists()
@@ -285,6 +286,59 @@ async def test_a_session_that_the_server_has_ended_is_replaced(
     assert result.exit_code == 1
     assert "variables, imports and definitions are gone" in result.output
     assert (await run(executor, "print('x' in globals())")).output == "False\n"
+
+
+@with_requirements(python_packages=["ipykernel>=6"], global_imports=["math"])
+def area(radius: float) -> float:
+    """Return the area of a circle."""
+    return math.pi * radius**2  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+SHOW = "from tools import area; print(round(area(1), 2))"
+
+
+@pytest.fixture
+async def with_functions(local_server: LocalJupyterServer) -> AsyncIterator[DockerJupyterCodeExecutor]:
+    async with DockerJupyterCodeExecutor(local_server, functions=[area], functions_module="tools") as executor:
+        yield executor
+
+
+async def test_an_assistants_code_calls_functions(with_functions: DockerJupyterCodeExecutor) -> None:
+    assert (with_functions.functions, with_functions.functions_module) == (["area"], "tools")
+    assert "def area(radius: float) -> float:" in with_functions.format_functions_for_prompt()
+    agent = AssistantAgent("assistant", scripted(SHOW), tools=[PythonCodeExecutionTool(with_functions)])
+    result = await agent.run(task="measure")
+    last = result.messages[-1]
+    assert isinstance(last, ToolCallSummaryMessage)
+    assert last.content == "3.14\n"
+
+
+async def test_functions_are_in_every_fresh_kernel(
+    with_functions: DockerJupyterCodeExecutor, client: ExecClient
+) -> None:
+    await with_functions.restart()
+    assert (await run(with_functions, SHOW)).output == "3.14\n"
+    await run(with_functions, "import os; os._exit(1)")
+    assert (await run(with_functions, SHOW)).output == "3.14\n"
+    (session,) = client.list_sessions()
+    client.get_session(session.id).close()
+    assert "variables, imports and definitions are gone" in (await run(with_functions, SHOW)).output
+    assert (await run(with_functions, SHOW)).output == "3.14\n"
+    (session,) = client.list_sessions()
+    client.get_session(session.id).restart()  # somebody else, whom the executor does not see
+    result = await run(with_functions, "area(1)")
+    assert result.exit_code == 1
+    assert "without the functions of the module tools" in result.output
+    assert (await run(with_functions, SHOW)).output == "3.14\n"
+
+
+async def test_functions_by_autogens_own_records_and_what_is_missing(local_server: LocalJupyterServer) -> None:
+    theirs = their_with_requirements(python_packages=["no-such-package"])(area.func)
+    executor = DockerJupyterCodeExecutor(local_server, functions=[theirs])
+    with pytest.raises(ValueError, match="Packages unavailable in the session: no-such-package"):
+        await executor.start()
+    with pytest.raises(ValueError, match="with functions cannot be dumped"):
+        executor.dump_component()
 
 
 async def test_an_assistant_with_the_code_execution_tool(executor: DockerJupyterCodeExecutor) -> None:

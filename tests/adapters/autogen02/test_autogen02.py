@@ -89,6 +89,34 @@ def test_a_server_is_named_in_every_way(local_server: LocalJupyterServer, tmp_pa
             assert str(info.token) not in repr(executor)
 
 
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+def test_an_agents_code_calls_functions(local_server: LocalJupyterServer, tmp_path: Path) -> None:
+    with JupyterCodeExecutor(
+        local_server, output_dir=tmp_path, functions=[double], functions_module="tools"
+    ) as executor:
+        agent = agent_with(executor)
+        assert "def double(number: int) -> int:" in executor.format_functions_for_prompt()
+        for code in ("import tools; print(tools.double(21))", "print(double(21))"):
+            assert reply_to(agent, code).endswith("Code output: 42\n")
+        executor.restart()
+        assert reply_to(agent, "print(double(21))").endswith("Code output: 42\n")
+
+
+def test_it_is_closed_by_the_name_that_all_adapters_have(executor: JupyterCodeExecutor, client: ExecClient) -> None:
+    executor.execute_code_blocks(python("1"))
+    executor.close()
+    assert client.list_sessions() == []
+
+
+def test_a_wrong_server_is_a_value_error_as_autogens(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be a JupyterConnectable or JupyterConnectionInfo"):
+        JupyterCodeExecutor(42, output_dir=tmp_path)  # type: ignore[arg-type]
+
+
 def test_ctrl_c_stops_the_code_and_not_the_session(
     executor: JupyterCodeExecutor, client: ExecClient, doorbell: Doorbell
 ) -> None:

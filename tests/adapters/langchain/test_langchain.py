@@ -15,7 +15,8 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 
-from jupyter_exec_ext import ExecClient, LocalJupyterServer
+from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
+from jupyter_exec_ext.adapters._shared import TOOL_DESCRIPTION
 from jupyter_exec_ext.adapters.langchain import JupyterCodeTool
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution
@@ -26,14 +27,14 @@ QUESTION = {"messages": [("user", "Please run it.")]}
 
 class ScriptedModel(GenericFakeChatModel):
     def bind_tools(self, tools: Any, **kwargs: Any) -> ScriptedModel:
-        assert [tool.name for tool in tools] == ["execute_python"]
+        assert [tool.name for tool in tools] == ["execute_code"]
         return self
 
 
 def model_that_runs(*codes: str) -> ScriptedModel:
     """Return a model that has code run, piece by piece, and then says that it is done."""
     calls = [
-        AIMessage("", tool_calls=[{"name": "execute_python", "args": {"code": code}, "id": str(number)}])
+        AIMessage("", tool_calls=[{"name": "execute_code", "args": {"code": code}, "id": str(number)}])
         for number, code in enumerate(codes)
     ]
     return ScriptedModel(messages=iter([*calls, AIMessage("Done.")]))
@@ -45,7 +46,7 @@ def answers(result: dict[str, Any]) -> list[ToolMessage]:
 
 
 def call(code: str) -> dict[str, Any]:
-    return {"type": "tool_call", "name": "execute_python", "args": {"code": code}, "id": "1"}
+    return {"type": "tool_call", "name": "execute_code", "args": {"code": code}, "id": "1"}
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ def tool(local_server: LocalJupyterServer) -> Iterator[JupyterCodeTool]:
 def test_it_is_a_tool_that_says_what_it_takes(tool: JupyterCodeTool) -> None:
     assert isinstance(tool, BaseTool)
     function = convert_to_openai_tool(tool)["function"]
-    assert function["name"] == "execute_python"
-    assert function["description"] == tool.description
+    assert function["name"] == "execute_code"
+    assert function["description"] == TOOL_DESCRIPTION
     assert function["parameters"]["required"] == ["code"]
     assert set(function["parameters"]["properties"]) == {"code"}
 
@@ -104,7 +105,7 @@ def test_a_conversation_goes_on_from_a_checkpoint(tool: JupyterCodeTool) -> None
 
 
 def test_calls_that_come_at_once_run_one_after_the_other(tool: JupyterCodeTool) -> None:
-    calls = [{"name": "execute_python", "args": {"code": f"print({n})"}, "id": str(n)} for n in range(4)]
+    calls = [{"name": "execute_code", "args": {"code": f"print({n})"}, "id": str(n)} for n in range(4)]
     model = ScriptedModel(messages=iter([AIMessage("", tool_calls=calls), AIMessage("Done.")]))
     assert [answer.content for answer in answers(create_agent(model, [tool]).invoke(QUESTION))] == [
         f"{n}\n" for n in range(4)
@@ -160,6 +161,23 @@ def test_a_session_that_the_server_ended_is_replaced_and_the_model_is_told(
     assert message.status == "error"
     assert "variables, imports and definitions are gone" in message.content
     assert "NameError" in tool.invoke({"code": "x"})
+
+
+def test_an_agent_goes_on_after_code_that_its_tokens_policy_refuses(restricted_server: JupyterConnectionInfo) -> None:
+    with JupyterCodeTool(restricted_server) as tool:
+        agent = create_agent(model_that_runs("x = 1", "#" * 101, "x"), [tool])
+        _, refused, shorter = answers(agent.invoke(QUESTION))
+        assert refused.status == "error"
+        assert refused.content.startswith("Not run: ")
+        assert "allows 100 bytes of code, not 101" in refused.content
+        assert shorter.content == "1"
+
+
+async def test_an_agent_goes_on_asynchronously_as_well(restricted_server: JupyterConnectionInfo) -> None:
+    with JupyterCodeTool(restricted_server) as tool:
+        agent = create_agent(model_that_runs("#" * 101, "1"), [tool])
+        refused, shorter = answers(await agent.ainvoke(QUESTION))
+        assert (refused.status, shorter.content) == ("error", "1")
 
 
 def test_the_session_ends_with_the_tool_unless_it_was_there_before(

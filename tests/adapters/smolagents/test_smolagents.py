@@ -13,7 +13,7 @@ from smolagents.local_python_executor import CodeOutput, PythonExecutor
 from smolagents.models import MessageRole
 from smolagents.utils import AgentError
 
-from jupyter_exec_ext import ExecClient, LocalJupyterServer
+from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
 from jupyter_exec_ext.adapters.smolagents import JupyterPythonExecutor
 from jupyter_exec_ext.models import ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution
@@ -172,6 +172,22 @@ def test_the_agent_ends_the_session_unless_it_was_there_before(
             agent.run("Please.")
         assert session.run("print(given)").stdout == "1\n"
         assert {own, session.id} & {record.id for record in client.list_sessions()} == {session.id}
+
+
+@pytest.mark.parametrize("name", ["close", "cleanup"])
+def test_it_is_closed_by_both_names(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
+    executor = JupyterPythonExecutor(local_server)
+    executor("1")
+    getattr(executor, name)()
+    assert client.list_sessions() == []
+
+
+def test_code_that_the_tokens_policy_refuses_is_an_error_of_the_step(restricted_server: JupyterConnectionInfo) -> None:
+    with JupyterPythonExecutor(restricted_server) as executor:
+        executor("x = 1")
+        with pytest.raises(AgentError, match=r"Not run: .*allows 100 bytes of code, not 101"):
+            executor("#" * 101)
+        assert executor("x").output == "1"
 
 
 def test_the_example_runs(run_example: Callable[[str], str]) -> None:
