@@ -12,27 +12,70 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
-    from .executors import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+    from .executors import (
+        CODE_WRITER_SYSTEM_MESSAGE,
+        Alias,
+        BinderServer,
+        CodeBlock,
+        CodeResult,
+        DockerJupyterServer,
+        EmbeddedIPythonCodeExecutor,
+        FunctionWithRequirements,
+        FunctionWithRequirementsStr,
+        ImportFromModule,
+        IPythonCodeResult,
+        JupyterCodeExecutor,
+        JupyterHubServer,
+        LocalJupyterServer,
+        MarkdownCodeExtractor,
+        with_requirements,
+    )
 
 _HOMES = {
+    "Alias": "executors",
     "AsyncExecClient": "client",
+    "BinderServer": "executors",
+    "CODE_WRITER_SYSTEM_MESSAGE": "executors",
     "CodeBlock": "executors",
+    "CodeResult": "executors",
+    "EmbeddedIPythonCodeExecutor": "executors",
+    "DockerJupyterServer": "executors",
     "ExecClient": "client",
+    "FunctionWithRequirements": "executors",
+    "FunctionWithRequirementsStr": "executors",
+    "IPythonCodeResult": "executors",
+    "ImportFromModule": "executors",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
     "JupyterConnectionInfo": "client",
+    "JupyterHubServer": "executors",
     "LocalJupyterServer": "executors",
+    "MarkdownCodeExtractor": "executors",
+    "with_requirements": "executors",
 }
 
 __all__ = [
+    "CODE_WRITER_SYSTEM_MESSAGE",
+    "Alias",
     "AsyncExecClient",
+    "BinderServer",
     "CodeBlock",
+    "CodeResult",
+    "DockerJupyterServer",
+    "EmbeddedIPythonCodeExecutor",
     "ExecClient",
+    "FunctionWithRequirements",
+    "FunctionWithRequirementsStr",
+    "IPythonCodeResult",
+    "ImportFromModule",
     "JupyterCodeExecutor",
     "JupyterConnectable",
     "JupyterConnectionInfo",
+    "JupyterHubServer",
     "LocalJupyterServer",
+    "MarkdownCodeExtractor",
     "__version__",
+    "with_requirements",
 ]
 
 

@@ -59,6 +59,8 @@
         ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
         ├── UnexpectedAnswer             something answered, but not this API
         ├── ApiNotFound                  a Jupyter server without this extension
+        ├── ServerStartFailed            a server that was to be started elsewhere did not come up
+        ├── ServerStartTimeout           ... or not in time
         └── TransferCorrupted            a file's content is not what was sent
 
 Code that fails is not an error of this tree: it is an execution that ended in ``error``.
@@ -486,6 +488,18 @@ class ApiNotFound(ClientError):
     """The server has no ``exec/v1`` API."""
 
     code = "api_not_found"
+
+
+class ServerStartFailed(ClientError):
+    """A JupyterHub or Binder did not bring the server up; the message holds what it said."""
+
+    code = "server_start_failed"
+
+
+class ServerStartTimeout(ClientError):
+    """A JupyterHub or Binder did not bring the server up in time."""
+
+    code = "server_start_timeout"
 
 
 class TransferCorrupted(ClientError):

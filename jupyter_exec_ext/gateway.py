@@ -46,13 +46,13 @@ from traitlets.config import Config
 
 from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
-from .engine.environment import DEFAULT_NAMES
 from .engine.hosted import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
 from .server.base import Services
 from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
 from .server.routes import tornado_rules
 from .server.users import describe_user, user_from
+from .wire.environment import DEFAULT_NAMES
 from .wire.requests import env_from_json
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)

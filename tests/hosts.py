@@ -107,7 +107,8 @@ def common_options(given: Sequence[str], max_output_bytes: int = MAX_OUTPUT_BYTE
     names = {option.partition("=")[0] for option in given}
     options = [f"--ExecEngine.{k}={v}" for k, v in settings.items() if f"--ExecEngine.{k}" not in names]
     # For the clients' way over the standard WebSocket, which a server otherwise cuts at 1 MB a second.
-    return [*options, "--ZMQChannelsWebsocketConnection.limit_rate=False"]
+    limit = "--ZMQChannelsWebsocketConnection.limit_rate"
+    return options if any(option.startswith(limit) for option in given) else [*options, f"{limit}=False"]
 
 
 @contextmanager
@@ -164,9 +165,8 @@ def wait_until_ready(host: Host) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
-            requests.get(
-                f"{host.info.url}api", headers=host.info.auth_headers, timeout=5, verify=host.info.verify
-            ).raise_for_status()
+            tls: dict[str, Any] = {"verify": host.info.verify, "cert": host.info.client_cert}
+            requests.get(f"{host.info.url}api", headers=host.info.auth_headers, timeout=5, **tls).raise_for_status()
             return
         except requests.RequestException:
             if host.process.poll() is not None or time.monotonic() > deadline:

@@ -73,7 +73,7 @@ class CuttingProxy(Proxy):
     cut_after_bytes : int
         How much of the answers on one connection gets through.
     cut_requests_to : str
-        Only connections whose first request names a path with this are cut.
+        Only the answers from the first request on are cut whose request line holds this.
     max_cuts : int
         From then on all get through.
     """
@@ -93,26 +93,26 @@ class CuttingProxy(Proxy):
         self.cuts = 0
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        cut = threading.Event()
         with client, server:
-            first = client.recv(2**16)
-            server.sendall(first)
-            cut = self._cut_requests_to.encode() in first.partition(b"\r\n")[0]
-            self._start(self._pump, client, server)
-            left = self._cut_after_bytes if cut and self.cuts < self._max_cuts else None
+            self._start(self._pump, client, server, cut)
+            left = self._cut_after_bytes
             with contextlib.suppress(OSError):
                 while data := server.recv(2**14):
-                    if left is not None and len(data) >= left:
+                    if cut.is_set() and len(data) >= left:
                         client.sendall(data[:left])
                         self.cuts += 1
                         break
                     client.sendall(data)
-                    left = None if left is None else left - len(data)
+                    left -= len(data) if cut.is_set() else 0
             hang_up(client)
             hang_up(server)
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, cut: threading.Event) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(2**14):
+            while data := source.recv(2**16):
+                if self._cut_requests_to.encode() in data.partition(b"\r\n")[0] and self.cuts < self._max_cuts:
+                    cut.set()
                 target.sendall(data)
 
 

@@ -25,7 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": {"models", "errors", "wire", "auth", "engine", "assembly", "server"},
     "provisioners": {"models", "errors"},
     "client": {"models", "errors", "wire"},
-    "executors": {"models", "errors", "wire", "client"},
+    "embedded": {"models", "errors", "wire", "client"},
+    "executors": {"models", "errors", "wire", "client", "embedded"},
+    "adapters": {"models", "errors", "client", "executors"},
     "cli": {"models", "errors", "wire", "client", "executors", "store", "provisioners", "__init__"},
     "__init__": {"server", "client", "executors"},
 }
@@ -41,7 +43,9 @@ FORBIDDEN: dict[str, set[str]] = {
     "audit": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq", "sqlite3", "requests", "aiohttp"},
     "provisioners": {"tornado.web", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "client": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
+    "embedded": {"tornado", "jupyter_server", "kernel_gateway", "sqlite3", "requests", "aiohttp"},
     "executors": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
+    "adapters": {"tornado", "zmq", "traitlets", "jupyter_server", "jupyter_client", "kernel_gateway"},
 }
 
 

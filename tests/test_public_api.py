@@ -12,14 +12,27 @@ from jupyter_exec_ext.errors import ClientError, ExecError
 
 PUBLIC = {
     "jupyter_exec_ext": {
+        "CODE_WRITER_SYSTEM_MESSAGE",
+        "Alias",
+        "CodeResult",
+        "FunctionWithRequirements",
+        "FunctionWithRequirementsStr",
+        "IPythonCodeResult",
+        "ImportFromModule",
+        "MarkdownCodeExtractor",
         "AsyncExecClient",
+        "BinderServer",
         "CodeBlock",
+        "EmbeddedIPythonCodeExecutor",
+        "DockerJupyterServer",
         "ExecClient",
         "JupyterCodeExecutor",
         "JupyterConnectable",
         "JupyterConnectionInfo",
+        "JupyterHubServer",
         "LocalJupyterServer",
         "__version__",
+        "with_requirements",
     },
     "jupyter_exec_ext.client": {
         "AsyncExecClient",
@@ -32,14 +45,25 @@ PUBLIC = {
         "JupyterConnectionInfo",
     },
     "jupyter_exec_ext.executors": {
+        "CODE_WRITER_SYSTEM_MESSAGE",
+        "Alias",
+        "BinderServer",
         "CodeBlock",
         "CodeResult",
+        "EmbeddedIPythonCodeExecutor",
+        "FunctionWithRequirements",
+        "FunctionWithRequirementsStr",
+        "DockerJupyterServer",
         "IPythonCodeResult",
+        "ImportFromModule",
         "JupyterCodeExecutor",
         "JupyterConnectable",
         "JupyterConnectionInfo",
+        "JupyterHubServer",
+        "LaunchProgress",
         "LocalJupyterServer",
         "MarkdownCodeExtractor",
+        "with_requirements",
     },
 }
 
@@ -69,11 +93,26 @@ def test_the_same_name_is_the_same_thing_everywhere() -> None:
 AUTOGEN = {
     "JupyterConnectionInfo": ["host", "use_https", "port", "token"],
     "CodeBlock": ["code", "language"],
+    "DockerJupyterServer": [
+        *("custom_image_name", "container_name", "auto_remove", "stop_container", "docker_env", "token"),
+    ],
     "JupyterCodeExecutor": ["jupyter_server", "kernel_name", "timeout", "output_dir"],
+    "EmbeddedIPythonCodeExecutor": ["timeout", "kernel_name", "output_dir"],
     "LocalJupyterServer": ["ip", "port", "token", "log_file", "log_level", "log_max_bytes", "log_backup_count"],
 }
 AUTOGEN_MEMBERS = {
+    "DockerJupyterServer": [
+        *("DEFAULT_DOCKERFILE", "GenerateToken", "stop", "connection_info", "get_client", "__enter__", "__exit__"),
+    ],
     "JupyterCodeExecutor": ["code_extractor", "execute_code_blocks", "restart", "stop", "__enter__", "__exit__"],
+    "EmbeddedIPythonCodeExecutor": [
+        "code_extractor",
+        "execute_code_blocks",
+        "restart",
+        "stop",
+        "__enter__",
+        "__exit__",
+    ],
     "LocalJupyterServer": ["GenerateToken", "stop", "connection_info", "get_client", "__enter__", "__exit__"],
     "JupyterConnectable": ["connection_info"],
 }
@@ -102,6 +141,13 @@ def test_autogens_defaults_are_kept() -> None:
         "log_backup_count": 3,
         "startup_timeout_seconds": 60.0,
     }
+
+
+def test_a_server_in_a_container_has_autogens_defaults() -> None:
+    parameters = inspect.signature(jupyter_exec_ext.DockerJupyterServer).parameters
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters.values())
+    assert parameters["custom_image_name"].default is parameters["container_name"].default is None
+    assert parameters["auto_remove"].default is parameters["stop_container"].default is True
 
 
 @pytest.mark.parametrize("name", AUTOGEN_MEMBERS)

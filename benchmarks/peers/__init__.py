@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 HERE = Path(__file__).parent
-ENVIRONMENTS = HERE.parent.parent / ".bench"
+ROOT = HERE.parent.parent
+ENVIRONMENTS = ROOT / ".bench"
+_LAST_BYTES = 4000
+_END_SECONDS = 30
+
+
+class PeerError(Exception):
+    """A peer cannot be installed, or its worker has ended."""
 
 
 def environment(name: str) -> Path:
-    """Return the Python of a peer's environment, made from ``<name>.txt`` when it is first asked for."""
+    """Return the Python of a peer's environment, made from ``<name>.txt`` when it is first asked for.
+
+    Raises
+    ------
+    PeerError
+        If it cannot be installed.
+    """
     requirements = HERE / f"{name}.txt"
     root = ENVIRONMENTS / name
     stamp = root / "requirements.txt"
@@ -27,47 +42,78 @@ def environment(name: str) -> Path:
     if not stamp.exists() or stamp.read_text() != requirements.read_text():
         print(f"making the environment of {name} ...", file=sys.stderr)
         venv.create(root, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
+        try:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True, cwd=ROOT)
+        except subprocess.CalledProcessError:  # pip has said why
+            command = f"{python} -m pip install -r {requirements}"
+            raise PeerError(f"{name} is not installed: run `{command}` in {ROOT} and see what is missing") from None
         stamp.write_text(requirements.read_text())
     return python
 
 
-class Peer:
-    """A peer's worker process: gets code, runs it its own way, and says how long that took.
+class Worker:
+    """A process in a peer's environment that answers lines of JSON.
 
     Parameters
     ----------
-    name : str
-        Of its ``<name>.txt`` and ``<name>.py`` beside this file.
+    python : Path
+        Of the peer's environment.
+    *arguments : str
+        What it is to run.
     """
 
-    def __init__(self, name: str) -> None:
-        python = environment(name)
-        self._process = subprocess.Popen(
-            [python, HERE / f"{name}.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            # `jupyter <command>` takes the first one on PATH, which must be the peer's own.
-            env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"},
-        )
-        self.run("0")
+    def __init__(self, python: Path, *arguments: str) -> None:
+        self._what = arguments[-1]
+        with contextlib.ExitStack() as stack:
+            self._errors = stack.enter_context(tempfile.TemporaryFile())
+            home = stack.enter_context(tempfile.TemporaryDirectory())
+            self._process = subprocess.Popen(
+                [python, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                cwd=home,  # peers leave files behind
+                # `jupyter <command>` takes the first one on PATH, which must be the peer's own.
+                env={
+                    **os.environ,
+                    "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+                    "PYTHONPATH": str(ROOT),
+                },
+            )
+            self._resources = stack.pop_all()
 
-    def run(self, code: str) -> float:
-        """Run code and return the seconds it took inside the worker."""
+    def ask(self, question: object) -> Any:
+        """Send a line and return the answer to it.
+
+        Raises
+        ------
+        PeerError
+            If the worker ends instead, with the end of what it wrote.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
-        print(json.dumps(code), file=self._process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+            print(json.dumps(question), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the peer's worker has ended")
-        return float(json.loads(line))
+            self._process.wait(_END_SECONDS)
+            self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _LAST_BYTES))
+            said = self._errors.read().decode(errors="replace")
+            raise PeerError(f"{self._what} has ended:\n{said}")
+        return json.loads(line)
 
     def close(self) -> None:
         """End the worker."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with self._resources, self._process.stdout:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -76,3 +122,21 @@ class Peer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Peer(Worker):
+    """A worker that gets code, runs it its own way, and says how long that took.
+
+    Parameters
+    ----------
+    name : str
+        Of its ``<name>.txt`` and ``<name>.py`` beside this file.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(environment(name), str(HERE / f"{name}.py"))
+        self.run("0")
+
+    def run(self, code: str) -> float:
+        """Run code and return the seconds it took inside the worker."""
+        return float(self.ask(code))

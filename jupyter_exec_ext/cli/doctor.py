@@ -15,7 +15,7 @@ from ..errors import ApiNotFound, ConnectionFailed, ExecError, OwnerOnly
 from ..models import ISOLATION_LEVELS
 from .finding import Finding
 from .isolation_check import isolation_here, level_on_request, problems_here, unprotected
-from .servers import named_server
+from .servers import client_for
 
 _DISTRIBUTION = "jupyter-exec-ext"
 
@@ -23,7 +23,7 @@ _DISTRIBUTION = "jupyter-exec-ext"
 def doctor(args: argparse.Namespace) -> int:
     """Print what was found; the exit code is 1 if anything has failed."""
     checks: list[Callable[[], Iterator[Finding]]] = [_packages, _extension, _kernelspecs, _gateway]
-    if args.server is not None:
+    if any(where is not None for where in (args.server, args.hub, args.binder, args.docker)):
         checks = [lambda: _server(args)]
     healthy = True
     for check in checks:
@@ -110,7 +110,7 @@ def _gateway() -> Iterator[Finding]:
 
 def _server(args: argparse.Namespace) -> Iterator[Finding]:
     """Look at a server from outside."""
-    with ExecClient(named_server(args)) as client:
+    with client_for(args) as client:
         try:
             info = client.info()
         except ApiNotFound as error:

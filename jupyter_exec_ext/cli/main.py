@@ -12,13 +12,13 @@ from typing import Any
 from .. import __version__
 from ..errors import ExecError, Unauthenticated
 from ..wire.chain import Head
-from . import audit, doctor, file, output, run, serve, session
+from . import audit, doctor, file, migrate, output, run, serve, session
 from .kernelspec_grammar import add_kernelspec
 from .options import add_command as _add
 from .options import isolation_option as _isolation_option
 from .options import seconds as _seconds
 from .options import server_options as _server_options
-from .servers import UsageError
+from .servers import UsageError, check_server_options
 from .token_grammar import add_approve, add_token
 
 EXIT_SERVER_FAILED = 3
@@ -28,7 +28,10 @@ _DESCRIPTION = """\
 Run code in Jupyter kernels: on a server, or on one that lives for a moment.
 
   jupyter exec run script.py                       on a kernel of its own, gone afterwards
+  jupyter exec run script.py --docker              on one in a container
   jupyter exec run -c 'print(1)' --server URL      on a server; the token is read from JUPYTER_TOKEN
+  jupyter exec run -c 'print(1)' --hub URL         on your server at a JupyterHub, started if need be
+  jupyter exec run -c 'print(1)' --binder SPEC     on a server made from a repository, such as gh/org/repo/HEAD
   jupyter exec session start --server URL          a session that keeps its variables
   jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
   jupyter exec file upload ID data.csv             files into a session's directory, and out of it
@@ -38,6 +41,7 @@ Run code in Jupyter kernels: on a server, or on one that lives for a moment.
   jupyter exec kernelspec install --sandbox        kernels that see their work and nothing else, in JupyterLab, too
   jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
   jupyter exec audit verify                        is the audit trail on this machine whole?
+  jupyter exec migrate DIR                         the imports of a project that used AutoGen's executors
   jupyter exec doctor                              is everything in place?
 """
 
@@ -58,13 +62,14 @@ def build_parser() -> argparse.ArgumentParser:
     add_kernelspec(commands)
     _add_serve(commands)
     _add_audit(commands)
+    _add_migrate(commands)
     _add_doctor(commands)
     return parser
 
 
 def _add_run(commands: Any) -> None:
     parser = _add(commands, "run", "run code and show its output as it comes", run.run)
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group()  # one of them: `run.run` says so, and why FILE may be missing
     source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
     source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
     parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
@@ -182,6 +187,18 @@ def _add_audit(commands: Any) -> None:
     tail.add_argument("--json", action="store_true", help="the whole records, as JSON")
 
 
+def _add_migrate(commands: Any) -> None:
+    parser = _add(
+        commands, "migrate", "move a project's imports from AutoGen's executors to this package", migrate.migrate
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="Python files, notebooks, or directories with them")
+    parser.add_argument("--write", action="store_true", help="make the changes (default: print them)")
+    parser.epilog = (
+        "Names that this package does not have stay where they are, and what could not be moved is said. Exit code: 0, "
+        "or 1 if a file could not be read or written and was left alone."
+    )
+
+
 def _add_doctor(commands: Any) -> None:
     parser = _add(commands, "doctor", "check the installation, and say what to do about what is wrong", doctor.doctor)
     _server_options(parser, None, "only this machine is checked")
@@ -192,6 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_anything()
     args = build_parser().parse_args(argv)
     try:
+        check_server_options(args)
         return int(args.action(args))
     except UsageError as error:
         print(f"jupyter exec: {error}", file=sys.stderr)

@@ -2,10 +2,13 @@
 
 The first line of standard input holds the settings as JSON, the token among them. When the input ends, or the parent
 is another process than it was, the gateway stops. One line on standard output tells the port.
+
+In a container, as `DockerJupyterServer` runs it, it logs to its standard error, and may be told to outlive its input.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging.handlers
 import os
@@ -21,6 +24,7 @@ from .gateway_app import ExecGatewayApp, launch
 
 _LOOK_SECONDS = 1.0
 _STOP_SECONDS = 8.0
+_PR_SET_DUMPABLE = 4
 
 
 def _parent_gone(parent: int) -> bool:
@@ -52,14 +56,23 @@ def _log_to_file(app: ExecGatewayApp, settings: dict[str, Any]) -> None:
         logger.addHandler(handler)
 
 
+def _hide_memory() -> None:
+    """Keep processes of the same user, such as kernels, from reading the token in our memory: on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
 def main() -> None:
     """Read the settings and run."""
     parent = os.getppid()
+    _hide_memory()
     settings = json.loads(sys.stdin.readline() or "{}")
 
     def on_listening(app: ExecGatewayApp) -> None:
-        _log_to_file(app, settings)
-        threading.Thread(target=_stop_with_parent, args=(app, parent), daemon=True).start()
+        if "log_file" in settings:
+            _log_to_file(app, settings)
+        if not settings.get("outlives_input"):
+            threading.Thread(target=_stop_with_parent, args=(app, parent), daemon=True).start()
         print(json.dumps({"listening": app.port}), flush=True)
 
     config = Config()
@@ -71,6 +84,9 @@ def main() -> None:
     config.ExecEngine.caller_env = ["*"]
     # Code shall find the files of whoever started this, and they its files, where AutoGen's users expect them.
     config.ExecEngine.session_directories = False
+    config.ExecPersonality.allowed_hosts = settings.get("allowed_hosts", [])
+    if settings.get("inherited_env"):
+        config.KernelGatewayApp.env_process_whitelist = settings["inherited_env"]
     launch([], config, on_listening)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import ApiNotFound, ExecError
-from ..executors.results import BundleSaver
+from ..executors.results import OutputDirectory
 from ..models import (
     Decision,
     DisplayEvent,
@@ -44,13 +44,16 @@ def run(args: argparse.Namespace) -> int:
     """Run the code and return the exit code it amounts to."""
     if args.session and args.isolation:
         raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
+    if args.session and (args.binder or args.docker is not None):
+        option = "--binder" if args.binder else "--docker"
+        raise UsageError(f"{option} launches a new server, which has no session ID yet; leave one of them out")
     code, stem = _source(args)
     output_dir = _output_dir(args.output_dir)
-    if args.session and args.server is None:
+    if args.session and args.server is None and args.hub is None:
         args.server = "auto"
     language = args.language or _LANGUAGES.get(Path(args.file or "").suffix.lower())
     options = {"timeout_seconds": args.timeout, "language": language}
-    terminal = _Terminal(BundleSaver(output_dir, stem), lasting=args.server is not None)
+    terminal = _Terminal(OutputDirectory(output_dir, stem), lasting=args.server is not None or args.hub is not None)
     with (
         client_for(args) as client,
         _session(client, args) as session,
@@ -67,6 +70,8 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
     """Return the code, and what to call files that it displays."""
     if args.code is not None:
         return args.code, "output"
+    if args.file is None:
+        raise UsageError(_no_code(args.docker))
     if args.file == "-":
         if sys.stdin is None:
             raise UsageError("there is no standard input to read the code from")
@@ -75,6 +80,13 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
         return Path(args.file).read_text(encoding="utf-8"), Path(args.file).stem
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the code cannot be read: {error}") from error
+
+
+def _no_code(image: str | None) -> str:
+    """Say that there is no code, and where it went if ``--docker``, whose IMAGE may be left out, has taken FILE."""
+    if image and Path(image).is_file():
+        return f"{image} was taken for the image; put the file before --docker, or write --docker=IMAGE"
+    return "one of the arguments FILE -c is required"
 
 
 def _output_dir(path: str) -> Path:
@@ -148,7 +160,7 @@ def _tell_of_editing(execution: Execution) -> None:
 class _Terminal:
     """Shows output events; on a `lasting` server, also where to find what is not shown."""
 
-    def __init__(self, saver: BundleSaver, *, lasting: bool) -> None:
+    def __init__(self, saver: OutputDirectory, *, lasting: bool) -> None:
         self._saver = saver
         self._lasting = lasting
         self.finished: Execution | None = None

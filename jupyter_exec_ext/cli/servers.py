@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -11,14 +12,42 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..client.connection import JupyterConnectionInfo
+from ..client.connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync import ExecClient
+from ..executors.binder import BinderServer
+from ..executors.docker import DockerJupyterServer
+from ..executors.hub import JupyterHubServer
+from ..executors.launch import show_phases
 from ..executors.local import LocalJupyterServer
+from .options import BINDER_URL
 from .signals import leaving_in_order
 
 
 class UsageError(Exception):
     """The command was given something it cannot use."""
+
+
+def check_server_options(args: argparse.Namespace) -> None:
+    """Refuse an option that nothing would heed: who has named a server shall not get another one.
+
+    Raises
+    ------
+    UsageError
+        Naming the option, and what it goes with.
+    """
+    if "hub" not in args:  # a command that needs no server
+        return
+    at_hub, at_binder = args.hub is not None, args.binder is not None
+    elsewhere = at_hub or at_binder or args.server is not None or bool(getattr(args, "session", None))
+    for option, value, heeded, with_ in (
+        ("--hub-user", args.hub_user, at_hub, "--hub URL"),
+        ("--hub-server", args.hub_server, at_hub, "--hub URL"),
+        ("--binder-url", args.binder_url, at_binder, "--binder SPEC"),
+        ("--token-file", args.token_file, elsewhere, "--server, --hub or --binder"),
+        ("--ca-bundle", args.ca_bundle, elsewhere, "--server, --hub or --binder"),
+    ):
+        if value is not None and not heeded:
+            raise UsageError(f"{option} goes with {with_}, which is missing; nothing was started")
 
 
 def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
@@ -65,20 +94,56 @@ def _token(path: str | None) -> str | None:
 
 @contextmanager
 def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
-    """Yield a client of the server that ``--server`` names, or of one that lives as long as the context."""
+    """Yield a client of the server that the options name, or of one that lives as long as the context."""
+    with leaving_in_order(), contextlib.ExitStack() as stack:
+        yield stack.enter_context(ExecClient(_server_for(args, stack)))
+
+
+def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
+    """Return the server; what is started for it ends with the stack."""
+    if args.hub is not None:
+        return stack.enter_context(_at_hub(args))
+    if args.binder is not None:
+        return stack.enter_context(_binder(args))
     if args.server is not None:
-        with leaving_in_order(), ExecClient(named_server(args)) as client:
-            yield client
-        return
+        return named_server(args)
     if sys.stderr.isatty():
-        print("Starting a gateway ...", file=sys.stderr)
-    with (
-        leaving_in_order(),
-        tempfile.TemporaryDirectory() as logs,
-        LocalJupyterServer(log_file=str(Path(logs) / "gateway.log")) as server,
-        ExecClient(server) as client,
-    ):
-        yield client
+        print(f"Starting a {'gateway' if args.docker is None else 'container'} ...", file=sys.stderr)
+    if args.docker is not None:
+        return stack.enter_context(_container(args.docker))
+    logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return stack.enter_context(LocalJupyterServer(log_file=str(logs / "gateway.log")))
+
+
+def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
+    token = _token(args.token_file) or JupyterConnectionInfo.from_url(args.hub).token
+    return JupyterHubServer(
+        args.hub,
+        token or os.environ.get("JUPYTER_TOKEN", "").strip() or None,
+        user=args.hub_user,
+        server_name=args.hub_server or "",
+        stop=args.stop_server,
+        on_progress=show_phases if sys.stderr.isatty() else None,
+        verify=args.ca_bundle or True,
+    )
+
+
+def _binder(args: argparse.Namespace) -> BinderServer:
+    """Launch a Binder. JUPYTER_TOKEN is some Jupyter server's, and none of a BinderHub's business."""
+    return BinderServer(
+        args.binder,
+        binder_url=args.binder_url or BINDER_URL,
+        binder_token=_token(args.token_file),
+        verify=args.ca_bundle or True,
+    )
+
+
+def _container(image: str) -> DockerJupyterServer:
+    """Start a server in a container of an image, an empty name being ours."""
+    try:
+        return DockerJupyterServer(custom_image_name=image or None)
+    except ImportError as error:
+        raise UsageError(str(error)) from error
 
 
 @contextmanager

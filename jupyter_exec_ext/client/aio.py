@@ -177,6 +177,11 @@ class AsyncExecSession:
         """The session's id."""
         return self.record.id
 
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Where its server is."""
+        return self._driver.connection
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r}, kernel_name={self.record.kernel_name!r})"
 
@@ -377,6 +382,11 @@ class AsyncStandardExecSession:
     def id(self) -> str:
         """The kernel's id."""
         return self._session.kernel_id
+
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Where its server is."""
+        return self._driver.connection
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r}, kernel_name={self._session.spec.name!r})"

@@ -164,7 +164,7 @@ class AioDriver:
         if isinstance(step, AskInput):
             return await _ask(on_input, step.event)
         if isinstance(step, OpenStream):
-            opened = await self._open(step.request)
+            opened = await self._open(step.request, step.total_seconds)
             if isinstance(opened, Stream):
                 open_streams.callback(opened.handle.close)
             return opened
@@ -188,7 +188,11 @@ class AioDriver:
         return await self._disconnect(step)
 
     async def _send(
-        self, request: Request, body: AsyncGenerator[bytes, None] | bytes | None = None, size: int | None = None
+        self,
+        request: Request,
+        body: AsyncGenerator[bytes, None] | bytes | None = None,
+        size: int | None = None,
+        total_seconds: float | None = None,
     ) -> aiohttp.ClientResponse | Failure:
         headers = dict(request.headers)
         if request.json is not None:
@@ -207,7 +211,7 @@ class AioDriver:
                 headers=headers,
                 proxy=self.connection.proxy,
                 timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
+                    total=total_seconds, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
                 ),
                 allow_redirects=False,
             )
@@ -223,8 +227,8 @@ class AioDriver:
         response = await self._send(step.request, b"" if size == 0 else _pieces(step.source), size)
         return response if isinstance(response, Failure) else await _reply(response)
 
-    async def _open(self, request: Request) -> Stream | Reply | Failure:
-        response = await self._send(request)
+    async def _open(self, request: Request, total_seconds: float | None) -> Stream | Reply | Failure:
+        response = await self._send(request, total_seconds=total_seconds)
         if isinstance(response, Failure):
             return response
         return Stream(_lower(response.headers), response) if response.status == 200 else await _reply(response)

@@ -112,7 +112,10 @@ def error_from(reply: Reply) -> ExecError:
     except ValueError:
         body = None
     known = isinstance(body, dict) and isinstance(body.get("message"), str)
-    message = body["message"] if known else _DEFAULT_TEXTS.get(reply.status, "")
+    message = body["message"] if known else ""
+    if not message:  # an Enterprise Gateway says all it says in Jupyter's other field
+        reason = body.get("reason") if known else None
+        message = _DEFAULT_TEXTS.get(reply.status) or str(reason or "")
     code = body.get("code") if isinstance(body, dict) else None
     if code is None and reply.status == 403:  # how Jupyter's own API refuses a token
         message = f"the server refused ({message}); is the token right, and may its user do this?"

@@ -38,6 +38,8 @@ class StandardSession:
         The output of an execution that is kept; see `wire.limits`.
     interrupt_grace_seconds : float
         How long interrupted code may take to end before its kernel is restarted.
+    trusted_seconds : float, optional
+        How long the connection may be unused before it is proven anew; without it, as long as a server's may be.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class StandardSession:
         *,
         max_output_bytes: int,
         interrupt_grace_seconds: float = 2.0,
+        trusted_seconds: float | None = None,
     ) -> None:
         self.api = api
         self.kernel_id = kernel_id
@@ -55,7 +58,7 @@ class StandardSession:
         self.kernel_starts = 1
         self._max_output_bytes = max_output_bytes
         self._grace = interrupt_grace_seconds
-        self._connection = StandardConnection(api, kernel_id)
+        self._connection = StandardConnection(api, kernel_id, trusted_seconds)
         self._run: StandardRun | None = None
 
     def connect(self) -> Operation[None]:
@@ -95,6 +98,8 @@ class StandardSession:
         except BaseException:
             if interrupt_when_left:  # nobody waits for it any more
                 yield self.api.interrupt_once(self.kernel_id)
+            # A Ctrl-C may have come in the middle of a message, and what follows on this connection would be misread.
+            yield from self._connection.disconnect()
             raise
         finally:
             if self._run is run:  # a stream that was left may be closed later than the next run begins
@@ -186,13 +191,17 @@ class StandardSession:
 
 
 def open_standard_session(
-    kernel_name: str | None, env: Mapping[str, str] | None, retry: RetryPolicy, max_output_bytes: int
+    kernel_name: str | None,
+    env: Mapping[str, str] | None,
+    retry: RetryPolicy,
+    max_output_bytes: int,
+    trusted_seconds: float | None = None,
 ) -> Operation[StandardSession]:
     """Start a kernel through the standard API and connect to it."""
     api = KernelsApi(retry)
     spec = yield from api.find(kernel_name)
     kernel_id = yield from api.start(spec.name, env)
-    session = StandardSession(api, kernel_id, spec, max_output_bytes=max_output_bytes)
+    session = StandardSession(api, kernel_id, spec, max_output_bytes=max_output_bytes, trusted_seconds=trusted_seconds)
     try:
         yield from session.connect()
     except GeneratorExit:

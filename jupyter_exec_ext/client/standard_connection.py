@@ -19,8 +19,8 @@ from .kernels_api import KernelsApi
 from .steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
 
 _CONNECT_SECONDS = 60.0
+_TRUSTED_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
-_STALE_SECONDS = 20.0
 _RESTART_LOOK_SECONDS = 0.05
 _CLOSED = Failure(True, "the connection was closed")
 
@@ -36,7 +36,7 @@ class StandardConnection:
         While there are any, the kernel that answers may be the old one.
     """
 
-    def __init__(self, api: KernelsApi, kernel_id: str) -> None:
+    def __init__(self, api: KernelsApi, kernel_id: str, trusted_seconds: float | None = None) -> None:
         self.api = api
         self.kernel_id = kernel_id
         self.ended: str | None = None
@@ -45,6 +45,7 @@ class StandardConnection:
         self._socket: Socket | None = None
         self._proven = False
         self._last_used = 0.0
+        self._trusted_seconds = _TRUSTED_SECONDS if trusted_seconds is None else trusted_seconds
 
     def connect(self) -> Operation[None]:
         """Open the WebSocket, if it is not open, and prove that requests and output both get through."""
@@ -55,7 +56,7 @@ class StandardConnection:
             self.check_alive()
             if self._socket is None:
                 yield from self.open()
-            if self._proven and time.monotonic() - self._last_used < _STALE_SECONDS:
+            if self._proven and time.monotonic() - self._last_used < self._trusted_seconds:
                 return
             failure = yield from self._prove()
             if failure is None:

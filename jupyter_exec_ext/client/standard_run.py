@@ -16,6 +16,7 @@ from ..wire.translate import RunTranslator
 from .steps import Emit, Operation
 
 _RATE_LIMITED = ("IOPub data rate exceeded.", "IOPub message rate exceeded.")
+_SKIPPED = "the kernel skipped it because an earlier request of another client failed"
 
 
 class StandardRun:
@@ -92,6 +93,8 @@ class StandardRun:
         error = self.translator.error
         if self.interrupted and error is not None and error.name == "KeyboardInterrupt":
             return ExecutionState.INTERRUPTED, True, "interrupted"
+        if self.translator.skipped:
+            return self.translator.verdict(), True, _SKIPPED
         return self.translator.verdict(), True, None
 
     def finish(self, state: ExecutionState, preserved: bool, reason: str | None) -> Operation[Execution]:

@@ -107,9 +107,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Send a request whose answer is read piece by piece: `Stream`, or `Reply` if it is an error, or `Failure`."""
+    """Send a request whose answer is read piece by piece: `Stream`, or `Reply` if it is an error, or `Failure`.
+
+    Parameters
+    ----------
+    total_seconds : float, optional
+        After this time the stream is cut, however much still comes.
+    """
 
     request: Request
+    total_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class SyncDriver:
         if isinstance(step, AskInput):
             return on_input(step.event) if on_input is not None else ""
         if isinstance(step, OpenStream):
-            opened = self._open(step.request)
+            opened = self._open(step.request, step.total_seconds)
             if isinstance(opened, Stream):
                 open_streams.callback(opened.handle.close)
             return opened
@@ -206,12 +206,12 @@ class SyncDriver:
         response = self._send(request, stream=False)
         return response if isinstance(response, Failure) else _reply(response)
 
-    def _open(self, request: Request) -> Stream | Reply | Failure:
+    def _open(self, request: Request, total_seconds: float | None) -> Stream | Reply | Failure:
         response = self._send(request, stream=True)
         if isinstance(response, Failure):
             return response
         if response.status_code == 200:
-            return Stream(_lower(response.headers), _Pieces(response))
+            return Stream(_lower(response.headers), _Pieces(response, total_seconds))
         try:
             return _reply(response)
         except requests.RequestException as error:
@@ -256,10 +256,19 @@ def _body(source: Source) -> bytes | _Sent:
 
 
 class _Pieces:
-    """An answer that is read as it comes."""
+    """An answer that is read as it comes, and cut when its time is up."""
 
-    def __init__(self, response: requests.Response) -> None:
+    def __init__(self, response: requests.Response, total_seconds: float | None) -> None:
         self._response = response
+        self._timer = None if total_seconds is None else threading.Timer(total_seconds, self._cut)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _cut(self) -> None:
+        """Wake up whoever reads; a timeout of the socket would begin anew with every byte."""
+        with contextlib.suppress(RuntimeError, OSError):  # it has come to its end just now
+            self._response.raw.shutdown()
 
     def read(self) -> bytes | Failure:
         """Return what has come, without waiting for the rest of an HTTP chunk: a cut must not take it away."""
@@ -270,6 +279,9 @@ class _Pieces:
         return piece
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
         self._response.close()
 
 

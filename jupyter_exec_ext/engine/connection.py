@@ -25,9 +25,9 @@ from typing import Any
 import zmq
 
 from ..errors import KernelStartFailed, KernelStartTimeout
+from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
 from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
 from ..wire.large import LARGE_BYTES, read_large
-from .flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
 from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}

@@ -45,6 +45,7 @@ from ..models import (
     StoredExecution,
     Token,
 )
+from ..wire.environment import kernel_environment
 from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
@@ -52,7 +53,6 @@ from ..wire.notebook import notebook_from
 from .admission import Admission
 from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings
 from .approvals import ApprovalVerbs, needed_approval
-from .environment import kernel_environment
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles

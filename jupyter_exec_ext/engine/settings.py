@@ -10,7 +10,7 @@ from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
 from ..models import ISOLATION_LEVELS
-from .environment import DEFAULT_NAMES
+from ..wire.environment import DEFAULT_NAMES
 from .isolation import PLAIN, PROVISIONERS
 
 

@@ -7,6 +7,7 @@ in place, so a record that was handed out stays what it was.
 from __future__ import annotations
 
 from .audit import AuditKind, AuditRecord, ChainEnds
+from .content import Content, ImageContent, Save, TextContent
 from .events import (
     ClearEvent,
     DisplayEvent,
@@ -48,6 +49,7 @@ __all__ = [
     "AuditRecord",
     "ChainEnds",
     "ClearEvent",
+    "Content",
     "Decision",
     "DisplayEvent",
     "EndEvent",
@@ -60,6 +62,7 @@ __all__ = [
     "FilesEvent",
     "Grant",
     "IdempotencyKey",
+    "ImageContent",
     "InputRequestEvent",
     "IssuedToken",
     "JSONObject",
@@ -67,6 +70,7 @@ __all__ = [
     "OutputEvent",
     "ResponsiveEvent",
     "ResultEvent",
+    "Save",
     "Session",
     "SessionRequest",
     "SessionState",
@@ -75,6 +79,7 @@ __all__ = [
     "StoredExecution",
     "StoredToken",
     "StreamEvent",
+    "TextContent",
     "Token",
     "TokenRequest",
     "TruncatedEvent",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from .content import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_TEXT_BYTES, Content, Save, to_content, to_text
+
 JSONObject = dict[str, Any]
 
 
@@ -242,6 +244,44 @@ class Execution:
     def spooled(self) -> Sequence[SpooledOutput]:
         """The outputs beyond the cap that can be downloaded, by name."""
         return self.truncated.spooled if self.truncated is not None else ()
+
+    def to_text(self, *, max_bytes: int = MAX_TEXT_BYTES, save: Save | None = None) -> str:
+        """Return what a language model can use of it: output, errors, why it was stopped, and the files it wrote.
+
+        Parameters
+        ----------
+        max_bytes : int
+            Of longer text, the head and the tail are kept, with a marker between them. In UTF-8.
+        save : callable, optional
+            Takes the MIME type and the content of a picture or page, and returns where it has saved it, which is
+            then in the text; without it, pictures are named by kind and size. `OutputDirectory` is one.
+        """
+        return to_text(self, max_bytes=max_bytes, save=save)
+
+    def to_content(
+        self,
+        *,
+        max_text_bytes: int = MAX_TEXT_BYTES,
+        max_images: int = MAX_IMAGES,
+        max_image_bytes: int = MAX_IMAGE_BYTES,
+        save: Save | None = None,
+    ) -> list[Content]:
+        """Return the same as `to_text`, with pictures as data at their places.
+
+        Parameters
+        ----------
+        max_text_bytes : int
+            Of all texts together.
+        max_images : int
+            How many pictures there are at most; others are named by kind and size.
+        max_image_bytes : int
+            How large each of them may be; a larger one is named, too.
+        save : callable, optional
+            As for `to_text`; pictures are then paths.
+        """
+        return to_content(
+            self, max_text_bytes=max_text_bytes, max_images=max_images, max_image_bytes=max_image_bytes, save=save
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,13 +121,17 @@ class FrameCodec:
         ValueError
             If the frames are malformed or the signature is wrong.
         """
+        parts = self._checked(frames)
+        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3])
+
+    def _checked(self, frames: Sequence[bytes]) -> Sequence[bytes]:
         start = frames.index(DELIMITER) + 1
         parts = frames[start + 1 : start + 5]
         if len(parts) < 4:
             raise ValueError("a kernel message has too few frames")
         if self._signer is not None and not hmac.compare_digest(self._sign(parts), frames[start]):
             raise ValueError("a kernel message has a wrong signature")
-        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3])
+        return parts
 
     def open(self, channel: str, head: Sequence[bytes], content: Sequence[memoryview]) -> KernelMessage:
         """Return a message without its content, which was only checked.
@@ -151,6 +155,29 @@ class FrameCodec:
         if self._signer is not None and not hmac.compare_digest(self._sign([*parts, *content]), head[start]):
             raise ValueError("a kernel message has a wrong signature")
         return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), {})
+
+    # --- between ZeroMQ and a WebSocket of the v1 sub-protocol, without looking into the messages ---
+
+    def frames_of(self, data: bytes) -> tuple[str, list[bytes]]:
+        """Return the channel and the signed frames of a WebSocket message.
+
+        Raises
+        ------
+        ValueError
+            If it is malformed.
+        """
+        channel, *parts = _unpack(data)[:5]
+        return channel.decode(), [DELIMITER, self._sign(parts), *parts]
+
+    def websocket_of(self, channel: str, frames: Sequence[bytes]) -> bytes:
+        """Return the WebSocket message of signed frames.
+
+        Raises
+        ------
+        ValueError
+            If the frames are malformed or the signature is wrong.
+        """
+        return _pack([channel.encode(), *self._checked(frames)])
 
 
 def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMessage:
@@ -176,7 +203,10 @@ def encode_websocket(
             "buffers": [],
         }
         return dumps(message)
-    parts = [channel.encode(), dump_bytes(header), b"{}", b"{}", dump_bytes(content)]
+    return _pack([channel.encode(), dump_bytes(header), b"{}", b"{}", dump_bytes(content)])
+
+
+def _pack(parts: Sequence[bytes]) -> bytes:
     offsets = [8 * (len(parts) + 2)]
     for part in parts:
         offsets.append(offsets[-1] + len(part))
@@ -201,13 +231,17 @@ def decode_websocket(data: str | bytes) -> KernelMessage:
             message.get("parent_header"),
             message.get("content"),
         )
+    channel, header, parent, _metadata, content = _unpack(data)[:5]
+    return _message(channel.decode(), loads_lenient(header), loads_lenient(parent), content)
+
+
+def _unpack(data: bytes) -> list[bytes]:
+    """Return the parts of a message of the v1 sub-protocol, of which there are at least five."""
     try:
         (count,) = struct.unpack_from("<Q", data)
-        if count > 1024:
-            raise ValueError("a kernel message has too many parts")
+        if not 6 <= count <= 1024:
+            raise ValueError("a kernel message has too many parts, or too few")
         offsets = struct.unpack_from(f"<{count}Q", data, 8)
-        parts = [data[a:b] for a, b in pairwise(offsets)]
-        channel, header, parent, _metadata, content = parts[:5]
     except (struct.error, ValueError) as error:
         raise ValueError(f"a kernel message is malformed: {error}") from None
-    return _message(channel.decode(), loads_lenient(header), loads_lenient(parent), content)
+    return [data[a:b] for a, b in pairwise(offsets)]

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_exec_ext.cli.main import build_parser
+from jupyter_exec_ext.cli.main import build_parser, main
 from jupyter_exec_ext.cli.serve import _token as token_to_demand
 from jupyter_exec_ext.cli.servers import named_server
 from jupyter_exec_ext.client import ExecClient, ExecSession, JupyterConnectionInfo
@@ -560,7 +560,7 @@ def test_every_command_explains_itself(tmp_path: Path) -> None:
 def test_usage_errors_are_usage_errors() -> None:
     for args in ([], ["run"], ["run", "x", "-c", "y"], ["session"], ["session", "stop"], ["nope"]):
         with pytest.raises(SystemExit) as caught:
-            build_parser().parse_args(args)
+            raise SystemExit(main(args))
         assert caught.value.code == 2
 
 

@@ -177,6 +177,13 @@ def test_a_refusal_becomes_the_servers_own_error(reply: Reply, error: type[ExecE
     assert raised.message
 
 
+def test_what_an_enterprise_gateway_says_is_not_lost() -> None:
+    """Its answers as they came."""
+    reason = "User 'x' is not authorized to start kernel 'Python 3'."
+    assert reason in error_from(answer(403, {"reason": reason, "message": ""})).message
+    assert "wants a token" in error_from(answer(401, {"reason": "Unauthorized", "message": ""})).message
+
+
 def test_an_error_carries_what_helps() -> None:
     raised = error_from(answer(429, {"message": "m", "code": "queue_full"}, retry_after="3", x_request_id="r1"))
     assert (raised.retry_after_seconds, raised.request_id) == (3.0, "r1")

@@ -6,16 +6,19 @@ import asyncio
 import gc
 import os
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecSession
 from jupyter_exec_ext.errors import ApiNotFound, ConnectionFailed, ConnectionLost, Unauthenticated, UnexpectedAnswer
 from jupyter_exec_ext.models import EndEvent, StreamEvent
-from tests.hosts import Host, free_port
+from tests.hosts import Host, free_port, running_host
 from tests.proxy import CuttingProxy
 
 
@@ -25,7 +28,21 @@ def host(hosts: Any) -> Host:
     return started
 
 
-async def both(host_info: JupyterConnectionInfo, error: type[Exception]) -> list[str]:
+@pytest.fixture(scope="module")
+def tls_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A server that speaks TLS, and to nobody without a client certificate."""
+    home = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(home / "ca.pem")
+    for name in ("127.0.0.1", "client"):
+        authority.issue_cert(name).private_key_and_cert_chain_pem.write_to_path(home / f"{name}.pem")
+    options = [f"--ServerApp.{name}={home / '127.0.0.1.pem'}" for name in ("certfile", "keyfile")]
+    connect = {"use_https": True, "verify": str(home / "ca.pem"), "client_cert": str(home / "client.pem")}
+    with running_host("server", home, *options, f"--ServerApp.client_ca={home / 'ca.pem'}", connect=connect) as host:
+        yield host
+
+
+async def both(host_info: JupyterConnectionInfo, error: type[Exception] | tuple[type[Exception], ...]) -> list[str]:
     """Ask through both clients; return what they raise."""
     messages = []
     with pytest.raises(error) as caught, ExecClient(host_info, max_retries=0) as client:
@@ -106,6 +123,35 @@ def test_the_standard_websocket_is_resumed_when_cut_and_says_that_output_may_be_
     assert result.stdout.endswith("line 98\nline 99\n")
     assert result.truncated is not None
     assert result.truncated.upstream
+
+
+async def test_everything_goes_over_tls_with_a_client_certificate(tls_host: Host) -> None:
+    with ExecClient(tls_host.info) as client:
+        with client.session() as session:
+            assert session.run("print('https')").stdout == "https\n"
+        with client.standard_session() as standard:
+            assert standard.run("print('wss')").stdout == "wss\n"
+    async with AsyncExecClient(tls_host.info) as async_client:
+        async with await async_client.session() as async_session:
+            assert (await async_session.run("print('https')")).stdout == "https\n"
+        async with await async_client.standard_session() as async_standard:
+            assert (await async_standard.run("print('wss')")).stdout == "wss\n"
+    for wrong in ({"client_cert": None}, {"verify": True}):
+        await both(replace(tls_host.info, **wrong), (ConnectionFailed, ConnectionLost))
+
+
+@pytest.mark.parametrize("cut_after_bytes", [0, 1000])
+async def test_requests_are_repeated_over_tls_as_well(tls_host: Host, cut_after_bytes: int) -> None:
+    """The first connections are cut before or within the handshake."""
+    for blocking in (True, False):
+        with CuttingProxy(tls_host.info, cut_after_bytes=cut_after_bytes, max_cuts=2) as proxy:
+            if blocking:
+                with ExecClient(proxy.info) as client:
+                    assert client.info()["name"] == "jupyter_exec_ext"
+            else:
+                async with AsyncExecClient(proxy.info) as async_client:
+                    assert (await async_client.info())["name"] == "jupyter_exec_ext"
+        assert proxy.cuts == 2
 
 
 def test_threads_may_share_a_client_and_a_session(host: Host) -> None:

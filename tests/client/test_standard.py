@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 import pytest
 import requests
+from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient
 from jupyter_exec_ext.client import standard_connection, standard_follow, sync_websocket
 from jupyter_exec_ext.errors import Conflict, SessionEnded
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, OutputEvent, StreamEvent
+from jupyter_exec_ext.wire.kernel import PROTOCOL_VERSION
 from tests.blocking import Blocking, LoopThread
 from tests.hosts import Host
 from tests.proxy import SilencingProxy
@@ -79,6 +83,32 @@ def in_background(session: Any, code: str) -> Any:
     return future
 
 
+def test_messages_are_as_the_protocol_has_them(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Binary, in the v1 sub-protocol; all of one session, each with an id of its own and a date with a time zone."""
+    sent: list[str | bytes] = []
+
+    def noting(socket: Any, data: str | bytes) -> Any:
+        sent.append(data)
+        return send(socket, data)
+
+    send = sync_websocket.send
+    monkeypatch.setattr(sync_websocket, "send", noting)
+    with ExecClient(host.info) as client, client.standard_session() as session:
+        session.run("1")
+        session.run("2")
+    headers = []
+    for data in sent:
+        assert isinstance(data, bytes)
+        channel, parts = deserialize_msg_from_ws_v1(data)
+        assert channel == "shell"
+        headers.append(json.loads(parts[0]))
+    assert [header["msg_type"] for header in headers].count("execute_request") == 2
+    assert {header["version"] for header in headers} == {PROTOCOL_VERSION}
+    assert len({header["session"] for header in headers}) == 1
+    assert len({header["msg_id"] for header in headers}) == len(headers)
+    assert all(datetime.fromisoformat(header["date"]).tzinfo is not None for header in headers)
+
+
 # --- what is gone without a word ---
 
 
@@ -128,15 +158,17 @@ def test_a_kernel_that_the_server_removed_ends_the_session(
 
 
 def test_a_kernel_that_was_removed_while_nobody_used_it_is_missed_at_once(
-    host: Host, session: Any, monkeypatch: pytest.MonkeyPatch
+    host: Host, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standard_connection, "_STALE_SECONDS", 0.0)
+    monkeypatch.setattr(standard_connection, "_TRUSTED_SECONDS", 0.0)
+    session = connect(host.info).standard_session()
     session.run("1")
     delete_kernel(host, session.id)
     began = time.monotonic()
     with pytest.raises(SessionEnded):
         session.run("1")
     assert time.monotonic() - began < 5
+    session.close()
 
 
 @pytest.mark.parametrize("call", ["interrupt", "restart"])

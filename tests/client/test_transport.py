@@ -16,9 +16,11 @@ import trustme
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client import connection, sync_websocket
-from jupyter_exec_ext.client.aio_driver import _ssl_context
-from jupyter_exec_ext.client.steps import Connect, Failure
+from jupyter_exec_ext.client.aio_driver import AioDriver, _ssl_context
+from jupyter_exec_ext.client.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
+from jupyter_exec_ext.client.sync_driver import SyncDriver
 from jupyter_exec_ext.errors import ApiNotFound, ClientError, ExecError, Unauthenticated, UnexpectedAnswer
+from tests.binderhubs import Events, StandInBinderHub
 from tests.hosts import Host, running_host
 
 
@@ -230,6 +232,30 @@ def test_a_wrong_address_is_named_as_such_by_the_standard_api_too() -> None:
 def test_a_refusal_without_words_says_what_is_wanted() -> None:
     with Fake(401, b"") as server, ExecClient(server.info) as client, pytest.raises(Unauthenticated, match="token"):
         client.info()
+
+
+def until_its_end(total_seconds: float) -> Operation[tuple[int, float]]:
+    """Read a stream that is kept alive for ever; return how many pieces came, and how long it took."""
+    begun = time.monotonic()
+    stream = yield OpenStream(Request("GET", "build/gh/org/repo/HEAD"), total_seconds)
+    pieces = 0
+    while (piece := (yield ReadStream(stream))) and not isinstance(piece, Failure):
+        pieces += 1
+    return pieces, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("driver", [SyncDriver, AioDriver])
+async def test_a_stream_is_cut_when_its_time_is_up_though_it_is_kept_alive(driver: Any) -> None:
+    with StandInBinderHub(Events([])) as server:
+        carrying_out = driver(JupyterConnectionInfo.from_url(server.url))
+        if driver is SyncDriver:
+            pieces, seconds = await asyncio.to_thread(carrying_out.perform, until_its_end(0.5))
+            carrying_out.close()
+        else:
+            pieces, seconds = await carrying_out.perform(until_its_end(0.5))
+            await carrying_out.close()
+    assert pieces > 1
+    assert 0.4 < seconds < 2
 
 
 # --- clients that are used where they cannot be ---

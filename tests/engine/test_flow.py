@@ -16,8 +16,8 @@ import zmq
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.engine.connection import KernelConnection
-from jupyter_exec_ext.engine.flow import MAX_WAITING_MESSAGES, agrees_to_wait
 from jupyter_exec_ext.engine.resources import EngineResources
+from jupyter_exec_ext.wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait
 from jupyter_exec_ext.wire.kernel import KernelMessage, execute_request
 
 MIB = 1024 * 1024

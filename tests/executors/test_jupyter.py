@@ -5,44 +5,30 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import requests
 import trustme
+import websocket
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.client import ExecClient, standard_connection, standard_follow
 from jupyter_exec_ext.client.sync import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
+from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.wire.kernel import decode_websocket, encode_websocket, new_header
+from tests.adapters.doorbell import Doorbell
+from tests.executors.conftest import Make, python
 from tests.executors.seed_examples import REMOTE
 from tests.hosts import Host, free_port, running_host
-
-
-@pytest.fixture(scope="module")
-def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A Jupyter Server without our API."""
-    home = tmp_path_factory.mktemp("plain")
-    with running_host("server-base-url", home, "--ExecExtensionApp.enabled=False") as host:
-        yield host
-
-
-@pytest.fixture(params=["server", "gateway", "plain server"])
-def server(request: pytest.FixtureRequest, hosts: Any) -> Host:
-    started: Host = request.getfixturevalue("plain_server") if request.param == "plain server" else hosts[request.param]
-    return started
-
-
-@pytest.fixture
-def executor(server: Host, tmp_path: Path) -> Iterator[JupyterCodeExecutor]:
-    with JupyterCodeExecutor(server.info, timeout=20, output_dir=tmp_path) as executor:
-        yield executor
-
-
-def python(*codes: str) -> list[CodeBlock]:
-    return [CodeBlock(code, "python") for code in codes]
+from tests.proxy import CuttingProxy, hang_up
+from tests.tokens import UNPROTECTED, mint
 
 
 def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Host, hosts: Any) -> None:
@@ -51,12 +37,24 @@ def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Ho
         assert not isinstance(ours._session, StandardExecSession)
 
 
-def test_state_is_kept_between_blocks_and_calls(executor: JupyterCodeExecutor) -> None:
+def test_state_is_kept_between_blocks_and_calls(executor: StatefulCodeExecutor) -> None:
     assert executor.execute_code_blocks(python("x = 3", "print(x)")).output == "3\n"
     assert executor.execute_code_blocks(python("print(x + 1)")).output == "4\n"
 
 
-def test_blocks_after_a_failing_one_do_not_run_and_nothing_before_is_lost(executor: JupyterCodeExecutor) -> None:
+def test_refused_code_is_a_result_also_by_a_token_with_a_policy(tmp_path: Path) -> None:
+    with running_host("server", tmp_path, UNPROTECTED) as host:
+        info = replace(host.info, token=mint(host, max_code_bytes=100).token)
+        with JupyterCodeExecutor(info) as executor:
+            for code, reason in (("#" * 101, "allows 100 bytes of code, not 101"), ("#" * 10_000_000, "at most")):
+                result = executor.execute_code_blocks(python("x = 1", code, "print('never')"))
+                assert result.exit_code == 1
+                assert result.output.startswith("Not run: ")
+                assert reason in result.output
+            assert executor.execute_code_blocks(python("print(x)")).output == "1\n"
+
+
+def test_blocks_after_a_failing_one_do_not_run_and_nothing_before_is_lost(executor: StatefulCodeExecutor) -> None:
     blocks = python(
         "print('first')", "from IPython.display import HTML, display; display(HTML('<p>'))\n1/0", "print(2)"
     )
@@ -69,7 +67,7 @@ def test_blocks_after_a_failing_one_do_not_run_and_nothing_before_is_lost(execut
     assert "\x1b" not in result.output
 
 
-def test_pictures_are_saved_to_the_output_dir(executor: JupyterCodeExecutor, tmp_path: Path) -> None:
+def test_pictures_are_saved_to_the_output_dir(executor: StatefulCodeExecutor, tmp_path: Path) -> None:
     code = "from IPython.display import Image, display\ndisplay(Image(b'\\x89PNG\\r\\n\\x1a\\n' + bytes(60)))"
     result = executor.execute_code_blocks(python(code))
     (path,) = result.output_files
@@ -77,7 +75,7 @@ def test_pictures_are_saved_to_the_output_dir(executor: JupyterCodeExecutor, tmp
     assert result.output == f"Image data saved to {path}"
 
 
-def test_the_language_of_a_block_counts(executor: JupyterCodeExecutor) -> None:
+def test_the_language_of_a_block_counts(executor: StatefulCodeExecutor) -> None:
     assert executor.execute_code_blocks([CodeBlock("echo $((6*7))", "bash")]).output == "42\n"
     assert executor.execute_code_blocks([CodeBlock("print(1)", "")]).output == "1\n"
     refused = executor.execute_code_blocks([*python("print('ran')"), CodeBlock("fn main() {}", "rust")])
@@ -85,13 +83,13 @@ def test_the_language_of_a_block_counts(executor: JupyterCodeExecutor) -> None:
     assert refused.output.startswith("ran\nNot run: ")
 
 
-def test_code_is_not_rewritten(executor: JupyterCodeExecutor) -> None:
+def test_code_is_not_rewritten(executor: StatefulCodeExecutor) -> None:
     code = "text = '''\n! pip install x\n'''\nprint(text.strip())"
     assert executor.execute_code_blocks(python(code)).output == "! pip install x\n"
 
 
-def test_the_timeout_is_total_stops_the_code_and_keeps_the_state(server: Host, tmp_path: Path) -> None:
-    with JupyterCodeExecutor(server.info, timeout=1, output_dir=tmp_path) as executor:
+def test_the_timeout_is_total_stops_the_code_and_keeps_the_state(make: Make) -> None:
+    with make(timeout=1) as executor:
         executor.execute_code_blocks(python("kept = 1"))
         began = time.monotonic()
         code = "import time\nfor i in range(100):\n    print(i, flush=True)\n    time.sleep(0.2)\nfinished = True"
@@ -104,44 +102,148 @@ def test_the_timeout_is_total_stops_the_code_and_keeps_the_state(server: Host, t
         assert again.output == "1 False\n"
 
 
-def test_a_dying_kernel_is_named_and_the_next_call_works(executor: JupyterCodeExecutor) -> None:
+def test_a_dying_kernel_is_named_and_the_next_call_works(executor: StatefulCodeExecutor) -> None:
     result = executor.execute_code_blocks(python("import os; os._exit(1)"))
     assert result.exit_code == 1
     assert "KernelDied" in result.output
     assert executor.execute_code_blocks(python("print('again')")).output == "again\n"
 
 
-def test_restart_begins_afresh(executor: JupyterCodeExecutor) -> None:
+def test_restart_begins_afresh(executor: StatefulCodeExecutor) -> None:
     executor.execute_code_blocks(python("x = 1"))
     executor.restart()
     assert executor.execute_code_blocks(python("print('x' in globals())")).output == "False\n"
 
 
-def test_two_threads_may_share_an_executor(executor: JupyterCodeExecutor) -> None:
+def test_two_threads_may_share_an_executor(executor: StatefulCodeExecutor) -> None:
     with ThreadPoolExecutor(8) as pool:
         outputs = list(pool.map(lambda n: executor.execute_code_blocks(python(f"print({n})")).output, range(8)))
     assert outputs == [f"{n}\n" for n in range(8)]
 
 
-def test_two_executors_on_one_server_share_nothing(server: Host) -> None:
-    with JupyterCodeExecutor(server.info) as one, JupyterCodeExecutor(server.info) as other:
+def test_two_executors_share_nothing(make: Make) -> None:
+    with make() as one, make() as other:
         one.execute_code_blocks(python("x = 1"))
         assert "NameError" in other.execute_code_blocks(python("x")).output
 
 
 def test_stopping_shuts_the_kernel_down_and_may_be_repeated(server: Host) -> None:
-    import requests
-
-    def kernels() -> set[str]:
-        answer = requests.get(f"{server.info.url}api/kernels", headers=server.info.auth_headers, timeout=30)
-        return {kernel["id"] for kernel in answer.json()}
-
-    before = kernels()
+    before = kernels(server)
     executor = JupyterCodeExecutor(server.info)
-    assert len(kernels() - before) == 1
+    assert len(kernels(server) - before) == 1
     executor.stop()
     executor.stop()
-    assert kernels() <= before
+    assert kernels(server) <= before
+
+
+def kernels(server: Host) -> set[str]:
+    answer = requests.get(f"{server.info.url}api/kernels", headers=server.info.auth_headers, timeout=30)
+    return {kernel["id"] for kernel in answer.json()}
+
+
+def remove_kernel(server: Host, kernel_id: str) -> None:
+    url = f"{server.info.url}api/kernels/{kernel_id}"
+    requests.delete(url, headers=server.info.auth_headers, timeout=30).raise_for_status()
+
+
+def connections_to(server: Host) -> int:
+    """Return how many connections there are from here that we have not closed; those of others to it end by then."""
+    ours = psutil.Process().net_connections("tcp")
+    open_states = (psutil.CONN_ESTABLISHED, psutil.CONN_CLOSE_WAIT)
+    return Counter(c.raddr.port for c in ours if c.raddr and c.status in open_states)[server.info.port or 0]
+
+
+def test_restarting_and_stopping_leave_no_connection(server: Host) -> None:
+    before = connections_to(server)
+    executor = JupyterCodeExecutor(server.info)
+    executor.execute_code_blocks(python("1"))
+    in_use = connections_to(server)
+    for _ in range(3):
+        executor.restart()
+        executor.execute_code_blocks(python("1"))
+    assert connections_to(server) <= in_use
+    executor.stop()
+    assert connections_to(server) == before
+
+
+def test_replacing_a_session_that_has_ended_leaves_no_connection(
+    plain_server: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standard_follow, "_LOOK_SECONDS", 0.5)
+    with JupyterCodeExecutor(plain_server.info) as executor:
+        executor.execute_code_blocks(python("1"))
+        in_use = connections_to(plain_server)
+        for _ in range(2):
+            ended = executor._session
+            remove_kernel(plain_server, ended.id)
+            while executor._session is ended:
+                assert executor.execute_code_blocks(python("1")).exit_code == 1
+            assert executor.execute_code_blocks(python("print(1)")).output == "1\n"
+        assert connections_to(plain_server) == in_use
+
+
+def test_stopping_when_the_kernel_is_gone_is_no_error(server: Host) -> None:
+    before, others = connections_to(server), kernels(server)
+    executor = JupyterCodeExecutor(server.info)
+    (kernel_id,) = kernels(server) - others
+    remove_kernel(server, kernel_id)
+    executor.stop()
+    assert connections_to(server) == before
+
+
+def test_a_connection_that_is_cut_between_two_calls_is_made_anew(server: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a proxy does with one that nobody uses."""
+    monkeypatch.setattr(standard_connection, "_TRUSTED_SECONDS", 0.0)  # as if it had been unused for long
+    with CuttingProxy(server.info, cut_after_bytes=0, max_cuts=0) as proxy, JupyterCodeExecutor(proxy.info) as executor:
+        for n in range(3):
+            assert executor.execute_code_blocks(python(f"n = {n}", "print(n)")).output == f"{n}\n"
+            for side in proxy._sockets:
+                hang_up(side)
+            assert executor.execute_code_blocks(python("print(n)")).output == f"{n}\n"
+
+
+def test_ctrl_c_stops_the_code_and_not_the_session(executor: StatefulCodeExecutor) -> None:
+    doorbell = Doorbell()
+    executor.execute_code_blocks(python("kept = 1"))
+    began = time.monotonic()
+    with doorbell.interrupts_this_thread():
+        executor.execute_code_blocks(python(doorbell.code))
+    doorbell.close()
+    assert time.monotonic() - began < 10  # the code's own time limit is 20 s
+    assert executor.execute_code_blocks(python("print(kept)")).output == "1\n"
+
+
+def test_code_that_the_kernel_skipped_did_not_run_and_that_is_said(plain_server: Host) -> None:
+    """Somebody else's code fails before it, and has the kernel drop all that waits."""
+    with JupyterCodeExecutor(plain_server.info) as executor:
+        doorbell = Doorbell()
+        url = f"{plain_server.info.ws_url}api/kernels/{executor._session.id}/channels"
+        other = websocket.create_connection(url, header=plain_server.info.auth_headers, timeout=30)
+        code = f"{doorbell.code.partition('while')[0]}import time; time.sleep(2)\n1 / 0"
+        request = {"code": code, "silent": False, "allow_stdin": False, "stop_on_error": True}
+        header = new_header("execute_request", "other")
+        other.send(encode_websocket("shell", header, request, binary=False))
+        doorbell.wait()
+        result = executor.execute_code_blocks(python("ran = 1; print('ran')"))
+        replied = False
+        while not replied:
+            message = decode_websocket(other.recv())
+            replied = message.msg_type == "execute_reply" and message.parent_id == header["msg_id"]
+        other.close()
+        doorbell.close()
+        assert result.exit_code == 1
+        assert result.output.startswith("Cancelled: the kernel skipped it"), result.output
+        assert executor.execute_code_blocks(python("print('ran' in globals())")).output == "False\n"
+
+
+def test_output_that_a_server_drops_is_missed(tmp_path: Path) -> None:
+    """A Jupyter Server lets a million bytes a second through, and says so in the place of the rest."""
+    options = ["--ExecExtensionApp.enabled=False", "--ZMQChannelsWebsocketConnection.limit_rate=True"]
+    with running_host("server", tmp_path, *options) as limited, JupyterCodeExecutor(limited.info) as executor:
+        result = executor.execute_code_blocks(python("for _ in range(8): print('x' * 1_000_000)"))
+        assert len(result.output) < 8_000_000
+        assert result.output.splitlines()[-1].startswith("Incomplete: some output was lost")
+        assert executor.execute_code_blocks(python("print('goes on')")).output == "goes on\n"
 
 
 def test_a_session_that_the_server_has_ended_is_replaced_and_that_is_said(hosts: Any) -> None:
@@ -166,7 +268,7 @@ def test_threads_that_find_the_session_ended_open_one_in_its_place(hosts: Any) -
         assert len({session.id for session in client.list_sessions()} - before) == 1
 
 
-def test_a_restart_frees_an_executor_that_would_never_be_done(executor: JupyterCodeExecutor) -> None:
+def test_a_restart_frees_an_executor_that_would_never_be_done(executor: StatefulCodeExecutor) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.execute_code_blocks, python("while True: pass"))
         time.sleep(1.0)
@@ -223,11 +325,11 @@ def test_a_wrong_token_and_a_missing_server_are_named(server: Host) -> None:
         JupyterCodeExecutor(JupyterConnectionInfo("127.0.0.1", False, free_port()))
 
 
-def test_the_executor_has_the_parts_of_autogens_protocol(executor: JupyterCodeExecutor) -> None:
+def test_the_executor_has_the_parts_of_autogens_protocol(executor: StatefulCodeExecutor) -> None:
     blocks = executor.code_extractor.extract_code_blocks("```python\nprint(1)\n```")
     assert executor.execute_code_blocks(blocks).output == "1\n"
     assert callable(executor.restart)
-    assert "token=None" in repr(executor) or "'***'" in repr(executor)
+    assert "'***'" in repr(executor) or repr(executor).startswith("Embedded")
 
 
 def test_the_seeds_remote_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ import pytest
 import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+from jupyter_exec_ext.executors import local
+from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
 from tests.hosts import free_port
 
@@ -64,6 +67,37 @@ def test_the_token_is_in_no_command_line_environment_or_file(tmp_path: Path) -> 
         assert "managed_gateway" in output
         assert server.token not in output
         assert server.token not in repr(server)
+
+
+AS_ANOTHER_USER = """
+from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+look = '''
+import os, pathlib, psutil
+def tried(process, name):
+    try:
+        with open(f"/proc/{process.pid}/{name}", "rb") as file:
+            return name != "mem" and file.read()
+    except PermissionError as error:
+        return type(error).__name__
+gateway = next(p for p in psutil.Process().parents() if "managed_gateway" in str(p.cmdline()))
+print(os.getuid() == gateway.uids().real != 0, tried(psutil.Process(), "mem"))
+print(*(tried(gateway, name) for name in ("mem", "environ")))
+'''
+with LocalJupyterServer() as server, JupyterCodeExecutor(server) as executor:
+    print(executor.execute_code_blocks([CodeBlock(look, "python")]).output, end="")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_the_code_cannot_read_the_token_in_the_gateways_memory(tmp_path: Path) -> None:
+    """Code of the same user, who is not root, looks where the token must be; tracing may be unrestricted."""
+    work = tmp_path / "work"
+    work.mkdir()
+    os.chown(work, NOBODY, NOBODY) if os.getuid() == 0 else None
+    command = as_user([sys.executable, "-c", AS_ANOTHER_USER], NOBODY, needs=[str(work)])
+    env = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True False\nPermissionError PermissionError\n", done.stderr
 
 
 def test_the_token_can_be_chosen_or_left_out() -> None:
@@ -141,11 +175,26 @@ def test_modules_of_the_current_directory_are_not_the_gateways(tmp_path: Path) -
         assert run_code(server, "print(1)") == "1\n"
 
 
-def test_starting_and_stopping_leaves_no_thread_or_descriptor() -> None:
+def test_one_that_does_not_stop_is_killed_and_its_kernels_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_STOP_SECONDS", 1.0)
+    server = LocalJupyterServer()
+    JupyterCodeExecutor(server).execute_code_blocks([CodeBlock("1", "python")])
+    processes = processes_of(server)
+    server._subprocess.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began < 5
+    assert psutil.wait_procs(processes, timeout=20)[1] == []
+
+
+def test_starting_and_stopping_leaves_no_thread_descriptor_or_hook() -> None:
     def use() -> tuple[int, int]:
         with LocalJupyterServer() as server:
             run_code(server, "1")
+        kept = weakref.ref(server)
+        del server
         gc.collect()
+        assert kept() is None  # as it would not be if it was still to be stopped at the end of the program
         return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
     assert use() == use()
@@ -154,6 +203,7 @@ def test_starting_and_stopping_leaves_no_thread_or_descriptor() -> None:
 PARENT = """
 import sys, time
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+from jupyter_exec_ext.executors import local
 server = LocalJupyterServer()
 executor = JupyterCodeExecutor(server)
 executor.execute_code_blocks([CodeBlock("1", "python")])
@@ -210,8 +260,18 @@ def test_a_gateway_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytes
 def test_a_gateway_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel_gateway.py").write_text("import time; time.sleep(60)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    before = psutil.Process().children(), threading.active_count()
     with pytest.raises(ValueError, match="in time"):
         LocalJupyterServer(startup_timeout_seconds=2.0)
+    assert (psutil.Process().children(), threading.active_count()) == before
+
+
+def test_what_it_prints_does_not_decide_whether_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('ERROR: none at all\\nJupyter is available at http://h/')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with LocalJupyterServer() as server:
+        assert "ERROR: none at all\n" in server._last_lines
+        assert run_code(server, "print(1)").endswith("1\n")
 
 
 def test_it_gives_a_client() -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import base64
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.executors.results import BundleSaver, ResultCollector
+from jupyter_exec_ext.executors.results import OutputDirectory, ResultCollector
 from jupyter_exec_ext.models import Execution, ExecutionState, Truncation
 
 PNG = base64.b64encode(b"\x89PNG picture").decode()
@@ -67,6 +70,17 @@ def test_a_table_is_saved_as_html_and_its_text_kept(tmp_path: Path) -> None:
     assert collector.text == f"   a\n0  1\nHTML data saved to {path}"
 
 
+def test_pages_are_utf_8_where_the_platform_has_another_encoding(tmp_path: Path) -> None:
+    code = (
+        "import locale, pathlib, sys; assert locale.getpreferredencoding(False).lower() != 'utf-8'\n"
+        "from jupyter_exec_ext.executors.results import OutputDirectory\n"
+        "OutputDirectory(pathlib.Path(sys.argv[1]), 'page').text({'text/html': '<p>\\xfc'})"
+    )
+    env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=env, check=True)
+    assert (tmp_path / "page-1.html").read_bytes() == "<p>ü".encode()
+
+
 def test_an_objects_bare_repr_is_left_out_beside_html(tmp_path: Path) -> None:
     collector = collect(tmp_path, execution(display(text__plain="<Styler at 0x7f>", text__html="<b>x</b>")))
     assert collector.text == f"HTML data saved to {collector.files[0]}"
@@ -122,7 +136,7 @@ def test_output_that_was_lost_on_its_way_is_missed(tmp_path: Path) -> None:
 
 def test_named_files_never_replace_one_another(tmp_path: Path) -> None:
     (tmp_path / "plot-1.png").write_bytes(b"old")
-    saver = BundleSaver(tmp_path, "plot")
+    saver = OutputDirectory(tmp_path, "plot")
     saver.text({"image/png": PNG})
     saver.text({"image/png": PNG})
     assert [Path(path).name for path in saver.files] == ["plot-2.png", "plot-3.png"]

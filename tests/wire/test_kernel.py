@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import struct
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -258,6 +259,14 @@ def test_a_websocket_message_survives_the_trip(binary: bool) -> None:
     read = decode_websocket(data)
     assert (read.channel, read.msg_type, read.parent_id) == ("shell", "execute_request", None)
     assert read.content == {"code": "ü"}
+
+
+def test_the_json_form_is_the_protocols() -> None:
+    header = new_header("execute_request", "client")
+    message = json.loads(encode_websocket("shell", header, {"code": "1"}, binary=False))
+    common = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}}
+    assert message == {**common, "content": {"code": "1"}, "buffers": []}
+    assert datetime.fromisoformat(header["date"]).tzinfo is not None
 
 
 def test_the_binary_form_is_jupyter_servers() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..wire.kernel import execute_request
+from .kernel import execute_request
 
 #: So many messages of one kernel wait in our memory, once the kernel waits for us.
 MAX_WAITING_MESSAGES = 4

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_exec_ext.engine.environment import DEFAULT_NAMES, kernel_environment
 from jupyter_exec_ext.errors import InvalidRequest
+from jupyter_exec_ext.wire.environment import DEFAULT_NAMES, kernel_environment
 
 SERVER = {
     "PATH": "/bin",

@@ -1,0 +1,1 @@
+"""Adapters to agent frameworks: a module for each, which imports its framework. Nothing here imports them."""

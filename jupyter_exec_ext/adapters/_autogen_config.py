@@ -1,0 +1,51 @@
+"""What an AutoGen component is stored as: plain data, and the name of the environment variable that holds the token."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..client.connection import JupyterConnectionInfo
+
+# Whoever writes a config chooses where the token is sent, so it must not be able to name any secret there is.
+_TOKEN_VARIABLE = r"JUPYTER_([A-Z0-9_]+_)?TOKEN"
+TokenVariable = Annotated[str, Field(pattern=f"^{_TOKEN_VARIABLE}$")]
+
+
+def check_token_variable(name: str) -> str:
+    """Return the name of an environment variable if a config may name it."""
+    if not re.fullmatch(_TOKEN_VARIABLE, name):
+        raise ValueError("the variable that holds the token is called JUPYTER_TOKEN or JUPYTER_…_TOKEN")
+    return name
+
+
+class JupyterCodeExecutorConfig(BaseModel):
+    """A `JupyterCodeExecutor` as data. It names the environment variable that holds the token, never the token."""
+
+    # A token that somebody writes into it is refused rather than ignored, and not shown by the error.
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    kernel_name: str = "python3"
+    timeout: int = 60
+    output_dir: str | None = None
+    jupyter_server: str | None = Field(None, description="The server's URL; without it, one is started when needed.")
+    token_variable: TokenVariable | None = Field(None, description="Which environment variable holds the token.")
+    verify: bool | str = True
+    client_cert: str | tuple[str, str] | None = None
+
+
+def server_of(config: JupyterCodeExecutorConfig) -> JupyterConnectionInfo | None:
+    """Return the server that a config names, with the token that its variable holds."""
+    if config.jupyter_server is None:
+        return None
+    token = None
+    if config.token_variable is not None:
+        token = os.environ.get(config.token_variable, "").strip()
+        if not token:
+            raise ValueError(f"set the environment variable {config.token_variable} to the token of the Jupyter server")
+    return JupyterConnectionInfo.from_url(
+        config.jupyter_server, token, verify=config.verify, client_cert=config.client_cert
+    )

@@ -1,0 +1,100 @@
+"""AutoGen's `DockerJupyterServer` on ours, for asynchronous programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..client.connection import JupyterConnectionInfo
+from ..executors.docker import DockerJupyterServer as _DockerJupyterServer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class DockerJupyterServer:
+    """A Kernel Gateway in a container, for asynchronous programs. Also an asynchronous context manager.
+
+    As AutoGen's, it is started by its constructor, which waits for it; on an event loop that others use as well, make
+    it with ``await asyncio.to_thread(DockerJupyterServer, …)``.
+
+    Parameters
+    ----------
+    custom_image_name, container_name, auto_remove, stop_container, docker_env, expose_port, work_dir
+        As for `jupyter_exec_ext.DockerJupyterServer`, and with AutoGen's defaults.
+    token : str, GenerateToken or None
+        The token to demand; None for a new one, as in AutoGen.
+    bind_dir : path, optional
+        A directory of this machine, in which the code then works as `work_dir`. It is made if it is not there. Its
+        rights are left as they are: an image of this package runs as its owner.
+    **options
+        What `jupyter_exec_ext.DockerJupyterServer` takes beside, such as ``memory`` and ``internet``.
+
+    Raises
+    ------
+    ImportError
+        If Docker's library is not installed.
+    ConnectionError
+        If no engine answers.
+    ValueError
+        If the engine refuses, or the gateway does not get ready, with its last lines of output.
+    """
+
+    DEFAULT_DOCKERFILE = _DockerJupyterServer.DEFAULT_DOCKERFILE
+    GenerateToken = _DockerJupyterServer.GenerateToken
+
+    def __init__(
+        self,
+        *,
+        custom_image_name: str | None = None,
+        container_name: str | None = None,
+        auto_remove: bool = True,
+        stop_container: bool = True,
+        docker_env: Mapping[str, str] | None = None,
+        expose_port: int = 8888,
+        token: str | _DockerJupyterServer.GenerateToken | None = None,
+        work_dir: Path | str = "/workspace",
+        bind_dir: Path | str | None = None,
+        **options: Any,
+    ) -> None:
+        if bind_dir is not None:
+            Path(bind_dir).mkdir(parents=True, exist_ok=True)
+        self._server = _DockerJupyterServer(
+            custom_image_name=custom_image_name,
+            container_name=container_name,
+            auto_remove=auto_remove,
+            stop_container=stop_container,
+            docker_env=docker_env,
+            expose_port=expose_port,
+            token=self.GenerateToken() if token is None else token,
+            work_dir=work_dir,
+            bind_dir=bind_dir,
+            **options,
+        )
+
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Where the gateway is."""
+        return self._server.connection_info
+
+    async def stop(self) -> None:
+        """Stop the container, which ends its kernels; calling it again does nothing."""
+        await asyncio.to_thread(self._server.stop)
+
+    async def close(self) -> None:
+        """Do the same as `stop`, by the name that all adapters have."""
+        await self.stop()
+
+    def __repr__(self) -> str:
+        return repr(self._server)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._server.__exit__, exc_type, exc, tb)

@@ -1,0 +1,160 @@
+"""Code execution for Microsoft Agent Framework: the function tool `execute_code`, and a context provider with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent_framework import AgentSession, Content, ContextProvider, FunctionTool, SessionContext, SupportsAgentRun
+
+from ..models import Execution
+from ..models.content import ImageContent
+from ._code_session import CodeSession
+from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
+from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CodeSession", "JupyterCodeActProvider", "execute_code_tool"]
+
+ApprovalMode = Literal["always_require", "never_require"]
+
+INSTRUCTIONS = """\
+To compute something, or to work with data or files, run code with the tool `execute_code`. Variables, imports and
+definitions are kept between calls, so go step by step and look at intermediate results."""
+
+
+def execute_code_tool(session: CodeSession, *, approval_mode: ApprovalMode = "never_require") -> FunctionTool:
+    """Return a tool for ``Agent(tools=[…])`` that runs code in a session.
+
+    The model gets text and pictures. The application finds the whole `Execution` as the ``raw_representation`` of the
+    result's first item. Cancelling a run stops its code on the server.
+
+    Parameters
+    ----------
+    session : CodeSession
+        The session of one conversation; variables are kept until it is closed.
+    approval_mode : str
+        ``"always_require"`` if a person has to approve each call.
+    """
+    return _tool(session.run, approval_mode)
+
+
+class JupyterCodeActProvider(ContextProvider):
+    """Gives an agent `execute_code`, with a Jupyter session for each of its conversations.
+
+    A conversation is what Agent Framework calls an ``AgentSession``: what is run with the same one shares variables,
+    and nothing else does. A run without one gets a session of its own. They are closed when the provider is left as a
+    context manager or by `close`; `close_session` closes that of a conversation which is over.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable, optional
+        Where the server is; a URL may hold the token (``?token=``).
+    token : str, optional
+        The server's token.
+    kernel_name : str, optional
+        A kernelspec; without it, the server's default.
+    timeout_seconds : float, optional
+        Run time of one piece of code, after which it is stopped; None for the server's default.
+    session_id : str, optional
+        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
+    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
+        The same, as an object, which knows its server.
+    max_conversations : int
+        How many of them have a Jupyter session at once. For one more, the one is closed that was not used for longest;
+        should that conversation go on, the model is told that its variables are gone.
+    idle_timeout_seconds : float
+        After how much idle time the server ends a session, where it has ``exec/v1``.
+    approval_mode : str
+        ``"always_require"`` if a person has to approve each call.
+    instructions : str
+        What the model is told about the tool beside its description; may be empty.
+    source_id : str
+        Under which name the agent knows the provider.
+    """
+
+    def __init__(
+        self,
+        server: Server | None = None,
+        token: str | None = None,
+        *,
+        kernel_name: str | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
+        session_id: str | None = None,
+        session: Session | None = None,
+        max_conversations: int = MAX_CONVERSATIONS,
+        idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
+        approval_mode: ApprovalMode = "never_require",
+        instructions: str = INSTRUCTIONS,
+        source_id: str = "jupyter_code_act",
+    ) -> None:
+        super().__init__(source_id)
+
+        def new_session() -> CodeSession:
+            return CodeSession(
+                server,
+                token,
+                kernel_name=kernel_name,
+                timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                session_id=session_id,
+                session=session,
+                name="Agent Framework",
+            )
+
+        self._where = repr(new_session())  # also: refuse wrong arguments now
+        self._conversations = Conversations(new_session, max_conversations)
+        self._approval_mode = approval_mode
+        self._instructions = instructions
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._where})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def before_run(
+        self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """Give the tool of this conversation, and the instructions, to a run that begins."""
+        conversation = session.session_id
+
+        async def run(code: str) -> Execution | NotRun:
+            return await self._conversations.run(conversation, code)
+
+        context.extend_tools(self.source_id, [_tool(run, self._approval_mode)])
+        if self._instructions:
+            context.extend_instructions(self.source_id, self._instructions)
+
+    async def close_session(self, session: AgentSession) -> None:
+        """Shut down the Jupyter session of a conversation that is over."""
+        await self._conversations.close(session.session_id)
+
+    async def close(self) -> None:
+        """Shut down the Jupyter sessions of all conversations."""
+        await self._conversations.close_all()
+
+
+def _tool(run: Callable[[str], Awaitable[Execution | NotRun]], approval_mode: ApprovalMode) -> FunctionTool:
+    async def execute_code(code: str) -> list[Content]:
+        return _contents(await run(code))
+
+    return FunctionTool(name=TOOL_NAME, description=TOOL_DESCRIPTION, func=execute_code, approval_mode=approval_mode)
+
+
+def _contents(outcome: Execution | NotRun) -> list[Content]:
+    contents = [
+        Content.from_data(part.data, part.mime_type) if isinstance(part, ImageContent) else Content.from_text(part.text)
+        for part in outcome.to_content()
+    ]
+    if isinstance(outcome, Execution):
+        contents[0].raw_representation = outcome
+    return contents

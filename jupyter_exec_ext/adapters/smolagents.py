@@ -1,0 +1,192 @@
+"""smolagents: a `PythonExecutor` that runs a `CodeAgent`'s code in a Jupyter kernel.
+
+For example::
+
+    with CodeAgent([], model, executor=JupyterPythonExecutor("http://localhost:8888/?token=…")) as agent:
+        agent.run("What is the 14th Fibonacci number?")
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from io import BytesIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import PIL.Image
+from smolagents.local_python_executor import CodeOutput
+from smolagents.monitoring import AgentLogger, LogLevel
+from smolagents.remote_executors import RemotePythonExecutor
+from smolagents.serialization import SerializationError
+from smolagents.tools import Tool
+from smolagents.utils import AgentError
+
+from ..models import Execution, ImageContent
+from ._session import ToolSession
+from ._shared import TIMEOUT_SECONDS, NotRun, Server, Session
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["JupyterPythonExecutor"]
+
+_INSTALL = """\
+import subprocess, sys
+subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--", *{}], check=True)
+"""
+
+
+class JupyterPythonExecutor(RemotePythonExecutor):
+    """Runs an agent's code in a kernel that keeps its state between steps. The agent's `cleanup` closes it.
+
+    Tools are sent as source and run in the kernel. Variables and final answers are sent as JSON, with smolagents' types
+    for what JSON has not; nothing is ever unpickled.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable, optional
+        Where the server is; a URL may hold the token (``?token=``).
+    token : str, optional
+        The server's token.
+    kernel_name : str, optional
+        A kernelspec; without it, the server's default.
+    timeout_seconds : float, optional
+        Run time of one step, after which it is stopped; None for the server's default.
+    session_id : str, optional
+        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
+    session : ExecSession, AsyncExecSession or StandardExecSession, optional
+        The same, as an object, which knows its server.
+    additional_imports : sequence of str
+        Packages to install in the kernel's environment before the first step.
+    logger : AgentLogger, optional
+        What errors are logged with; the agent logs them anyway.
+    """
+
+    def __init__(
+        self,
+        server: Server | None = None,
+        token: str | None = None,
+        *,
+        kernel_name: str | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
+        session_id: str | None = None,
+        session: Session | None = None,
+        additional_imports: Sequence[str] = (),
+        logger: AgentLogger | None = None,
+    ) -> None:
+        super().__init__(list(additional_imports), logger or AgentLogger(LogLevel.OFF), allow_pickle=False)
+        self._session = ToolSession(
+            server,
+            token,
+            kernel_name=kernel_name,
+            timeout_seconds=timeout_seconds,
+            session_id=session_id,
+            session=session,
+            name="smolagents",
+        )
+        self._variables: dict[str, Any] = {}
+        self._tools: dict[str, Any] = {}
+        self._kernel_is_fresh = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session, unless it was there before; calling it again does nothing."""
+        self._session.close()
+
+    def cleanup(self) -> None:
+        """Do the same as `close`, by smolagents' name. The agent's own `cleanup` calls it."""
+        self.close()
+
+    def send_variables(self, variables: dict[str, Any]) -> None:
+        """Set variables in the kernel; also in every fresh one that takes its place."""
+        self._variables.update(variables)
+        super().send_variables(variables)
+
+    def send_tools(self, tools: dict[str, Any]) -> None:
+        """Define tools in the kernel, after what they need is installed; also in every fresh one.
+
+        Raises
+        ------
+        ValueError
+            For managed agents, which run here and not in the kernel.
+        """
+        if agents := [name for name, tool in tools.items() if not isinstance(tool, Tool)]:
+            raise ValueError(f"managed agents cannot be sent to a kernel: {', '.join(agents)}")
+        self._tools.update(tools)
+        missing = [name for name in self.additional_imports if name not in self.installed_packages]
+        self.installed_packages += self.install_packages(missing)
+        super().send_tools(tools)
+
+    def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
+        # An agent sends its tools at each of its runs. A tool that is patched twice would call itself.
+        if type(final_answer_tool).__name__ != "_FinalAnswerTool":
+            super()._patch_final_answer_with_exception(final_answer_tool)
+
+    def install_packages(self, additional_imports: list[str]) -> list[str]:
+        """Install packages in the kernel's environment; that one cannot be is an error."""
+        if additional_imports:
+            self.run_code_raise_errors(_INSTALL.format(additional_imports))
+        return additional_imports
+
+    def run_code_raise_errors(self, code: str) -> CodeOutput:
+        """Run code and return its logs, and the value of its last expression, its last picture or the final answer.
+
+        Raises
+        ------
+        AgentError
+            For code that fails or is stopped, with all that it had put out; and for code that did not run.
+        """
+        if self._kernel_is_fresh:
+            self._kernel_is_fresh = False
+            super().send_variables(self._variables)
+            super().send_tools(self._tools)
+        execution = self._session.run(code)
+        if isinstance(execution, NotRun):
+            self._kernel_is_fresh = execution.session_lost
+            raise AgentError(execution.to_text(), self.logger)
+        self._kernel_is_fresh = execution.session_state_preserved is False
+        if execution.error is not None and execution.error.name == self.FINAL_ANSWER_EXCEPTION:
+            return CodeOutput(output=self._final_answer(execution), logs=_logs(execution), is_final_answer=True)
+        if not execution.ok:
+            raise AgentError(execution.to_text(), self.logger)
+        return CodeOutput(output=_value(execution), logs=_logs(execution), is_final_answer=False)
+
+    def _final_answer(self, execution: Execution) -> Any:
+        assert execution.error is not None
+        if execution.truncated is not None and execution.truncated.error_bytes:
+            raise AgentError("The final answer is too large; write it to a file, or make it smaller.", self.logger)
+        try:
+            return self._deserialize_final_answer(execution.error.value, allow_pickle=False)
+        except (SerializationError, ValueError) as error:
+            raise AgentError(f"The final answer cannot be read: {error}", self.logger) from error
+
+
+def _logs(execution: Execution) -> str:
+    """Return what was printed and shown, apart from the value of the last expression and the error."""
+    shown = [output for output in execution.outputs if output["output_type"] in ("stream", "display_data")]
+    text = replace(execution, outputs=shown).to_text()
+    return text if shown or execution.files else ""
+
+
+def _value(execution: Execution) -> Any:
+    """Return the value of the last expression, or else the last picture; a picture as one of Pillow's."""
+    for kind in ("execute_result", "display_data"):
+        outputs = [output for output in execution.outputs if output["output_type"] == kind]
+        if outputs:
+            shown = replace(execution, outputs=outputs[-1:], files=(), truncated=None)
+            picture = next((item for item in shown.to_content() if isinstance(item, ImageContent)), None)
+            if picture is not None:
+                with contextlib.suppress(OSError, PIL.Image.DecompressionBombError):  # not what it says it is
+                    return PIL.Image.open(BytesIO(picture.data))
+            if kind == "execute_result":
+                return shown.to_text()
+    return None

@@ -1,0 +1,111 @@
+"""Carries out the client's steps on kernels of this process: the requests of the kernels API, and its WebSocket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpecManager
+
+from ..client.connection import JupyterConnectionInfo
+from ..client.exchange import NO_RETRY
+from ..client.standard import open_standard_session
+from ..client.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
+from ..client.sync import StandardExecSession
+from ..client.sync_driver import SyncDriver
+from ..wire.environment import DEFAULT_NAMES, kernel_environment
+from ..wire.jsontext import dump_bytes
+from ..wire.kernel import WEBSOCKET_PROTOCOL
+from .channels import Channels
+from .kernel import EmbeddedKernel
+
+_MAX_OUTPUT_BYTES = 32 * 1024 * 1024
+
+
+class EmbeddedDriver(SyncDriver):
+    """A driver whose server is in this process, and knows nothing but kernels.
+
+    Parameters
+    ----------
+    env : mapping
+        What kernels get in their environment, beside what a program needs in order to run at all.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        super().__init__(JupyterConnectionInfo("localhost", False))  # to which nothing is ever sent
+        self._env = kernel_environment(os.environ, env, inherited_names=DEFAULT_NAMES, caller_names=["*"])
+        self._kernels: dict[str, EmbeddedKernel] = {}
+
+    def open_session(self, kernel_name: str, *, max_output_bytes: int = _MAX_OUTPUT_BYTES) -> StandardExecSession:
+        """Start a kernel and return a session on it.
+
+        Raises
+        ------
+        KernelSpecNotFound, KernelStartFailed, KernelStartTimeout
+        """
+        # A kernel that ended while nothing ran is noticed before the next run, which gets a fresh one.
+        operation = open_standard_session(kernel_name, None, NO_RETRY, max_output_bytes, trusted_seconds=0.0)
+        return StandardExecSession(self, self.perform(operation))
+
+    def close(self) -> None:
+        """End all kernels."""
+        super().close()
+        shut_down(self._kernels)
+
+    @property
+    def kernels(self) -> dict[str, EmbeddedKernel]:
+        """The kernels that there are, by id."""
+        return self._kernels
+
+    # --- the kernels API ---
+
+    def _request(self, request: Request) -> Reply | Failure:
+        match (request.method, *request.path.split("/")[1:]):
+            case ("GET", "kernelspecs"):
+                specs = KernelSpecManager().get_all_specs()
+                return _reply(200, {"default": "python3", "kernelspecs": specs})
+            case ("POST", "kernels"):
+                kernel = EmbeddedKernel(request.json["name"], self._env)
+                self._kernels[kernel.kernel_id] = kernel
+                return _reply(201, {"id": kernel.kernel_id})
+            case ("GET", "kernels", kernel_id) if kernel_id in self._kernels:
+                return _reply(200, {"id": kernel_id})
+            case ("DELETE", "kernels", kernel_id) if kernel_id in self._kernels:
+                self._kernels.pop(kernel_id).shutdown()
+                return _reply(204)
+            case ("POST", "kernels", kernel_id, "interrupt") if kernel_id in self._kernels:
+                self._kernels[kernel_id].interrupt()
+                return _reply(204)
+            case ("POST", "kernels", kernel_id, "restart") if kernel_id in self._kernels:
+                self._kernels[kernel_id].restart()
+                return _reply(200, {"id": kernel_id})
+        return _reply(404, {"message": "there is no such kernel"})
+
+    # --- its WebSocket ---
+
+    def _websocket(self, step: Step) -> Any:
+        if isinstance(step, Connect):
+            kernel = self._kernels.get(step.path.split("/")[2])
+            if kernel is None:
+                return Failure(False, "there is no such kernel")
+            kernel.revive()
+            channels = kernel.connection = Channels(kernel)
+            return Socket(WEBSOCKET_PROTOCOL, channels)
+        if isinstance(step, SendMessage):
+            assert isinstance(step.data, bytes)
+            return step.socket.handle.send(step.data)
+        if isinstance(step, ReceiveMessage):
+            return step.socket.handle.receive(step.timeout_seconds)
+        assert isinstance(step, Disconnect)
+        return step.socket.handle.close()
+
+
+def shut_down(kernels: dict[str, EmbeddedKernel]) -> None:
+    """End kernels at once, and forget them."""
+    while kernels:
+        kernels.popitem()[1].shutdown(now=True)
+
+
+def _reply(status: int, body: Any = None) -> Reply:
+    return Reply(status, {}, b"" if body is None else dump_bytes(body))

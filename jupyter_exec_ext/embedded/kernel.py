@@ -1,0 +1,167 @@
+"""One kernel process of ours, started and ended by jupyter_client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import tempfile
+import threading
+import uuid
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.paths import jupyter_runtime_dir
+
+from ..errors import KernelStartFailed
+
+T = TypeVar("T")
+_CALL_SECONDS = 60.0
+_SHOWN_BYTES = 2000
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # what fails is raised, too
+
+
+class SupportsClose(Protocol):
+    """What can be closed, more than once."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class EmbeddedKernel:
+    """A kernel process, from its start to its shutdown; restarts keep the id. May be used from several threads.
+
+    Parameters
+    ----------
+    kernel_name : str
+        An installed kernelspec.
+    env : mapping
+        The whole environment of the kernel.
+
+    Attributes
+    ----------
+    generation : int
+        How many processes there have been.
+    connection : closeable or None
+        What is connected to it at the moment; closed by `shutdown`.
+
+    Raises
+    ------
+    KernelStartFailed
+    """
+
+    def __init__(self, kernel_name: str, env: Mapping[str, str]) -> None:
+        self.generation = 1
+        self.connection: SupportsClose | None = None
+        # jupyter_client wants an event loop; one of our own works whatever loop the caller runs in.
+        self._loop = asyncio.SelectorEventLoop()  # the kind that ZeroMQ works with, on Windows, too
+        self._thread = threading.Thread(target=self._loop.run_forever, name="embedded kernel", daemon=True)
+        self._restarting = threading.Lock()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by shutdown
+        self._ending: asyncio.Task[None] | None = None
+        self._thread.start()
+        runtime_dir = Path(jupyter_runtime_dir())
+        runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._manager = AsyncKernelManager(
+            kernel_name=kernel_name, connection_file=str(runtime_dir / f"kernel-{uuid.uuid4()}.json"), log=_log
+        )
+        try:
+            self._call(
+                self._manager.start_kernel(env=dict(env), stdout=subprocess.DEVNULL, stderr=self._errors.fileno())
+            )
+        except BaseException as error:
+            self.shutdown(now=True)
+            if isinstance(error, Exception):
+                raise KernelStartFailed(f"the kernel could not be started: {error}") from error
+            raise
+
+    @property
+    def kernel_id(self) -> str:
+        """The kernel's id."""
+        return str(self._manager.kernel_id)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it runs Python."""
+        spec = self._manager.kernel_spec
+        return spec is not None and spec.language == "python"
+
+    def connection_info(self) -> dict[str, Any]:
+        """Return the addresses and the key, as in a connection file."""
+        return dict(self._manager.get_connection_info())
+
+    def _call(self, work: Awaitable[T]) -> T:
+        async def carry_out() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(carry_out(), self._loop).result(_CALL_SECONDS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return not self._loop.is_closed() and bool(self._call(self._manager.is_alive()))
+
+    @property
+    def last_words(self) -> str:
+        """The end of what a process that has ended wrote to its standard error."""
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - _SHOWN_BYTES))
+        return self._errors.read().decode("utf-8", "replace").strip()
+
+    def interrupt(self) -> None:
+        """Interrupt what runs, in the kernelspec's way; nothing where the process has ended."""
+        if self.alive:
+            self._call(self._manager.interrupt_kernel())
+
+    def restart(self) -> None:
+        """Start a fresh process.
+
+        Raises
+        ------
+        KernelStartFailed
+        """
+        with self._restarting:
+            self.generation += 1
+            try:
+                self._call(self._manager.restart_kernel(now=True))
+            except Exception as error:
+                raise KernelStartFailed(f"the kernel could not be started again: {error}") from error
+
+    def revive(self) -> None:
+        """Start a fresh process if there is none."""
+        if not self.alive:
+            self.restart()
+
+    def shutdown(self, *, now: bool = False) -> None:
+        """End the process; calling it again does nothing.
+
+        Parameters
+        ----------
+        now : bool
+            Without asking it to exit.
+        """
+        with self._restarting:
+            if self._loop.is_closed() or self._ending is not None:
+                return
+            if self.connection is not None:
+                self.connection.close()
+            if threading.current_thread() is self._thread:  # the garbage collector calls from anywhere
+                self._ending = self._loop.create_task(self._end(now=True))
+                self._ending.add_done_callback(lambda _: self._loop.stop())
+                return
+            try:
+                self._call(self._end(now=now))
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._loop.close()
+                self._errors.close()
+
+    async def _end(self, *, now: bool) -> None:
+        if self._manager.has_kernel:
+            await self._manager.shutdown_kernel(now=now)
+        self._manager.cleanup_connection_file()  # which there is before the process: one that never started left it

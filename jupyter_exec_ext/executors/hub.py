@@ -1,0 +1,231 @@
+"""A user's server at a JupyterHub, started when it is needed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from ..client.connection import JupyterConnectionInfo
+from ..client.sync_driver import SyncDriver
+from ..errors import ClientError, ExecError, Unavailable, UnexpectedAnswer
+from .hub_api import HubServerApi, IssuedHubToken, whoami
+from .hub_launch import HubLaunch
+from .launch import Deadline, OnProgress, within
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_STOP_SECONDS = 60.0
+_NOTE = "jupyter_exec_ext"
+
+
+class JupyterHubServer:
+    """Starts a user's server at a JupyterHub, waits for it, and stops it again. Also a context manager.
+
+    Parameters
+    ----------
+    hub_url : str
+        The Hub, as a browser shows it: ``https://hub.example/``, or any page below it.
+    token : str, optional
+        A token of the Hub's: the user's own, or that of a service or administrator who may start servers for others.
+        Without it, the one in the URL.
+    user : str, optional
+        Whose server; without it, that of the token's user.
+    server_name : str
+        One of the user's named servers; empty for the default one.
+    user_options : mapping, optional
+        What the Hub's spawner shall heed, as on the Hub's page of options. Without any, the Hub takes those of the
+        server's last start.
+    startup_timeout_seconds : float
+        How long the server may take to start.
+    stop : bool
+        Whether `stop`, leaving the context and the end of the process stop the server. Only one that this object has
+        started is ever stopped.
+    narrow_token : bool
+        Whether the server gets a token of its own, which opens this server and nothing else and is revoked at the end.
+        False sends it `token` itself, with all that this one may do at the Hub: not for other people's servers.
+    token_lifetime_seconds : int
+        How long the narrow token is good for, should it not be revoked before.
+    on_progress : callable, optional
+        Is given a `LaunchProgress` for each of the Hub's messages.
+    verify, client_cert
+        As of `JupyterConnectionInfo`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong argument.
+    Unauthenticated, MissingScope, NotFound
+        If the Hub does not know the token, or it may not do this; the message names the scope.
+    ServerStartFailed, ServerStartTimeout
+        If the server does not come up. What was begun is stopped.
+    LimitReached
+        If the Hub starts no more servers for now.
+    """
+
+    def __init__(
+        self,
+        hub_url: str,
+        token: str | None = None,
+        *,
+        user: str | None = None,
+        server_name: str = "",
+        user_options: Mapping[str, Any] | None = None,
+        startup_timeout_seconds: float = 300.0,
+        stop: bool = True,
+        narrow_token: bool = True,
+        token_lifetime_seconds: int = 24 * 3600,
+        on_progress: OnProgress | None = None,
+        verify: bool | str = True,
+        client_cert: str | tuple[str, str] | None = None,
+    ) -> None:
+        self._hub = _hub_at(JupyterConnectionInfo.from_url(hub_url, token, verify=verify, client_cert=client_cert))
+        if self._hub.token is None:
+            raise ValueError("a token of the Hub's is needed; the Hub's page of tokens makes one")
+        if token_lifetime_seconds < 1:
+            raise ValueError("token_lifetime_seconds must be at least 1")
+        self._user_options = user_options
+        self._startup_timeout_seconds = startup_timeout_seconds
+        self._stops = stop
+        self._narrow_token = narrow_token
+        self._token_lifetime_seconds = token_lifetime_seconds
+        self._on_progress = on_progress
+        self._own_token: IssuedHubToken | None = None
+        self._connection_info: JupyterConnectionInfo | None = None
+        self._ours: str | None = None  # when the server that we have started was; empty for one that never got ready
+        self._user = user or ""
+        self._server_name = server_name
+        self.start()
+
+    @property
+    def user(self) -> str:
+        """Whose server it is."""
+        return self._user
+
+    @property
+    def server_name(self) -> str:
+        """The named server; empty for the default one."""
+        return self._server_name
+
+    @property
+    def started(self) -> bool:
+        """Whether this object has started the server, so that it will stop it."""
+        return self._ours is not None
+
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Where the server is.
+
+        Raises
+        ------
+        ClientError
+            If it was stopped.
+        """
+        if self._connection_info is None:
+            raise ClientError("the server was stopped; start() starts it again")
+        return self._connection_info
+
+    def start(self) -> None:
+        """Start the server if it does not run, and wait until it does; clients that were made before find it again.
+
+        Raises
+        ------
+        ServerStartFailed, ServerStartTimeout
+            If it does not come up, and as for the class.
+        """
+        deadline = Deadline.of_start(self._startup_timeout_seconds, f"the server at {self._hub.url}")
+        atexit.register(self.stop)
+        try:
+            with contextlib.closing(SyncDriver(self._hub)) as driver:
+                self._user = self._user or driver.perform(within(deadline, whoami()))
+                if self._narrow_token and self._own_token is None:
+                    issuing = self._api.issue_token(self._token_lifetime_seconds, _NOTE)
+                    self._own_token = driver.perform(within(deadline, issuing))
+                launch = HubLaunch(self._api, self._user_options, deadline, self._on_progress)
+                try:
+                    server = driver.perform(within(deadline, launch.run()))
+                except BaseException:
+                    self._ours = "" if launch.asked else self._ours
+                    raise
+                self._ours = server.started if launch.asked else self._ours
+            own_token = None if self._own_token is None else self._own_token.text
+            self._connection_info = _server_at(server.url, self._hub, own_token or self._hub.token)
+        except BaseException:
+            with contextlib.suppress(ExecError):  # what went wrong first says more
+                self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the server, if this object has started it, and revoke its token; calling it again does nothing.
+
+        Raises
+        ------
+        ExecError
+            If the Hub cannot be reached or refuses: the server may still run.
+        """
+        atexit.unregister(self.stop)
+        self._connection_info = None
+        with contextlib.closing(SyncDriver(self._hub)) as driver:
+            try:
+                if self._ours is not None and self._stops:
+                    driver.perform(within(_end("stop the server"), self._api.stop(self._ours)))
+                self._ours = None
+            finally:
+                if self._own_token is not None:
+                    revoking = self._api.revoke_token(self._own_token.id)
+                    driver.perform(within(_end("revoke the server's token"), revoking))
+                    self._own_token = None
+
+    @property
+    def _api(self) -> HubServerApi:
+        return HubServerApi(self._user, self._server_name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._hub.url!r}, user={self._user!r}, server_name={self._server_name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        # An exception that is on its way says more than that stopping fails, too.
+        with contextlib.suppress(ExecError) if exc_type is not None else contextlib.nullcontext():
+            self.stop()
+
+
+def _end(doing: str) -> Deadline:
+    return Deadline(
+        _STOP_SECONDS, f"the Hub did not {doing}", "it may still do it; look at the Hub's page", Unavailable
+    )
+
+
+def _hub_at(info: JupyterConnectionInfo) -> JupyterConnectionInfo:
+    """Return where a Hub is that any of its pages names: at what stands before ``/user/`` or ``/hub/``."""
+    path = info.base_url.partition("/user/")[0] + "/"
+    return replace(info, base_url=path.rpartition("/hub/")[0] if "/hub/" in path else path)
+
+
+def _server_at(url: str, hub: JupyterConnectionInfo, token: str | None) -> JupyterConnectionInfo:
+    """Return where a server is: below the Hub's proxy, or on a host of its own."""
+    parts = urlsplit(url)
+    if not parts.path.startswith("/"):
+        raise UnexpectedAnswer("the Hub does not say where the server is")
+    elsewhere = bool(parts.netloc)
+    use_https = parts.scheme == "https" if elsewhere else hub.use_https
+    if hub.use_https and not use_https:
+        raise UnexpectedAnswer("the Hub is reached by HTTPS and says that the server is not; it gets no token")
+    return JupyterConnectionInfo(
+        host=(parts.hostname or "") if elsewhere else hub.host,
+        use_https=use_https,
+        port=parts.port if elsewhere else hub.port,
+        token=token,
+        base_url=unquote(parts.path),
+        verify=hub.verify,
+        client_cert=hub.client_cert,
+    )

@@ -1,0 +1,224 @@
+"""A user's server at a JupyterHub, through the Hub's REST API: which requests are made, and what the answers mean.
+
+References
+----------
+https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..client.exchange import DEFAULT_RETRY, RetryPolicy, error_from, exchange, segment
+from ..client.steps import Operation, Pause, Reply, Request
+from ..errors import (
+    ExecError,
+    InvalidRequest,
+    LimitReached,
+    MissingScope,
+    NotFound,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
+from ..wire.jsontext import loads_strict
+from .launch import one_line
+
+_API = "hub/api/"
+LOOK_SECONDS = 0.25
+# The Hub answers a start when the server runs, or after its slow_spawn_timeout, by default 10 seconds.
+_START_ANSWER_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the Hub says of a server; a stopped one is neither ready nor pending.
+
+    Parameters
+    ----------
+    started : str
+        When it was started last: tells a server from the one that ran there before.
+    """
+
+    ready: bool = False
+    pending: str = ""
+    url: str = ""
+    started: str = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it neither runs nor is about to."""
+        return not (self.ready or self.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedHubToken:
+    """A token of the Hub's and the id to revoke it by."""
+
+    id: str
+    text: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r})"
+
+
+def whoami(retry: RetryPolicy = DEFAULT_RETRY) -> Operation[str]:
+    """Return the name of the user whose token it is.
+
+    Raises
+    ------
+    Unauthenticated
+        If the Hub does not know the token.
+    ValueError
+        If it is a service's.
+    """
+    reply = yield from exchange(Request("GET", f"{_API}user"), retry)
+    if not reply.ok:
+        raise _refusal(reply, "say whose it is", "")
+    model = _model(reply)
+    if model.get("kind") != "user" or not isinstance(model.get("name"), str):
+        raise ValueError(f"the Hub's token is not a user's but a {model.get('kind')}'s; say whose server with user=…")
+    return str(model["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class HubServerApi:
+    """What can be asked of one server of one user.
+
+    Parameters
+    ----------
+    server_name : str
+        Empty for the user's default server.
+    """
+
+    user: str
+    server_name: str = ""
+    retry: RetryPolicy = DEFAULT_RETRY
+
+    @property
+    def full_name(self) -> str:
+        """The server as scopes and people name it."""
+        return f"{self.user}/{self.server_name}"
+
+    @property
+    def _user_path(self) -> str:
+        return f"{_API}users/{segment(self.user)}"
+
+    @property
+    def _path(self) -> str:
+        name = f"servers/{segment(self.server_name)}" if self.server_name else "server"
+        return f"{self._user_path}/{name}"
+
+    @property
+    def progress_path(self) -> str:
+        """Where the Hub streams how the start goes on."""
+        return f"{self._path}/progress"
+
+    def state(self) -> Operation[ServerState]:
+        """Return how the server is."""
+        reply = yield from exchange(Request("GET", self._user_path), self.retry)
+        if not reply.ok:
+            raise self.refusal(reply, "see the servers", "read:servers")
+        servers = _model(reply).get("servers")
+        if not isinstance(servers, dict):  # the Hub leaves out what a token may not see
+            raise _missing_scope("see the servers", f"read:servers!user={self.user}")
+        server = servers.get(self.server_name)
+        if not isinstance(server, dict):
+            return ServerState()
+        pending, url, started = (str(server.get(name) or "") for name in ("pending", "url", "started"))
+        return ServerState(bool(server.get("ready")), pending, url, started)
+
+    def ask_to_start(self, options: Mapping[str, Any] | None) -> Operation[Reply]:
+        """Ask for the server to be started; the answer means no more than that the Hub has heard."""
+        request = Request("POST", self._path, dict(options or {}), read_timeout_seconds=_START_ANSWER_SECONDS)
+        return (yield from exchange(request, self.retry))
+
+    def stop(self, started: str) -> Operation[None]:
+        """Stop the server that was `started` then, and wait; if there is none any more, or another one, do nothing."""
+        if started and (yield from self.state()).started != started:
+            return
+        reply = yield from exchange(Request("DELETE", self._path), self.retry)
+        if not reply.ok and reply.status != 404:
+            raise self.refusal(reply, "stop the server", "delete:servers")
+        if reply.status == 202:
+            while not (yield from self.state()).stopped:
+                yield Pause(LOOK_SECONDS)
+
+    def issue_token(self, lifetime_seconds: int, note: str) -> Operation[IssuedHubToken]:
+        """Return a new token of the user's that opens this server and nothing else."""
+        body = {"note": note, "expires_in": lifetime_seconds, "scopes": [f"access:servers!server={self.full_name}"]}
+        reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
+        if not reply.ok:
+            error = self.refusal(reply, "make a token for the server", "tokens")
+            if isinstance(error, MissingScope):
+                error = MissingScope(f"{error.message}; narrow_token=False sends the server the Hub's token itself")
+            raise error
+        model = _model(reply)
+        if not (isinstance(model.get("id"), str) and isinstance(model.get("token"), str)):
+            raise UnexpectedAnswer("the Hub made a token and did not tell it")
+        return IssuedHubToken(model["id"], model["token"])
+
+    def revoke_token(self, token_id: str) -> Operation[None]:
+        """Revoke a token; one that is gone is fine."""
+        reply = yield from exchange(Request("DELETE", f"{self._user_path}/tokens/{segment(token_id)}"), self.retry)
+        if not reply.ok and reply.status != 404:
+            raise self.refusal(reply, "revoke the server's token", "tokens")
+
+    def refusal(self, reply: Reply, doing: str, scope: str) -> ExecError:
+        """Return the error for an answer that says no to `doing`, for which `scope` is needed."""
+        wanted = f"{scope}!user={self.user}"
+        if reply.status == 404:
+            return NotFound(
+                f"the Hub has no user {self.user!r}, or its token may not {doing} there (scope {wanted}); "
+                f"{_said(reply)}"
+            )
+        return _refusal(reply, doing, wanted)
+
+
+def _refusal(reply: Reply, doing: str, scope: str) -> ExecError:
+    said = words_of(reply)
+    if reply.status == 401 or (reply.status == 403 and "credentials" in said) or (reply.status == 403 and not scope):
+        return Unauthenticated("the Hub does not know this token; was it revoked, or is its time over?")
+    if reply.status == 403:
+        return _missing_scope(doing, scope, _said(reply))
+    if reply.status == 404:
+        return NotFound(
+            "there is no JupyterHub's API at this address; name the Hub as https://host/ or https://host/hub/"
+        )
+    if reply.status == 400:
+        return InvalidRequest(f"the Hub refuses to {doing}: {said}")
+    error = error_from(reply)
+    if reply.status == 429:
+        return LimitReached(f"the Hub refuses to {doing} now: {said}", retry_after_seconds=error.retry_after_seconds)
+    return error
+
+
+def _missing_scope(doing: str, scope: str, said: str = "") -> MissingScope:
+    return MissingScope(
+        f"the Hub's token may not {doing}: it needs the scope {scope}; make another one on the Hub's page of tokens, "
+        f"or have the administrator add it to a role{'; ' if said else ''}{said}"
+    )
+
+
+def _model(reply: Reply) -> dict[str, Any]:
+    try:
+        model = loads_strict(reply.body)
+    except ValueError:
+        model = None
+    if not isinstance(model, dict):
+        raise UnexpectedAnswer("the server answered with something that is not JSON; is this a JupyterHub's address?")
+    return model
+
+
+def words_of(reply: Reply) -> str:
+    """Return what the Hub says of a refusal."""
+    try:
+        message = one_line(_model(reply).get("message"))
+    except UnexpectedAnswer:
+        message = ""
+    return message or f"it answered {reply.status}"
+
+
+def _said(reply: Reply) -> str:
+    return f"the Hub says: {words_of(reply)}"

@@ -1,0 +1,7 @@
+"""Imports the framework once, so that what it warns of while it is imported fails no test."""
+
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import ag2  # noqa: F401

@@ -1,0 +1,417 @@
+"""``jupyter exec migrate``: what moves, what stays, and that nothing else changes."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import jupyter_exec_ext
+from jupyter_exec_ext import executors
+from jupyter_exec_ext.cli.import_map import IMPORTS, exported, target_of
+from jupyter_exec_ext.cli.imports import Rules, move
+from jupyter_exec_ext.cli.main import main
+from tests.executors import seed_examples
+
+# Names in the map that other parts of the package bring; where they are not there yet, they stay where they are.
+AWAITED = {
+    "ACADynamicSessionsCodeExecutor",
+    "TokenProvider",
+}
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_the_map_names_what_the_package_has(module: str) -> None:
+    names, homes = IMPORTS[module]
+    for name in names:
+        home = target_of(module, name)
+        if home is None:
+            assert name in AWAITED or not exported(homes[0]), f"{name} is not in {homes}"
+        elif home in ("jupyter_exec_ext", "jupyter_exec_ext.executors"):
+            there = {"jupyter_exec_ext": jupyter_exec_ext, "jupyter_exec_ext.executors": executors}[home]
+            assert getattr(there, name) is not None
+
+
+def test_what_a_module_exports_is_read_without_importing_it() -> None:
+    assert exported("jupyter_exec_ext") == set(jupyter_exec_ext.__all__)
+    assert exported("jupyter_exec_ext.executors") == set(executors.__all__)
+    assert exported("jupyter_exec_ext.no_such_module") == exported("jupyter_exec_ext.no.such") == frozenset()
+
+
+HOMES = {
+    ("autogen.coding", "CodeBlock"): "jupyter_exec_ext",
+    ("autogen.coding", "CodeResult"): "jupyter_exec_ext.executors",
+    ("autogen.coding.jupyter", "JupyterCodeExecutor"): "jupyter_exec_ext",
+    ("autogen.coding.jupyter", "LocalJupyterServer"): "jupyter_exec_ext",
+    ("autogen_ext.jupyter", "JupyterCodeExecutor"): "jupyter_exec_ext.adapters.autogen",
+}
+MODULES = {module for module, _ in HOMES}
+RULES = Rules(MODULES.__contains__, lambda module, name: HOMES.get((module, name)))
+
+
+def moved(*sources: str) -> tuple[list[str], list[str]]:
+    result = move(sources, RULES)
+    again = move(result.sources, RULES)
+    assert again.sources == result.sources, "a second time changes something"
+    for source in result.sources:
+        ast.parse(source)
+    return result.sources, [left.why for left in result.left]
+
+
+# Each with its name, what is there before, and what is there after.
+CASES = """\
+### one line
+from autogen.coding import CodeBlock  # a block
+->
+from jupyter_exec_ext import CodeBlock  # a block
+### with another name
+from autogen.coding.jupyter import JupyterCodeExecutor as Executor, LocalJupyterServer
+->
+from jupyter_exec_ext import JupyterCodeExecutor as Executor, LocalJupyterServer
+### several lines, all
+from autogen.coding.jupyter import (  # Jupyter
+    JupyterCodeExecutor,  # runs
+    LocalJupyterServer as S
+)
+->
+from jupyter_exec_ext import (  # Jupyter
+    JupyterCodeExecutor,  # runs
+    LocalJupyterServer as S
+)
+### several lines, some
+import os
+from autogen.coding.jupyter import (  # Jupyter
+    JupyterClient,  # stays
+    # moves
+    JupyterCodeExecutor,  # runs
+    LocalJupyterServer
+    # end
+)
+x = 1
+->
+import os
+from autogen.coding.jupyter import (  # Jupyter
+    JupyterClient,  # stays
+    # end
+)
+from jupyter_exec_ext import (
+    # moves
+    JupyterCodeExecutor,  # runs
+    LocalJupyterServer
+)
+x = 1
+### several a line
+from autogen.coding import (CodeBlock, CodeExecutor,
+                            CodeResult)
+->
+from autogen.coding import CodeExecutor
+from jupyter_exec_ext import CodeBlock
+from jupyter_exec_ext.executors import CodeResult
+### several a line, with a comment
+from autogen.coding import (CodeBlock, CodeExecutor,  # two
+                            CodeResult)
+->
+from autogen.coding import (CodeExecutor,  # two
+)
+from jupyter_exec_ext import (CodeBlock, )
+from jupyter_exec_ext.executors import (                            CodeResult)
+### in brackets on one line
+from autogen.coding import (CodeBlock, CodeExecutor)
+->
+from autogen.coding import (CodeExecutor)
+from jupyter_exec_ext import (CodeBlock)
+### to two places
+from autogen.coding import CodeBlock, CodeResult
+->
+from jupyter_exec_ext import CodeBlock
+from jupyter_exec_ext.executors import CodeResult
+### some of one line
+from autogen.coding import LocalCommandLineCodeExecutor, CodeBlock as B  # noqa
+->
+from autogen.coding import LocalCommandLineCodeExecutor
+from jupyter_exec_ext import CodeBlock as B  # noqa
+### in a block
+try:
+    from autogen.coding import CodeBlock, CodeExecutor
+except ImportError:
+\tfrom autogen.coding import (
+\t\tCodeExecutor,
+\t\tCodeBlock)
+->
+try:
+    from autogen.coding import CodeExecutor
+    from jupyter_exec_ext import CodeBlock
+except ImportError:
+\tfrom autogen.coding import (
+\t\tCodeExecutor,
+)
+\tfrom jupyter_exec_ext import (
+\t\tCodeBlock)
+### with other statements on the line
+import os; from autogen.coding import CodeBlock, CodeExecutor; x = 1
+->
+import os; from autogen.coding import CodeExecutor; from jupyter_exec_ext import CodeBlock; x = 1
+### after a colon
+if True: from autogen.coding import CodeBlock, CodeExecutor
+->
+if True: from autogen.coding import CodeExecutor; from jupyter_exec_ext import CodeBlock
+### with backslashes
+from autogen.coding \\
+    import CodeBlock, \\
+    CodeExecutor
+->
+from autogen.coding import CodeExecutor
+from jupyter_exec_ext import CodeBlock
+### a module by another name
+import os, autogen.coding.jupyter as j  # Jupyter
+server = j.LocalJupyterServer()
+j . JupyterCodeExecutor(server)
+->
+import os, jupyter_exec_ext as j  # Jupyter
+server = j.LocalJupyterServer()
+j . JupyterCodeExecutor(server)
+### a module from its package
+from autogen.coding import jupyter, CodeBlock, CodeExecutor
+jupyter.LocalJupyterServer()
+->
+from autogen.coding import CodeExecutor
+from jupyter_exec_ext import CodeBlock
+import jupyter_exec_ext as jupyter
+jupyter.LocalJupyterServer()
+### a module by its whole name
+import autogen.coding.jupyter
+server = autogen.coding.jupyter.LocalJupyterServer(port=1)
+->
+import jupyter_exec_ext
+server = jupyter_exec_ext.LocalJupyterServer(port=1)
+### a module by its whole name, and its package
+import autogen
+import autogen.coding.jupyter  # Jupyter
+agent = autogen.Agent(autogen.coding.jupyter.JupyterCodeExecutor(autogen.coding.CodeBlock))
+->
+import autogen
+import autogen.coding.jupyter
+import jupyter_exec_ext  # Jupyter
+agent = autogen.Agent(jupyter_exec_ext.JupyterCodeExecutor(jupyter_exec_ext.CodeBlock))
+### a package alone
+import autogen as a, autogen
+print(autogen.coding.CodeResult, a)
+->
+import autogen as a, autogen
+import jupyter_exec_ext.executors
+print(jupyter_exec_ext.executors.CodeResult, a)
+### many on one line of several
+from autogen.coding.jupyter import (JupyterClient as AClientWithALongName, LocalJupyterServer as AServerWithALongName,
+    AnotherOneThatStays, YetAnotherOneThatStays, JupyterCodeExecutor)
+->
+from autogen.coding.jupyter import (
+    JupyterClient as AClientWithALongName,
+    AnotherOneThatStays,
+    YetAnotherOneThatStays,
+)
+from jupyter_exec_ext import LocalJupyterServer as AServerWithALongName, JupyterCodeExecutor
+### for an adapter
+from autogen_ext.jupyter import JupyterCodeExecutor
+->
+from jupyter_exec_ext.adapters.autogen import JupyterCodeExecutor
+### texts are not imports
+'''  from autogen.coding import CodeBlock '''
+from autogen.coding import CodeBlock; s = 'from autogen.coding import CodeBlock'
+->
+'''  from autogen.coding import CodeBlock '''
+from jupyter_exec_ext import CodeBlock; s = 'from autogen.coding import CodeBlock'
+"""
+
+
+def cases() -> dict[str, tuple[str, str]]:
+    found = {}
+    for case in CASES.split("### ")[1:]:
+        name, _, sources = case.partition("\n")
+        before, _, after = sources.partition("->\n")
+        found[name] = (before, after)
+    return found
+
+
+@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["unix", "windows"])
+def test_imports_move_and_all_else_stays_as_it_is(name: str, line_end: str) -> None:
+    before, after = (source.replace("\n", line_end) for source in cases()[name])
+    assert moved(before)[0] == [after]
+
+
+def test_places_are_found_behind_letters_of_several_bytes() -> None:
+    before = "ü = 'ü\u2028\x0c'; from autogen.coding import CodeBlock, CodeExecutor as É"
+    after = "ü = 'ü\u2028\x0c'; from autogen.coding import CodeExecutor as É; from jupyter_exec_ext import CodeBlock"
+    assert moved(before)[0] == [after]
+
+
+STAYS = [
+    ("from autogen.coding import CommandLine\n", "CommandLine stays with autogen.coding"),
+    ("from autogen.coding.jupyter import *\n", "everything is imported"),
+    ("import autogen.coding.jupyter as j\nj.JupyterClient, j.LocalJupyterServer\n", "its JupyterClient stays"),
+    ("import autogen.coding.jupyter as j\nprint(j)\nj.LocalJupyterServer\n", "of how it is used"),
+    ("from autogen.coding import jupyter as j\nj = j.LocalJupyterServer\n", "of how it is used"),
+    ("from .autogen.coding import CodeBlock\nfrom autogen import Agent\nimport autogen.coding\n", None),
+    ("from other.autogen.coding import CodeBlock\nautogen.coding.CodeBlock\n", None),
+]
+
+
+@pytest.mark.parametrize(("source", "why"), STAYS)
+def test_what_cannot_move_stays_and_that_is_said(source: str, why: str | None) -> None:
+    sources, left = moved(source)
+    assert sources == [source]
+    assert left == [] if why is None else why in left[0]
+
+
+def test_cells_share_their_names() -> None:
+    cells = (
+        "import autogen.coding.jupyter as j\nimport autogen.coding",
+        "j.LocalJupyterServer()",
+        "autogen.coding.CodeBlock",
+    )
+    assert moved(*cells)[0] == [
+        "import jupyter_exec_ext as j\nimport jupyter_exec_ext",
+        "j.LocalJupyterServer()",
+        "jupyter_exec_ext.CodeBlock",
+    ]
+    assert moved(cells[0], "j.JupyterClient")[0][0].startswith("import autogen.coding.jupyter as j\n")
+
+
+# --- the command ---
+
+Migrate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def migrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Migrate:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["migrate", *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+SEED = seed_examples.LOCAL.replace(
+    "from jupyter_exec_ext import CodeBlock", "from autogen.coding import CodeBlock"
+).replace("from jupyter_exec_ext import Jupyter", "from autogen.coding.jupyter import Jupyter")
+
+
+def test_the_seeds_example_becomes_the_one_that_runs(migrate: Migrate, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(SEED)
+    code, diff, said = migrate(".")
+    assert (code, said) == (0, "1 file to change; --write changes them\n")
+    assert "-from autogen.coding import CodeBlock\n" in diff
+    assert "+from jupyter_exec_ext import JupyterCodeExecutor, LocalJupyterServer\n" in diff
+    assert (tmp_path / "example.py").read_text() == SEED
+    assert migrate("--write", "example.py", ".") == (0, "example.py\n", "1 file changed\n")
+    assert (tmp_path / "example.py").read_text() == seed_examples.LOCAL
+    assert migrate("--write", ".") == (0, "", "0 files changed\n")
+
+
+def test_a_file_that_cannot_be_read_is_named_and_left_alone(migrate: Migrate, tmp_path: Path) -> None:
+    broken = {
+        "broken.py": b"from autogen.coding import CodeBlock\ndef f(:\n",
+        "latin.py": b"from autogen.coding import CodeBlock  # \xfc\n",
+        "what.py": b"# coding: no-such\nfrom autogen.coding import CodeBlock\n",
+        "none.ipynb": b'["autogen"]',
+        "torn.ipynb": b'{"autogen"',
+        "zero.py": b"import autogen\nx = '\0'",
+    }
+    for name, content in broken.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "good.py").write_text("from autogen.coding import CodeBlock\n")
+    (tmp_path / "unconcerned.py").write_text("def f(:\n")
+    code, out, said = migrate("--write", ".")
+    assert (code, out) == (1, "good.py\n")
+    assert "broken.py: left alone: line 2: " in said
+    for name, content in broken.items():
+        assert f"{name}: left alone: " in said
+        assert (tmp_path / name).read_bytes() == content
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_bytes_modes_and_links_are_kept(migrate: Migrate, tmp_path: Path) -> None:
+    files = {
+        "bom.py": b"\xef\xbb\xbffrom autogen.coding import CodeBlock\r\n",
+        "latin.py": b"# -*- coding: latin-1 -*-\nfrom autogen.coding import CodeBlock  # \xfc",
+        "stub.pyi": b"from autogen.coding import CodeBlock\n\x0c\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "bom.py").chmod(0o750)
+    (tmp_path / "link.py").symlink_to("latin.py")
+    assert migrate("--write", "bom.py", "link.py", "stub.pyi")[0] == 0
+    for name, content in files.items():
+        assert (tmp_path / name).read_bytes() == content.replace(b"autogen.coding", b"jupyter_exec_ext")
+    assert (tmp_path / "bom.py").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "link.py").is_symlink()
+
+
+def notebook(*sources: object, language: str = "python") -> dict[str, object]:
+    cells: list[dict[str, object]] = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["from autogen.coding import CodeBlock"]}
+    ]
+    cells += [
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
+        for source in sources
+    ]
+    return {"cells": cells, "metadata": {"kernelspec": {"language": language}}, "nbformat": 4, "nbformat_minor": 5}
+
+
+@pytest.mark.parametrize(("indent", "end"), [(1, "\n"), (4, ""), (None, "\n")])
+def test_notebooks_change_in_their_code_alone(migrate: Migrate, tmp_path: Path, indent: int | None, end: str) -> None:
+    cells = [
+        [
+            "!pip install pyautogen\n",
+            "%matplotlib inline\n",
+            "files = !ls\n",
+            "from autogen.coding import CodeBlock  # ü",
+        ],
+        "%%time\nfrom autogen.coding import CodeBlock\nCodeBlock?",
+        "%%bash\nfrom autogen.coding import CodeBlock",
+        "",
+    ]
+    text = json.dumps(notebook(*cells), indent=indent, ensure_ascii=False) + end
+    (tmp_path / "a.ipynb").write_text(text)
+    assert migrate("--write", ".") == (0, "a.ipynb\n", "1 file changed\n")
+    first = text.replace("autogen.coding import CodeBlock  #", "jupyter_exec_ext import CodeBlock  #")
+    expected = first.replace("time\\nfrom autogen.coding", "time\\nfrom jupyter_exec_ext")
+    assert (tmp_path / "a.ipynb").read_text() == expected != text
+    assert migrate(".")[:2] == (0, "")
+
+
+def test_a_notebook_in_another_language_or_with_a_broken_cell_is_left(migrate: Migrate, tmp_path: Path) -> None:
+    code = "from autogen.coding import CodeBlock"
+    (tmp_path / "r.ipynb").write_text(json.dumps(notebook(code, language="R")))
+    (tmp_path / "x.ipynb").write_text(json.dumps(notebook(code, "x = (")))
+    exit_code, out, said = migrate("--write", ".")
+    assert (exit_code, out) == (1, "")
+    assert "x.ipynb: left alone: code cell 2, line 1: " in said and "r.ipynb" not in said
+
+
+def test_what_is_nobodys_own_code_is_not_looked_at(migrate: Migrate, tmp_path: Path) -> None:
+    for name in (".git", "env", "node_modules", "__pycache__"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("from autogen.coding import CodeBlock\n")
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    assert migrate(".") == (0, "", "0 files to change; --write changes them\n")
+
+
+def test_wrong_usage_is_said(migrate: Migrate, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    assert migrate("a.txt")[0] == migrate("missing.py")[0] == 2
+
+
+def test_what_stays_is_said_with_its_place(migrate: Migrate, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("\nfrom autogen.coding.jupyter import JupyterClient\n")
+    (tmp_path / "b.ipynb").write_text(json.dumps(notebook("x = 1", "from autogen.coding.jupyter import *")))
+    code, _, said = migrate(".")
+    assert code == 0
+    assert "a.py:2: JupyterClient stays with autogen.coding.jupyter\n" in said
+    assert "b.ipynb: code cell 2, line 1: everything is imported from autogen.coding.jupyter" in said

@@ -1,0 +1,132 @@
+"""What is decided about containers without an engine: how a server is reached, its options, and the wheel it gets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from jupyter_exec_ext.executors.containers.options import limits
+from jupyter_exec_ext.executors.containers.reach import Reach, engine_host, seen_by_engine, way_to
+from jupyter_exec_ext.executors.containers.wheel import own_wheel
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("", None),
+        ("unix:///var/run/docker.sock", None),
+        ("npipe:////./pipe/docker_engine", None),
+        ("tcp://127.0.0.1:2375", None),
+        ("tcp://localhost:2375", None),
+        ("tcp://[::1]:2375", None),
+        ("tcp://build.example:2376", "build.example"),
+        ("https://192.0.2.7:2376", "192.0.2.7"),
+        ("ssh://ada@build.example", "build.example"),
+        ("tcp://[2001:db8::7]:2376", "2001:db8::7"),
+    ],
+)
+def test_the_engines_host_is_read_from_where_it_is(url: str, host: str | None) -> None:
+    assert engine_host(url) == host
+
+
+def reach(
+    remote_host: str | None = None,
+    *,
+    network: str | None = None,
+    internal: bool = False,
+    own_network: bool = False,
+    own_networks: list[str] | None = None,
+) -> Reach:
+    return way_to(remote_host, network=network, internal=internal, own_network=own_network, own_networks=own_networks)
+
+
+def test_a_local_engine_publishes_on_loopback() -> None:
+    assert reach() == Reach("127.0.0.1", "127.0.0.1", None)
+    assert reach(network="mine") == Reach("127.0.0.1", "127.0.0.1", "mine")
+
+
+def test_a_remote_engine_publishes_at_the_address_it_is_known_by() -> None:
+    assert reach("192.0.2.7") == Reach("192.0.2.7", "192.0.2.7", None)
+    with pytest.raises(ValueError, match=r"no-such-host\.invalid"):
+        reach("no-such-host.invalid")
+
+
+def test_where_nothing_is_published_the_containers_own_address_is_used() -> None:
+    assert reach(internal=True, network="inner") == Reach(None, None, "inner")
+    assert reach(own_networks=["bridge", "mine"]) == Reach(None, None, "bridge")
+    assert reach(own_networks=["bridge", "mine"], network="mine") == Reach(None, None, "mine")
+    assert reach(own_networks=[]) == Reach("127.0.0.1", "127.0.0.1", None)  # on its host's network
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"network": "none"}, "none"),
+        ({"network": "host"}, "host"),
+        ({"network": "container:abc"}, "container:abc"),
+        ({"remote_host": "192.0.2.7", "internal": True}, "another machine"),
+        ({"own_networks": ["bridge"], "network": "mine"}, "docker network connect"),
+        ({"own_networks": ["bridge"], "internal": True, "own_network": True}, "docker network create --internal"),
+    ],
+)
+def test_what_could_not_be_reached_is_refused_with_the_remedy(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        reach(**options)  # type: ignore[arg-type]
+
+
+def test_a_path_inside_a_container_is_told_as_the_engine_knows_it() -> None:
+    mounts = [
+        {"Destination": "/data", "Source": "/srv/data"},
+        {"Destination": "/data/deep", "Source": "/srv/other"},
+    ]
+    assert seen_by_engine("/data/in/it", mounts) == "/srv/data/in/it"
+    assert seen_by_engine("/data/deep", mounts) == "/srv/other"
+    with pytest.raises(ValueError, match="only what is mounted"):
+        seen_by_engine("/database", mounts)
+
+
+def test_limits_are_told_to_the_engine_and_leave_no_swap() -> None:
+    assert limits(None, None, None) == {}
+    assert limits("1g", 1.5, 10) == {
+        "mem_limit": "1g",
+        "memswap_limit": "1g",
+        "nano_cpus": 1_500_000_000,
+        "pids_limit": 10,
+    }
+
+
+def test_the_wheel_of_an_installed_wheel_is_the_same_wheel(tmp_path: Path) -> None:
+    """So the image is the same from a source checkout and from wherever the package was installed."""
+    wheel = own_wheel()
+    assert own_wheel() == wheel
+    file = tmp_path / wheel.file_name
+    file.write_bytes(wheel.content)
+    target = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "--target", str(target), str(file)], check=True)
+    code = (
+        "import sys; from jupyter_exec_ext.executors.containers.wheel import own_wheel\n"
+        "sys.stdout.buffer.write(own_wheel().content)"
+    )
+    again = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(target)}, cwd=tmp_path, capture_output=True, check=True
+    )
+    assert again.stdout == wheel.content
+
+
+def test_the_wheel_has_the_package_and_what_it_needs() -> None:
+    wheel = own_wheel()
+    names = zipfile.ZipFile(BytesIO(wheel.content)).namelist()
+    assert "jupyter_exec_ext/cli/managed_gateway.py" in names
+    assert "jupyter_exec_ext/server/openapi.yaml" in names
+    assert not [name for name in names if "__pycache__" in name]
+    needed = {canonicalize_name(Requirement(line).name) for line in wheel.requirements.splitlines()}
+    assert {"jupyter-kernel-gateway", "ipykernel"} <= needed
+    assert not {"pytest", "docker"} & needed

@@ -1,0 +1,56 @@
+"""`docs/defects.md`: every row names tests, and every test that it names exists. And what has no other place."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TEXT = (ROOT / "docs" / "defects.md").read_text()
+NUMBERS = [f"D{number}" for number in range(1, 48)]
+NUMBERS.insert(NUMBERS.index("D23") + 1, "D23b")
+LINK = re.compile(r"\[([\w/]+\.py)::(\w+)\]\(\.\./([\w/]+\.py)\)")
+
+
+def rows() -> Iterator[tuple[str, list[str]]]:
+    """Yield the number of each row with its cells."""
+    for line in TEXT.splitlines():
+        number, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if re.fullmatch(r"D\d+b?", number):
+            yield number, cells
+
+
+def test_every_number_has_one_row_and_the_rest_is_spoken_of() -> None:
+    assert [number for number, _ in rows()] == NUMBERS
+    assert "D48 to D61" in TEXT
+
+
+@pytest.mark.parametrize(("number", "cells"), list(rows()), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_tests_that_a_row_names_exist(number: str, cells: list[str]) -> None:
+    _, _, shown_by = cells
+    links = LINK.findall(shown_by)
+    assert links
+    assert len(links) == shown_by.count("::"), "something is no link"
+    for path, name, target in links:
+        assert path == target
+        tree = ast.parse((ROOT / path).read_text())
+        assert name in [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> None:
+    """D4. What only those have cannot be imported here, as on Windows; nothing more of Windows is shown."""
+    modules = (
+        "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder adapters._session"
+    )
+    code = (
+        "import importlib, sys\n"
+        "for name in ('fcntl', 'grp', 'pty', 'pwd', 'resource', 'termios', 'tty'): sys.modules[name] = None\n"
+        f"for name in {modules.split()}: importlib.import_module(f'jupyter_exec_ext.{{name}}')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
