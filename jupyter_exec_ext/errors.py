@@ -5,7 +5,8 @@
     │   ├── InvalidJSON
     │   ├── KernelSpecNotFound
     │   ├── LanguageNotSupported
-    │   └── PolicyNotFound
+    │   ├── PolicyNotFound
+    │   └── PropertiesMissing
     ├── Unauthenticated             401  no credentials, or wrong ones
     │   ├── TokenExpired
     │   └── TokenRevoked
@@ -155,6 +156,12 @@ class PolicyNotFound(InvalidRequest):
     """The server has no policy of this name."""
 
     code = "policy_not_found"
+
+
+class PropertiesMissing(InvalidRequest):
+    """A request of the ACA protocol has the form of another api-version, or lacks what a run needs."""
+
+    code = "properties_missing"
 
 
 class Unauthenticated(ExecError):

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assembly": {"models", "errors", "engine", "store", "audit"},
     "server": {"models", "errors", "wire", "auth", "engine", "assembly", "__init__"},
     "gateway": {"models", "errors", "wire", "auth", "engine", "assembly", "server"},
-    "provisioners": {"models", "errors"},
+    "provisioners": {"models", "errors", "wire", "client"},
     "client": {"models", "errors", "wire"},
     "embedded": {"models", "errors", "wire", "client"},
     "executors": {"models", "errors", "wire", "client", "embedded"},
