@@ -10,7 +10,7 @@ from ..errors import ConnectionLost, NotFound, UnexpectedAnswer
 from ..wire.aca import MAX_RUN_SECONDS, SESSION_API_VERSION, family_of
 from ..wire.aca_requests import RUN_PATHS, RunRequest, run_request_to_json
 from ..wire.aca_results import RunResult, run_result_from_json
-from ..wire.aca_sessions import ACASessionInfo, session_info_from_json
+from ..wire.aca_session_info import ACASessionInfo, session_info_from_json
 from .aca_transport import ACATransport, Call, parsed
 from .exchange import segment
 from .steps import Operation, Pause

@@ -13,7 +13,7 @@ from ..wire.aca import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE, check_endpoint
 from ..wire.aca_files import ACAFile
 from ..wire.aca_requests import RunRequest
 from ..wire.aca_results import RunResult
-from ..wire.aca_sessions import ACASessionInfo
+from ..wire.aca_session_info import ACASessionInfo
 from .aca_core import ACAApi
 from .aca_files import ACAFilesApi
 from .aca_transport import ACATimes, ACATransport

@@ -24,17 +24,6 @@ class ACASessionInfo:
     expires_at: str = ""
 
 
-def session_info_to_json(info: ACASessionInfo, etag: str = "") -> dict[str, Any]:
-    """Return what is told of a session."""
-    return {
-        "identifier": info.identifier,
-        "createdAt": info.created_at,
-        "lastAccessedAt": info.last_accessed_at,
-        "expireAt": info.expires_at,
-        "etag": etag,
-    }
-
-
 def session_info_from_json(data: Any) -> ACASessionInfo:
     """Read what is told of a session.
 
