@@ -14,7 +14,7 @@ from ..wire.aca_files import (
     file_from_json,
     file_path,
     files_from_json,
-    relative_path,
+    relative_directory,
     upload_path,
 )
 from ..wire.multipart import content_type, form_head, form_tail, new_boundary
@@ -104,7 +104,7 @@ class ACAFilesApi:
     def files(self, identifier: str, directory: str, *, recursive: bool) -> Operation[list[ACAFile]]:
         """List the files of a directory."""
         transport = self.transport
-        inside = _directory(directory)
+        inside = relative_directory(directory)
         query = ({"path": inside} if inside else {}) | ({"recursive": "true"} if recursive else {})
         url = transport.url("files", identifier, query)
         found: list[ACAFile] = []
@@ -150,12 +150,6 @@ def _fetch(request: Request, target: Target) -> Operation[Reply | Failure]:
     if length.isdecimal() and received != int(length):
         return Failure(True, f"the answer ended after {received} of {length} bytes")
     return Reply(200, stream.headers, b"")
-
-
-def _directory(directory: str) -> str:
-    """Return a directory relative to ``/mnt/data``, empty for that itself."""
-    inside = directory.strip().rstrip("/")
-    return "" if inside in ("", ".", "/mnt/data") else relative_path(inside)
 
 
 def _uploaded(data: object, directory: str) -> ACAFile:
