@@ -19,7 +19,7 @@ from ..wire.aca_files import (
 )
 from ..wire.multipart import content_type, form_head, form_tail, new_boundary
 from ..wire.transfer import mime_type
-from .aca_transport import ACATransport, Call, parsed
+from .aca_transport import ACATransport, Again, Call, parsed
 from .local_files import BLOCK_BYTES, FileSource, Target, Uploadable
 from .steps import CloseStream, Failure, OpenStream, Operation, ReadStream, Reply, Request, SendBody, Stream, Work
 
@@ -80,7 +80,8 @@ class ACAFilesApi:
 
         url = transport.url(place, identifier, query)
         headers = {"Content-Type": content_type(boundary)}
-        call = Call("POST", url, transport.times.transfer_seconds, repeatable=file.repeatable, headers=headers)
+        again = Again.ALWAYS if file.repeatable else Again.UNSENT
+        call = Call("POST", url, transport.times.transfer_seconds, again, "the file may be there", headers=headers)
         try:
             reply = yield from transport.call(call, send)
         finally:
@@ -96,7 +97,9 @@ class ACAFilesApi:
         url = transport.url(place, identifier, query)
         call = Call("GET", url, transport.times.transfer_seconds, headers=headers)
         try:
-            yield from transport.call(call, partial(_fetch, target=target))
+            reply = yield from transport.call(call, partial(_fetch, target=target))
+            if reply.status != 200:
+                raise UnexpectedAnswer(f"the service answered a download with HTTP {reply.status}")
             yield Work(target.commit)
         finally:
             target.discard()
