@@ -11,9 +11,9 @@ from typing import Any
 import zmq
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
-from traitlets import Integer, List, Unicode
+from traitlets import Bool, Integer, List, Unicode, Union
 
-from ...wire.aca import DEFAULT_API_VERSION, MAX_RUN_SECONDS, check_endpoint, family_of
+from ...wire.aca import ALLOWED_HOSTS, DEFAULT_API_VERSION, MAX_RUN_SECONDS, check_endpoint, check_host, family_of
 from .credentials import AZURE, check_source, credential_from
 from .kernel import ACAKernel
 from .loop import KernelLoop, leave_loop, use_loop
@@ -43,6 +43,17 @@ class ACAProvisioner(KernelProvisionerBase):
     ).tag(config=True)
     timeout_seconds = Integer(
         MAX_RUN_SECONDS, help="How long a cell may run. The service itself allows no more than the default."
+    ).tag(config=True)
+    allowed_hosts = List(
+        Unicode(),
+        list(ALLOWED_HOSTS),
+        help="Where access tokens may be sent, with * in front for one or more labels. A kernelspec cannot add to it: "
+        "whoever can write one would get the tokens.",
+    ).tag(config=True)
+    verify = Union(
+        [Bool(), Unicode()],
+        default_value=True,
+        help="Whether to check the service's certificate, or the path of a CA bundle to check it with.",
     ).tag(config=True)
     env = List(
         Unicode(),
@@ -79,7 +90,7 @@ class ACAProvisioner(KernelProvisionerBase):
         ------
         InvalidRequest
         """
-        check_endpoint(self.endpoint)
+        check_host(check_endpoint(self.endpoint), self.allowed_hosts)
         family_of(self.api_version)
         check_source(self.credential)
         chosen = await super().pre_launch(**kwargs)
@@ -183,8 +194,14 @@ class ACAProvisioner(KernelProvisionerBase):
 
         credential = loop.shared(("credential", self.credential), lambda: credential_from(self.credential))
         return loop.shared(
-            ("client", self.endpoint, self.api_version, self.credential),
-            lambda: AsyncACAClient(self.endpoint, credential, api_version=self.api_version),
+            ("client", self.endpoint, self.api_version, self.credential, self.verify),
+            lambda: AsyncACAClient(
+                self.endpoint,
+                credential,
+                api_version=self.api_version,
+                allowed_hosts=self.allowed_hosts,
+                verify=self.verify,
+            ),
         )
 
 
