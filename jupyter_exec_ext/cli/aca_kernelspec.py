@@ -78,10 +78,7 @@ def write(wanted: WantedSessions) -> Written:
         "display_name": wanted.display_name or _DISPLAY_NAME,
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {
-            "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config},
-            "supported_encryption": "curve",
-        },
+        "metadata": {"kernel_provisioner": stanza, "supported_encryption": "curve"},
     }
     with tempfile.TemporaryDirectory() as directory:
         draft = Path(directory, name)

@@ -1,7 +1,8 @@
 """Notice at once when a kernel process ends, and say how.
 
 On Linux a pidfd becomes readable the moment the process is gone (0.7 ms in the median; jupyter_client's restarter
-looks every 3 s). Where there is none, a provisioner of a kernel that is no process here may say it (``exited``); else it is asked for.
+looks every 3 s). Where there is none, a provisioner of a kernel that is no process here may say it (``exited``); else
+it is asked for.
 """
 
 from __future__ import annotations
