@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ PICTURE = base64.b64decode(
 
 
 @pytest.fixture
-def tool(endpoint: str) -> SessionsPythonREPLTool:
-    return SessionsPythonREPLTool(pool_management_endpoint=endpoint)
+def tool(endpoint: str) -> Iterator[SessionsPythonREPLTool]:
+    tool = SessionsPythonREPLTool(pool_management_endpoint=endpoint)
+    yield tool
+    tool._delete_session_sync(tool.session_id)  # as its `close` does, which does not wait
 
 
 def invoke(tool: SessionsPythonREPLTool, code: str) -> dict[str, Any]:
@@ -108,12 +112,16 @@ def test_two_users_never_share_a_session(endpoint: str, other_token: str) -> Non
     assert invoke(mine, "secret")["result"] == 5
 
 
-def test_a_deleted_session_begins_anew(endpoint: str) -> None:
+def test_leaving_the_tool_ends_its_session(endpoint: str) -> None:
+    others = set(threading.enumerate())
     with SessionsPythonREPLTool(pool_management_endpoint=endpoint) as tool:
         identifier = tool.session_id
-        invoke(tool, "kept = 5")
-    tool._delete_session_sync(identifier)  # waits, which leaving it does not; a second time it is no error
+        invoke(tool, "kept = open('kept.txt', 'w')")
+    for thread in set(threading.enumerate()) - others:  # it does not wait for what it has sent
+        thread.join()
     again = SessionsPythonREPLTool(pool_management_endpoint=endpoint, session_id=identifier)
+    with pytest.raises(requests.HTTPError, match="400"):  # as Azure says of a session that is not there
+        again._delete_session_sync(identifier)
     assert "NameError" in invoke(again, "kept")["stderr"]
     assert again.list_files() == []
 
