@@ -40,6 +40,8 @@ class Client:
     alone: str | None = None
     host: str = "server"
     tls: bool = False
+    # The oldest that it can be installed with.
+    python: tuple[int, int] = (3, 10)
     # Files of its source distribution that are its own tests; they want kernels with what the environment holds.
     own_tests: tuple[str, ...] = ()
 
@@ -53,7 +55,7 @@ CLIENTS = {
             "tests/code_executors/test_aca_user_defined_functions.py",
         ),
     ),
-    "langchain": Client(("langchain-azure-dynamic-sessions==1.0.4",), host="gateway"),
+    "langchain": Client(("langchain-azure-dynamic-sessions==1.0.4",), host="gateway", python=(3, 11)),
     "llama_index": Client(("llama-index-tools-azure-code-interpreter==0.7.0",)),
     "semantic_kernel": Client(
         # What the package imports for the sessions tool; it requires a third of a gigabyte more for other tools.
@@ -80,17 +82,21 @@ CLIENTS = {
 def test(name: str) -> None:
     """Run the tests of one client, ours and its own."""
     client = CLIENTS[name]
+    if sys.version_info < client.python:
+        print(f"{name}: not run, as it needs Python {client.python[0]}.{client.python[1]}", flush=True)
+        return
     python = environment(HOME / name, [*client.requirements, *TOOLS], alone=client.alone)
     with tempfile.TemporaryDirectory() as directory, _host(client, python, Path(directory)) as host:
         environ = _environ(host, str(host.info.verify) if client.tls else "")
-        command = [python, "-m", "pytest", "-p", "tests.aca_clients.credential", "--timeout=120"]
+        pytest = [str(python), "-m", "pytest", "-p", "tests.aca_clients.credential", "--timeout=120"]
+        here = Path(__file__).parent
         # Warnings of theirs are no errors of ours.
-        ours = ["-Wdefault", f"--confcutdir={Path(__file__).parent}", Path(__file__).parent / f"test_{name}.py"]
-        subprocess.run([*command, *ours], cwd=ROOT, env=environ, check=True)
+        ours = ["-Wdefault", f"--confcutdir={here}", str(here / f"test_{name}.py")]
+        subprocess.run([*pytest, *ours], cwd=ROOT, env=environ, check=True)
         if client.own_tests:
             source = _own_tests(client, python)
-            theirs = [f"--config-file={source / _SETTINGS}", *(source / path for path in client.own_tests)]
-            subprocess.run([*command, *theirs], cwd=directory, env=environ, check=True)
+            theirs = [f"--config-file={source / _SETTINGS}", *(str(source / path) for path in client.own_tests)]
+            subprocess.run([*pytest, *theirs], cwd=directory, env=environ, check=True)
 
 
 @contextmanager
