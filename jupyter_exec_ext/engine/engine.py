@@ -57,6 +57,7 @@ from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .kernel_access import ChosenKernel, KernelAccess
+from .named import NamedSessions
 from .no_files import ATTACHED, NOWHERE
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
@@ -103,6 +104,7 @@ class ExecEngine(EngineSettings):
         self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
         self._live: dict[str, LiveSession] = {}
+        self.named = NamedSessions(self._live)
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.approvals = ApprovalVerbs(self._executions, self._running, self.audit, self.max_code_bytes)
         self._access.say_what_is_in_force()
@@ -117,8 +119,16 @@ class ExecEngine(EngineSettings):
 
     # --- sessions ---
 
-    async def create_session(self, caller: Caller, request: SessionRequest) -> Session:
+    async def create_session(
+        self, caller: Caller, request: SessionRequest, *, setup_code: str | None = None
+    ) -> Session:
         """Start a session, with a kernel of its own or attached to another's, and wait until the kernel answers.
+
+        Parameters
+        ----------
+        setup_code : str, optional
+            Ours, not the caller's: what a kernel in Python runs, silently, each time it has started. Code on another
+            machine's kernel runs in a place of its own, so there it is left out.
 
         Raises
         ------
@@ -132,7 +142,7 @@ class ExecEngine(EngineSettings):
         env = kernel_environment(
             os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
         )
-        live = self._place(caller, request, chosen, env)
+        live = self._place(caller, request, chosen, env, setup_code)
         self._keep_touching()
         loop = asyncio.get_running_loop()
         self._store.on_forget(lambda session_ids: _post(loop, self._remove_files, session_ids))
@@ -154,7 +164,14 @@ class ExecEngine(EngineSettings):
         """Return the kernelspecs that a caller may use."""
         return await self._access.kernelspecs(caller)
 
-    def _place(self, caller: Caller, request: SessionRequest, chosen: ChosenKernel, env: dict[str, str]) -> LiveSession:
+    def _place(
+        self,
+        caller: Caller,
+        request: SessionRequest,
+        chosen: ChosenKernel,
+        env: dict[str, str],
+        setup_code: str | None,
+    ) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
         if self._stopping:
             raise ShuttingDown("the server is shutting down")
@@ -183,6 +200,7 @@ class ExecEngine(EngineSettings):
             record,
             {**env, MARK: record.id},
             isolate=chosen.isolate,
+            setup_code=setup_code if spec.language == "python" and spec.isolation != "remote" else None,
             host=self.host,
             files=ATTACHED if record.attached else self._session_files,
             resources=self._resources,

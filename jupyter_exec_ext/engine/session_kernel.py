@@ -77,6 +77,8 @@ class SessionKernel:
         A kernel of somebody else's to use instead of one of the session's own, which is started.
     isolate : str or None
         The isolation to start it with where its kernelspec has none of its own.
+    setup_code : str or None
+        What a kernel of the session's own runs, silently, before anything else.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     """
@@ -90,6 +92,7 @@ class SessionKernel:
         language: str,
         attach_to: str | None,
         isolate: str | None,
+        setup_code: str | None,
         host: KernelHost,
         workdir: Callable[[], Awaitable[str | None]],
         resources: EngineResources,
@@ -105,6 +108,7 @@ class SessionKernel:
         self._name = name
         self._env = {**env, **process_limits.variables()}
         self._isolate = isolate
+        self._setup_code = setup_code
         self._attach_to = attach_to
         self._turn: asyncio.Lock | None = None
         self._host = host
@@ -317,11 +321,11 @@ class SessionKernel:
                 await self._prove_running(connection)
         finally:
             self._post_mortem = await asyncio.shield(evidence)
-        setup = self._post_mortem.setup_code
-        if setup is not None:
-            # Not waited for: the kernel runs it before whatever comes next.
-            request = {**execute_request(setup, allow_input=False), "silent": True, "store_history": False}
-            connection.send("shell", "execute_request", request)
+        for setup in (self._post_mortem.setup_code, self._setup_code if kernel.ours else None):
+            if setup is not None:
+                # Not waited for: the kernel runs it before whatever comes next.
+                request = {**execute_request(setup, allow_input=False), "silent": True, "store_history": False}
+                connection.send("shell", "execute_request", request)
 
     async def _prove_running(self, connection: KernelConnection) -> None:
         """Prove the first connection to a kernel that has been running; unlike one that starts, it answers at once."""

@@ -65,6 +65,8 @@ class LiveSession:
         The complete environment of the session's kernels.
     isolate : str or None
         The isolation to start them with where their kernelspec has none of its own.
+    setup_code : str or None
+        What each of them runs, silently, before anything else.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class LiveSession:
         env: Mapping[str, str],
         *,
         isolate: str | None = None,
+        setup_code: str | None = None,
         host: KernelHost,
         files: SessionFiles,
         resources: EngineResources,
@@ -93,6 +96,7 @@ class LiveSession:
             language=record.language,
             attach_to=record.kernel_id if record.attached else None,
             isolate=isolate,
+            setup_code=setup_code,
             host=host,
             workdir=partial(files.prepare, record.id),
             resources=resources,
@@ -121,6 +125,17 @@ class LiveSession:
     def running(self) -> bool:
         """Whether anything runs or waits to run."""
         return self._current is not None or bool(self._queue)
+
+    @property
+    def closing(self) -> bool:
+        """Whether it has ended or is about to."""
+        return self._closing is not None
+
+    def use(self) -> bool:
+        """Let its idle time begin anew; return False for a session that takes nothing any more."""
+        if not self.closing and not self.running:
+            self._rest()
+        return not self.closing
 
     def executions(self) -> list[LiveExecution]:
         """Return the running and the queued executions, in this order."""

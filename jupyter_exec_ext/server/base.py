@@ -288,7 +288,8 @@ class ExecHandler(APIHandler):
         """Turn whatever was raised into an answer."""
         exc_info = kwargs.get("exc_info")
         error = self._as_exec_error(status_code, exc_info[1] if exc_info else None)
-        self.set_status(error.status)
+        status, body = self.error_answer(error)
+        self.set_status(status)
         if not self._let_in:
             # Tornado closes the connection when an answer comes before the body was read; say so, or the client
             # would send its next request into it.
@@ -301,7 +302,11 @@ class ExecHandler(APIHandler):
             self.set_header("Allow", ", ".join(sorted(self._access)))
         if error.status in _DENIED or isinstance(error, (PolicyLimitReached, TooManyAttempts)):
             self._record_denial(error)
-        self.finish(dump_bytes(self.error_body(error)))
+        self.finish(dump_bytes(body))
+
+    def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
+        """Return the HTTP status and the JSON that tell of an error."""
+        return error.status, self.error_body(error)
 
     def _record_denial(self, error: ExecError) -> None:
         caller: Caller | None = getattr(self, "caller", None)

@@ -74,16 +74,16 @@ class ExecutionBase(ExecHandler):
         data = dumps({"type": "failure", **self.error_body(known)})
         self.finish(f"event: failure\ndata: {data}\n\n" if sse else data + "\n")
 
-    def idempotency_key(self) -> str | None:
+    def idempotency_key(self, header: str = "Idempotency-Key") -> str | None:
         """Return the key under which a repetition of this request does nothing more.
 
         Raises
         ------
         InvalidRequest
         """
-        key = self.request.headers.get("Idempotency-Key")
+        key = self.request.headers.get(header)
         if key is not None and not _KEY.fullmatch(key):
-            raise InvalidRequest("'Idempotency-Key' must be 1 to 255 visible ASCII characters")
+            raise InvalidRequest(f"{header!r} must be 1 to 255 visible ASCII characters")
         return key
 
     def cursor(self, log: EventLog) -> int:

@@ -62,10 +62,12 @@ class InfoHandler(ExecHandler):
 class OpenAPIHandler(ExecHandler):
     """``GET /openapi.yaml``: the API's description."""
 
+    document = "openapi.yaml"
+
     @web.authenticated
     async def get(self) -> None:
         """Send the document as it is in the package."""
-        document = files("jupyter_exec_ext.server").joinpath("openapi.yaml").read_bytes()
+        document = files("jupyter_exec_ext.server").joinpath(self.document).read_bytes()
         self.finish(document, set_content_type="application/yaml")
 
 

@@ -8,6 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..auth.scopes import scope
+from .aca import ACA_PREFIX, ACANotFoundHandler
+from .aca_executions import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
+from .aca_files import ACAContentHandler, ACAFileHandler, ACAFilesHandler, ACAUploadHandler
+from .aca_sessions import (
+    ACAManagedSessionHandler,
+    ACAManagedSessionsHandler,
+    ACAMetadataHandler,
+    ACAOpenAPIHandler,
+    ACASessionHandler,
+    ACASessionsHandler,
+    ACAStopHandler,
+)
 from .approvals import ApprovalHandler, ApprovalsHandler
 from .base import Access, ExecHandler, Services
 from .executions import (
@@ -144,6 +156,36 @@ ROUTES = (
     ),
 )
 
+_RUN = {"POST": Access(scope("executions:create"), "execute")}
+_UPLOAD = {"POST": Access(scope("files:write"), "write", "contents")}
+_DOWNLOAD = {"GET": Access(scope("files:read"), "read", "contents")}
+
+# The ACA sessions' protocol, below `ACA_PREFIX` and an optional pool. What would make a session needs sessions:create,
+# too, which the engine asks for. The first path that fits is taken.
+ACA_ROUTES = (
+    Route("/openapi.yaml", ACAOpenAPIHandler, {"GET": _READ}),
+    Route("/code/execute", ACAEnvelopeRunHandler, _RUN),
+    Route("/python/execute", ACAFirstRunHandler, _RUN),
+    Route("/executions", ACARunHandler, _RUN),
+    Route("/executions/{execution_id}", ACAExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
+    Route("/files/upload", ACAUploadHandler, _UPLOAD),
+    Route("/files", ACAFilesHandler, {**_UPLOAD, **_DOWNLOAD}),
+    Route("/files/content/{path}", ACAContentHandler, _DOWNLOAD),
+    Route("/files/{path}/content", ACAContentHandler, _DOWNLOAD),
+    Route("/files/{path}", ACAFileHandler, {**_DOWNLOAD, "DELETE": Access(scope("files:write"), "write", "contents")}),
+    Route(
+        "/session",
+        ACASessionHandler,
+        {"GET": Access(scope("sessions:read"), "read"), "DELETE": Access(scope("sessions:delete"), "write")},
+    ),
+    Route("/listSessions", ACASessionsHandler, {"GET": Access(scope("sessions:read"), "read")}),
+    Route("/metadata", ACAMetadataHandler, {"GET": _READ}),
+    Route("/.management/getSession", ACAManagedSessionHandler, {"POST": Access(scope("sessions:read"), "read")}),
+    Route("/.management/listSessions", ACAManagedSessionsHandler, {"POST": Access(scope("sessions:read"), "read")}),
+    Route("/.management/stopSession", ACAStopHandler, {"POST": Access(scope("sessions:delete"), "write")}),
+)
+_POOL = "(?P<pool>(?:/subscriptions/[^/]+/resourceGroups/[^/]+)?/sessionPools/[^/]+|)"
+
 
 def _pattern(path: str, methods: Collection[str]) -> str:
     start, rest = re.subn(r"/\{path\}$", "", path.rstrip("/"))
@@ -154,9 +196,19 @@ def _pattern(path: str, methods: Collection[str]) -> str:
     return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", start) + end
 
 
+def _aca_pattern(path: str) -> str:
+    literal = re.escape(path).replace(r"\{execution_id\}", "(?P<execution_id>[A-Za-z0-9_-]{1,64})")
+    return f"/{ACA_PREFIX}{_POOL}" + literal.replace(r"\{path\}", "(?P<path>.+)")
+
+
 def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
-    """Return the table as Tornado wants it, below the base URL, and last a rule for paths that do not exist."""
-    rules = [
+    """Return the table as Tornado wants it, below the base URL, and rules for paths that do not exist."""
+    rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [
+        (_aca_pattern(route.path), route.handler, {"services": services, "access": route.methods})
+        for route in ACA_ROUTES
+    ]
+    rules.append((f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}}))
+    rules += [
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
         for route in ROUTES
     ]

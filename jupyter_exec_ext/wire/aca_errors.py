@@ -10,6 +10,7 @@ from ..errors import (
     ExecError,
     FileNotFound,
     Forbidden,
+    Gone,
     InternalError,
     InvalidRequest,
     LimitReached,
@@ -17,9 +18,12 @@ from ..errors import (
     NotFound,
     PayloadTooLarge,
     PropertiesMissing,
+    SessionEnded,
     SessionNotFound,
+    StorageFull,
     Unauthenticated,
     Unavailable,
+    UnsupportedMediaType,
 )
 from .jsontext import loads_strict
 
@@ -35,6 +39,7 @@ _MAX_MESSAGE = 2000
 _CODES: tuple[tuple[type[ExecError], str], ...] = (
     (PropertiesMissing, PROPERTIES_MISSING),
     (SessionNotFound, NO_SUCH_SESSION),
+    (SessionEnded, NO_SUCH_SESSION),
     (FileNotFound, FILE_NOT_FOUND),
     (MethodNotAllowed, NOT_SUPPORTED),
     (InvalidRequest, VALIDATION_FAILED),
@@ -42,9 +47,12 @@ _CODES: tuple[tuple[type[ExecError], str], ...] = (
     (Forbidden, "Forbidden"),
     (NotFound, "NotFound"),
     (Conflict, "Conflict"),
+    (Gone, "Gone"),
     (PayloadTooLarge, "PayloadTooLarge"),
+    (UnsupportedMediaType, "UnsupportedMediaType"),
     (LimitReached, "TooManyRequests"),
     (Unavailable, "ServiceUnavailable"),
+    (StorageFull, "InsufficientStorage"),
 )
 _BY_STATUS: dict[int, tuple[type[ExecError], str]] = {
     400: (InvalidRequest, "the request was refused"),
@@ -73,7 +81,7 @@ def error_to_json(error: ExecError, *, trace_id: str | None = None) -> tuple[int
     """Return the HTTP status, the code and the body that tell of an error."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "InternalServerError")
     # An identifier without a session is answered with 400, not 404, by the service.
-    status = 400 if isinstance(error, (SessionNotFound, MethodNotAllowed)) else error.status
+    status = 400 if isinstance(error, (SessionNotFound, SessionEnded, MethodNotAllowed)) else error.status
     body: dict[str, Any] = {"code": code, "message": error.message or str(error)}
     if trace_id is not None:
         body["traceId"] = trace_id

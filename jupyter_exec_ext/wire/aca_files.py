@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
 from ..errors import InvalidRequest, UnexpectedAnswer
+from ..models import FileInfo
 from .aca import DATA_DIRECTORY, Family
 from .paths import path_parts
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_DIRECTORY_BYTES = 4096  # what a directory's size is told as
+_TIME_CHARACTERS = len("2026-01-02T03:04:05.1234567")
 _UNQUOTED = re.compile(r"[A-Za-z0-9\-._~%!$&'()*+,;=:@]*")
 
 
@@ -59,12 +63,47 @@ def uploaded_path(name: str, directory: str = "") -> str:
     return joined(directory, name)
 
 
+def relative_directory(directory: str) -> str:
+    """Return a directory's path relative to ``/mnt/data``, checked; empty for that directory itself.
+
+    Raises
+    ------
+    InvalidRequest
+        If it leads elsewhere.
+    """
+    inside = directory.strip().rstrip("/")
+    return "" if inside in ("", DATA_DIRECTORY, ".") else relative_path(inside)
+
+
 def joined(directory: str, name: str) -> str:
     """Return the path of a file in a directory, either as a client names it."""
-    inside = directory.strip().rstrip("/")
-    if inside in ("", DATA_DIRECTORY, "."):
-        return relative_path(name)
-    return relative_path(f"{relative_path(inside)}/{relative_path(name)}")
+    inside = relative_directory(directory)
+    return relative_path(f"{inside}/{relative_path(name)}") if inside else relative_path(name)
+
+
+def file_of(info: FileInfo) -> ACAFile:
+    """Return a file of a session of ours as one of ACA."""
+    text = info.mime_type.startswith("text/")
+    return ACAFile(
+        path=info.path,
+        size_bytes=info.size_bytes,
+        last_modified=info.mtime.removesuffix("Z").ljust(_TIME_CHARACTERS, "0") + "Z",
+        content_type=f"{info.mime_type}; charset=utf-8" if text else info.mime_type,
+    )
+
+
+def files_in(files: Iterable[FileInfo], directory: str) -> list[ACAFile]:
+    """Return what is in a directory itself, of all files below it: files, and the directories that hold others."""
+    found: dict[str, ACAFile] = {}
+    start = f"{directory}/" if directory else ""
+    for info in files:
+        name, below, _ = info.path.removeprefix(start).partition("/")
+        file = file_of(info)
+        if not below:
+            found[name] = file
+        elif name not in found or found[name].last_modified < file.last_modified:
+            found[name] = ACAFile(start + name, _DIRECTORY_BYTES, file.last_modified, is_directory=True)
+    return list(found.values())
 
 
 def content_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
