@@ -6,6 +6,7 @@ sockets, and nothing else: no network, no other process, no file of the user's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from .support import NAMESPACES, NO_NETWORK, Tools
 USER, UID, GID = "jupyter", 1000, 1000
 #: Where it finds its working directory and its home.
 WORK, HOME = "/work", "/home"
+#: Where programs written for Azure's session pools look for it. It is there, too, unless something else is.
+DATA = "/mnt/data"
 #: Where it makes its sockets, and what their names begin with. Some kernels know only addresses of less than 32 bytes.
 SOCKETS, SOCKET = "/sockets", "s"
 TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
@@ -79,7 +82,7 @@ class View:
     writable : mapping of str to str
         Directories that it may write, by their places inside.
     work_directory : str
-        What is at `WORK`.
+        What is at `WORK`, and at `DATA`.
     read_only_inside_work : sequence of str
         Paths below `work_directory`, relative to it, that it may not write.
     """
@@ -136,9 +139,10 @@ def sandbox_arguments(
     arguments += ["--ro-bind-data", str(descriptors.connection), connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]
-    arguments += ["--bind", view.work_directory, WORK]
-    for path in view.read_only_inside_work:
-        arguments += ["--ro-bind", f"{view.work_directory}/{path}", f"{WORK}/{path}"]
+    for place in (WORK, DATA) if _is_free(DATA, view) else (WORK,):
+        arguments += ["--bind", view.work_directory, place]
+        for path in view.read_only_inside_work:
+            arguments += ["--ro-bind", f"{view.work_directory}/{path}", f"{place}/{path}"]
     # What holds all of this is memory that nobody counts.
     arguments += ["--remount-ro", "/", "--chdir", WORK, "--clearenv"]
     for name, value in environment.items():
@@ -153,6 +157,12 @@ def limited_command(command: Sequence[str], limits: Mapping[str, tuple[int, int]
     """
     options = [f"--{name.removeprefix('RLIMIT_').lower()}={soft}:{hard}" for name, (soft, hard) in limits.items()]
     return [tools.setsid, tools.prlimit, *options, "--", *command]
+
+
+def _is_free(place: str, view: View) -> bool:
+    """Whether nothing that is seen lies at a place, below it or around it."""
+    taken = (os.path.normpath(path) + "/" for path in (*view.read_only, *view.links, *view.writable))
+    return not any(path.startswith(f"{place}/") or f"{place}/".startswith(path) for path in taken)
 
 
 def _memory_directory(path: str, limits: Limits) -> list[str]:
