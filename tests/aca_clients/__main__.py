@@ -48,8 +48,18 @@ class Client:
 
 CLIENTS = {
     "autogen": Client(
-        # What Microsoft's extra `azure` holds for the executor, and what the tests import in the client and in kernels.
-        ("autogen-ext==0.7.5", "aiohttp", "anyio", "azure-identity", "ipykernel", "matplotlib", "polars"),
+        # What the executor and its tests import, here and in kernels. Its first question to a kernel is for
+        # `pkg_resources`, which setuptools has no more.
+        (
+            "autogen-ext==0.7.5",
+            "aiohttp",
+            "anyio",
+            "azure-identity",
+            "ipykernel",
+            "matplotlib",
+            "polars",
+            "setuptools>=82",
+        ),
         own_tests=(
             "tests/code_executors/test_aca_dynamic_sessions.py",
             "tests/code_executors/test_aca_user_defined_functions.py",
