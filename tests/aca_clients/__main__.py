@@ -20,6 +20,7 @@ from pathlib import Path
 
 import trustme
 
+from tests import canaries
 from tests.environments import ROOT, TOOLS, environment, run_named
 from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec
@@ -123,7 +124,9 @@ def _host(client: Client, python: Path, home: Path) -> Iterator[Host]:
         options += [f"--ServerApp.{name}={home / 'host.pem'}" for name in ("certfile", "keyfile")]
         connect = {"use_https": True, "verify": str(home / "ca.pem")}
     with running_host(client.host, home, *options, connect=connect) as host:
+        canaries.note(host.info.token or "")
         yield host
+    assert canaries.look_through(host) == [], "secrets were found where none may be"
 
 
 def _environ(host: Host, authority: str) -> dict[str, str]:
