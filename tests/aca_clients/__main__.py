@@ -20,6 +20,7 @@ from pathlib import Path
 
 import trustme
 
+from tests import canaries
 from tests.environments import ROOT, TOOLS, environment, run_named
 from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec
@@ -48,8 +49,18 @@ class Client:
 
 CLIENTS = {
     "autogen": Client(
-        # What Microsoft's extra `azure` holds for the executor, and what the tests import in the client and in kernels.
-        ("autogen-ext==0.7.5", "aiohttp", "anyio", "azure-identity", "ipykernel", "matplotlib", "polars"),
+        # What the executor and its tests import, here and in kernels. Its first question to a kernel is for
+        # `pkg_resources`, which setuptools has no more.
+        (
+            "autogen-ext==0.7.5",
+            "aiohttp",
+            "anyio",
+            "azure-identity",
+            "ipykernel",
+            "matplotlib",
+            "polars",
+            "setuptools>=82",
+        ),
         own_tests=(
             "tests/code_executors/test_aca_dynamic_sessions.py",
             "tests/code_executors/test_aca_user_defined_functions.py",
@@ -113,7 +124,9 @@ def _host(client: Client, python: Path, home: Path) -> Iterator[Host]:
         options += [f"--ServerApp.{name}={home / 'host.pem'}" for name in ("certfile", "keyfile")]
         connect = {"use_https": True, "verify": str(home / "ca.pem")}
     with running_host(client.host, home, *options, connect=connect) as host:
+        canaries.note(host.info.token or "")
         yield host
+    assert canaries.look_through(host) == [], "secrets were found where none may be"
 
 
 def _environ(host: Host, authority: str) -> dict[str, str]:
