@@ -50,11 +50,8 @@ def check_source(source: str) -> str:
     InvalidRequest
         If there is no such source. What was given is not repeated: it may be a token.
     """
-    if source == AZURE:
-        return source
-    if source.startswith(_FILE) and os.path.isabs(os.path.expanduser(source.removeprefix(_FILE))):
-        return source
-    if source.startswith(_VARIABLE) and _NAME.fullmatch(source.removeprefix(_VARIABLE)):
+    file, variable = file_of(source), variable_of(source)
+    if source == AZURE or (file and file.is_absolute()) or (variable and _NAME.fullmatch(variable)):
         return source
     raise InvalidRequest(
         "the credential must be the name of a source: 'azure' (azure-identity's DefaultAzureCredential), "
@@ -65,11 +62,20 @@ def check_source(source: str) -> str:
 def credential_from(source: str) -> Credential:
     """Return what gives tokens from a source; see `check_source`."""
     check_source(source)
-    if source == AZURE:
-        return AzureCredential()
-    if source.startswith(_FILE):
-        return FileCredential(Path(source.removeprefix(_FILE)).expanduser())
-    return VariableCredential(source.removeprefix(_VARIABLE))
+    file, variable = file_of(source), variable_of(source)
+    if file is not None:
+        return FileCredential(file)
+    return AzureCredential() if variable is None else VariableCredential(variable)
+
+
+def file_of(source: str) -> Path | None:
+    """Return the file that a source names, if it names one."""
+    return Path(source.removeprefix(_FILE)).expanduser() if source.startswith(_FILE) else None
+
+
+def variable_of(source: str) -> str | None:
+    """Return the variable that a source names, if it names one."""
+    return source.removeprefix(_VARIABLE) if source.startswith(_VARIABLE) else None
 
 
 class AzureCredential:

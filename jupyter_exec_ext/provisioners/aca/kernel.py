@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from ...errors import ExecError
@@ -62,7 +63,8 @@ class ACAKernel:
 
     def begin(self) -> None:
         """Be a fresh kernel."""
-        self.exit_code: int | None = None
+        self.exited: Future[int] = Future()
+        self.exited.set_running_or_notify_cancel()  # who waits for it can give up, and the others go on waiting
         self.session = self._new_session()
         self._history = History()
         self._waiting: deque[_Request] = deque()
@@ -72,15 +74,15 @@ class ACAKernel:
 
     def end(self, exit_code: int) -> None:
         """Be dead: what runs is given up, and the session ended on Azure."""
-        if self.exit_code is not None:
+        if self.exited.done():
             return
-        self.exit_code = exit_code
         self._waiting.clear()
         if self._worker is not None:
             self._worker.cancel()
             self._worker = None
         if self.session.begun:
             self._loop.leave(self.session.delete())
+        self.exited.set_result(exit_code)
 
     def close(self) -> None:
         """Let go of the sockets."""
@@ -90,7 +92,7 @@ class ACAKernel:
     # --- requests ---
 
     def _on_request(self, channel: str, identities: list[bytes], request: Message) -> None:
-        if self.exit_code is not None:
+        if self.exited.done():
             return
         kind = request["header"]["msg_type"]
         if channel == "control" and kind in ("interrupt_request", "shutdown_request", "kernel_info_request"):

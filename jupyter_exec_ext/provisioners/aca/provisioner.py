@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Mapping
+from concurrent.futures import Future
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,7 +20,6 @@ from .kernel import ACAKernel
 from .loop import KernelLoop, leave_loop, use_loop
 from .session import ACASession, Client
 
-_POLL_SECONDS = 0.05
 _KILLED = -signal.SIGKILL
 _TERMINATED = -signal.SIGTERM
 
@@ -125,14 +125,20 @@ class ACAProvisioner(KernelProvisionerBase):
         """Whether there is a kernel, dead ones included until somebody has waited for them."""
         return self._has_process
 
+    @property
+    def exited(self) -> Future[int] | None:
+        """Has the exit code when the present kernel is dead; for those who want to know at once."""
+        return None if self._kernel is None else self._kernel.exited
+
     async def poll(self) -> int | None:
         """Return None while the kernel lives."""
-        return 0 if self._kernel is None or not self._has_process else self._kernel.exit_code
+        if self.exited is None or not self._has_process:
+            return 0
+        return self.exited.result() if self.exited.done() else None
 
     async def wait(self) -> int | None:
         """Wait for the end of the kernel."""
-        while (code := await self.poll()) is None:  # noqa: ASYNC110  # an event would be another loop's
-            await asyncio.sleep(_POLL_SECONDS)
+        code = 0 if self.exited is None else await asyncio.wrap_future(self.exited)
         self._has_process = False
         return code
 
