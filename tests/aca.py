@@ -21,7 +21,7 @@ HOSTS_OF_SESSIONS = {"aca": Family.FLAT, "aca-envelope": Family.ENVELOPE}
 TOKEN_VARIABLE = "EXEC_TEST_POOL_TOKEN"
 _TOKEN_SECONDS = 3600
 # A run that cannot be interrupted holds its kernel for so long; of the service it is allowed ten times as much.
-_MAX_RUN_SECONDS = 20
+_MAX_RUN_SECONDS = 15
 
 
 class AccessToken(NamedTuple):
@@ -68,6 +68,7 @@ def add_kernelspec_of_sessions(
         "api_version": api_version,
         "credential": f"env:{TOKEN_VARIABLE}",
         "timeout_seconds": _MAX_RUN_SECONDS,
+        "env": ["KERNEL_*"],  # what a session's caller sets, for whoever reads of it in a kernelspec
     }
     spec = {
         "argv": [],

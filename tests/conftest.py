@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import canaries
 from tests.aca import HOSTS_OF_SESSIONS, running_host_of_sessions
-from tests.hosts import Host, running_host
+from tests.hosts import MAX_CODE_BYTES, Host, running_host
 from tests.hubs import running_hub
 from tests.tokens import UNPROTECTED
 
@@ -89,7 +89,9 @@ class _Hosts:
             return partial(running_hub, home)
         if name in HOSTS_OF_SESSIONS:
             return partial(running_host_of_sessions, name, home, self["pool"])
-        return partial(running_host, "server" if name == "pool" else name, home)
+        if name == "pool":  # the code that it is sent has ours around it
+            return partial(running_host, "server", home, f"--ExecEngine.max_code_bytes={4 * MAX_CODE_BYTES}")
+        return partial(running_host, name, home)
 
     def close(self) -> None:
         told = []
