@@ -35,6 +35,7 @@ def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
 def shared(host: Host) -> Iterator[Pool]:
     """A session for runs that do not mind what ran before."""
     pool = pool_of(host)
+    pool.value("1")
     yield pool
     assert pool.call("DELETE", "session").status_code == 204
 
