@@ -150,7 +150,7 @@ async def test_a_session_that_is_over_is_gone_before_the_next_begins(make: Make,
             began.set()
             assert go_on.wait(30)
 
-    service.overrides.append(held_up)  # type: ignore[arg-type]
+    service.overrides.append(held_up)
     executor = make()
     leaving = asyncio.create_task(run(executor, "# sleep: 1"))
     assert await asyncio.to_thread(ran_code.wait, 30)
