@@ -44,8 +44,10 @@ def test_the_tests_that_a_row_names_exist(number: str, cells: list[str]) -> None
 
 def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> None:
     """D4. What only those have cannot be imported here, as on Windows; nothing more of Windows is shown."""
-    modules = "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder executors.aca adapters._session"
-    code = (
+    modules = (
+        "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder executors.aca "
+        "adapters._session"
+    )code = (
         "import importlib, sys\n"
         "for name in ('fcntl', 'grp', 'pty', 'pwd', 'resource', 'termios', 'tty'): sys.modules[name] = None\n"
         f"for name in {modules.split()}: importlib.import_module(f'jupyter_exec_ext.{{name}}')\n"
