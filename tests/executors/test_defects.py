@@ -47,7 +47,8 @@ def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> No
     modules = (
         "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder executors.aca "
         "adapters._session"
-    )code = (
+    )
+    code = (
         "import importlib, sys\n"
         "for name in ('fcntl', 'grp', 'pty', 'pwd', 'resource', 'termios', 'tty'): sys.modules[name] = None\n"
         f"for name in {modules.split()}: importlib.import_module(f'jupyter_exec_ext.{{name}}')\n"
