@@ -336,6 +336,22 @@ async def test_the_pool_is_asked_again_where_it_has_no_room(make: Make, service:
     assert len(service.seen) == 4
 
 
+async def test_connections_are_kept(make: Make, service: ACAService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D59."""
+    accepted, get_request = [], service.get_request
+
+    def accept() -> Any:
+        accepted.append(get_request())
+        return accepted[-1]
+
+    monkeypatch.setattr(service, "get_request", accept)
+    executor = make()
+    for _ in range(5):
+        await run(executor, "x")
+        await executor.get_file_list()
+    assert len(accepted) == 1
+
+
 async def test_a_missing_role_is_named(make: Make, service: ACAService) -> None:
     """D59."""
     service.overrides.append(answering("/executions", error(403, "Forbidden", "said by the service")))
