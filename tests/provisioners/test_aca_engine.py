@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.errors import IsolationRequired
+from jupyter_exec_ext.errors import FilesNotAvailable, IsolationRequired
 from tests.hosts import Host, running_host
 
 from .pools import VARIABLE, add_aca_kernelspec
@@ -62,3 +62,12 @@ def test_exit_is_a_kernel_that_died(client: ExecClient) -> None:
     with client.session("remote") as session:
         session.run("exit")
         assert session.run("1 + 1").outputs[-1]["data"]["text/plain"] == "2"
+
+
+def test_files_of_this_server_are_not_offered_for_those_of_the_session(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        session.run("open('x', 'w').write('here')")
+        with pytest.raises(FilesNotAvailable, match="elsewhere"):
+            session.list_files()
+        with pytest.raises(FilesNotAvailable, match="elsewhere"):
+            session.write_file("y", b"there")
