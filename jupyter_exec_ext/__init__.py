@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from .executors import (
         CODE_WRITER_SYSTEM_MESSAGE,
+        ACADynamicSessionsCodeExecutor,
         Alias,
         BinderServer,
         CodeBlock,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ACAClient": "client",
+    "ACADynamicSessionsCodeExecutor": "executors",
     "AccessToken": "client",
     "Alias": "executors",
     "AsyncACAClient": "client",
@@ -70,6 +72,7 @@ _HOMES = {
 __all__ = [
     "CODE_WRITER_SYSTEM_MESSAGE",
     "ACAClient",
+    "ACADynamicSessionsCodeExecutor",
     "AccessToken",
     "Alias",
     "AsyncACAClient",

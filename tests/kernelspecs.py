@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 
-def add_kernelspec(home: Path, name: str, provisioner: str) -> None:
-    """Install a Python kernelspec for the host below `home`."""
+def add_kernelspec(home: Path, name: str, provisioner: str, python: str | Path = sys.executable) -> None:
+    """Install a kernelspec for the host below `home`; its kernels are of this Python, or of the one that is named."""
     directory = home / "jupyter_data_dir" / "kernels" / name
     directory.mkdir(parents=True)
     spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": name,
         "language": "python",
         "metadata": {"kernel_provisioner": {"provisioner_name": provisioner}},

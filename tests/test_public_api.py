@@ -17,6 +17,7 @@ PUBLIC = {
         "AsyncACAClient",
         "TokenProvider",
         "CODE_WRITER_SYSTEM_MESSAGE",
+        "ACADynamicSessionsCodeExecutor",
         "Alias",
         "CodeResult",
         "FunctionWithRequirements",
@@ -55,6 +56,7 @@ PUBLIC = {
     },
     "jupyter_exec_ext.executors": {
         "CODE_WRITER_SYSTEM_MESSAGE",
+        "ACADynamicSessionsCodeExecutor",
         "Alias",
         "BinderServer",
         "CodeBlock",

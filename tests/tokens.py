@@ -29,6 +29,7 @@ class Bearer:
         headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         url = f"{self.host.info.url}exec/v1{path}"
         options.setdefault("timeout", 60)
+        options.setdefault("verify", self.host.info.verify)
         return requests.request(method, url, headers=headers, allow_redirects=False, **options)
 
     def session(self, **request: Any) -> str:

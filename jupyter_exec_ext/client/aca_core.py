@@ -11,7 +11,7 @@ from ..wire.aca import MAX_RUN_SECONDS, SESSION_API_VERSION, family_of
 from ..wire.aca_requests import RUN_PATHS, RunRequest, run_request_to_json
 from ..wire.aca_results import RunResult, run_result_from_json
 from ..wire.aca_session_info import ACASessionInfo, session_info_from_json
-from .aca_transport import ACATransport, Call, parsed
+from .aca_transport import ACATransport, Again, Call, parsed
 from .exchange import segment
 from .steps import Operation, Pause
 
@@ -40,7 +40,7 @@ class ACAApi:
         url = transport.url(RUN_PATHS[family_of(transport.api_version)], identifier)
         seconds = (request.timeout_seconds or MAX_RUN_SECONDS) + transport.times.grace_seconds
         ends_at = time.monotonic() + transport.times.max_wait_seconds + seconds
-        reply = yield from transport.call(Call("POST", url, seconds, repeatable=False, json=body))
+        reply = yield from transport.call(Call("POST", url, seconds, Again.REFUSED, "the code may have run", body))
         result = run_result_from_json(parsed(reply))
         while not result.status.finished:
             if not result.id or time.monotonic() > ends_at:

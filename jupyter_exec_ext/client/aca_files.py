@@ -14,12 +14,12 @@ from ..wire.aca_files import (
     file_from_json,
     file_path,
     files_from_json,
-    relative_path,
+    relative_directory,
     upload_path,
 )
 from ..wire.multipart import content_type, form_head, form_tail, new_boundary
 from ..wire.transfer import mime_type
-from .aca_transport import ACATransport, Call, parsed
+from .aca_transport import ACATransport, Again, Call, parsed
 from .local_files import BLOCK_BYTES, FileSource, Target, Uploadable
 from .steps import CloseStream, Failure, OpenStream, Operation, ReadStream, Reply, Request, SendBody, Stream, Work
 
@@ -80,7 +80,8 @@ class ACAFilesApi:
 
         url = transport.url(place, identifier, query)
         headers = {"Content-Type": content_type(boundary)}
-        call = Call("POST", url, transport.times.transfer_seconds, repeatable=file.repeatable, headers=headers)
+        again = Again.ALWAYS if file.repeatable else Again.UNSENT
+        call = Call("POST", url, transport.times.transfer_seconds, again, "the file may be there", headers=headers)
         try:
             reply = yield from transport.call(call, send)
         finally:
@@ -96,7 +97,9 @@ class ACAFilesApi:
         url = transport.url(place, identifier, query)
         call = Call("GET", url, transport.times.transfer_seconds, headers=headers)
         try:
-            yield from transport.call(call, partial(_fetch, target=target))
+            reply = yield from transport.call(call, partial(_fetch, target=target))
+            if reply.status != 200:
+                raise UnexpectedAnswer(f"the service answered a download with HTTP {reply.status}")
             yield Work(target.commit)
         finally:
             target.discard()
@@ -104,7 +107,7 @@ class ACAFilesApi:
     def files(self, identifier: str, directory: str, *, recursive: bool) -> Operation[list[ACAFile]]:
         """List the files of a directory."""
         transport = self.transport
-        inside = _directory(directory)
+        inside = relative_directory(directory)
         query = ({"path": inside} if inside else {}) | ({"recursive": "true"} if recursive else {})
         url = transport.url("files", identifier, query)
         found: list[ACAFile] = []
@@ -150,12 +153,6 @@ def _fetch(request: Request, target: Target) -> Operation[Reply | Failure]:
     if length.isdecimal() and received != int(length):
         return Failure(True, f"the answer ended after {received} of {length} bytes")
     return Reply(200, stream.headers, b"")
-
-
-def _directory(directory: str) -> str:
-    """Return a directory relative to ``/mnt/data``, empty for that itself."""
-    inside = directory.strip().rstrip("/")
-    return "" if inside in ("", ".", "/mnt/data") else relative_path(inside)
 
 
 def _uploaded(data: object, directory: str) -> ACAFile:

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 from urllib.parse import urljoin
 
@@ -49,6 +50,14 @@ class ACATimes:
     grace_seconds: float = 30.0
 
 
+class Again(Enum):
+    """When a request may be sent another time."""
+
+    ALWAYS = "always"  # doing it twice does no more than doing it once
+    REFUSED = "refused"  # if it surely was not carried out
+    UNSENT = "unsent"  # if nothing of it was sent
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request of an operation.
@@ -59,14 +68,15 @@ class Call:
         All of it, as `session_url` returns it.
     seconds : float
         How long one attempt may take.
-    repeatable : bool
-        Whether doing it twice does no more than doing it once.
+    doubt : str
+        What a lost answer leaves open, to be said in the error.
     """
 
     method: str
     url: str
     seconds: float
-    repeatable: bool = True
+    again: Again = Again.ALWAYS
+    doubt: str = "the session pool did not answer"
     json: Any = None
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -124,7 +134,8 @@ class ACATransport:
             token: AccessToken = yield GetToken(ends_at - time.monotonic(), rejected, claims)
             outcome = yield from send(self._request(call, token, ends_at - time.monotonic()))
             unsure = unsure or (outcome.sent if isinstance(outcome, Failure) else outcome.status >= 500)
-            if isinstance(outcome, Reply) and outcome.status == 401 and refusals.may_renew(token):
+            if _is_refused(call, outcome) and refusals.may_renew(token):
+                assert isinstance(outcome, Reply)
                 rejected, claims = token.token, claims_in(outcome.headers.get("www-authenticate", ""))
                 continue
             pause = _pause(number, outcome)
@@ -153,11 +164,17 @@ def parsed(reply: Reply) -> Any:
         ) from None
 
 
+def _is_refused(call: Call, outcome: Reply | Failure) -> bool:
+    return isinstance(outcome, Reply) and outcome.status == 401 and call.again is not Again.UNSENT
+
+
 def _is_safe(call: Call, outcome: Reply | Failure) -> bool:
     if isinstance(outcome, Failure):
-        return call.repeatable or not outcome.sent
-    if call.repeatable:
+        return call.again is Again.ALWAYS or not outcome.sent
+    if call.again is Again.ALWAYS:
         return outcome.status in _BUSY_STATUSES
+    if call.again is Again.UNSENT:
+        return False
     return outcome.status == 429 or (outcome.status == 503 and _retry_after(outcome) is not None)
 
 
@@ -179,9 +196,7 @@ def _answer(call: Call, outcome: Reply | Failure, token: AccessToken, unsure: bo
     if isinstance(outcome, Failure):
         if not outcome.sent:
             raise ConnectionFailed(f"the session pool cannot be reached; nothing was sent: {outcome.message}")
-        if call.repeatable:
-            raise ConnectionLost(f"the session pool did not answer: {outcome.message}")
-        raise ConnectionLost(f"the code may have run: the request was sent, its answer never came ({outcome.message})")
+        raise ConnectionLost(f"{call.doubt}: the request was sent, its answer never came ({outcome.message})")
     if outcome.ok:
         return outcome
     if call.method == "DELETE" and outcome.status == 404 and unsure:
@@ -197,8 +212,6 @@ def _refusal(call: Call, reply: Reply, token: AccessToken) -> ExecError:
         )
     body = reply.body.replace(token.token.encode(), b"***")  # some answers repeat what they were sent
     error = error_from_answer(reply.status, body, retry_after_seconds=_retry_after(reply))
-    if call.repeatable or reply.status < 500:
+    if call.again is Again.ALWAYS or reply.status < 500:
         return error
-    return type(error)(
-        f"{error.message}; whether the code ran is unknown", retry_after_seconds=error.retry_after_seconds
-    )
+    return type(error)(f"{error.message}; {call.doubt}", retry_after_seconds=error.retry_after_seconds)

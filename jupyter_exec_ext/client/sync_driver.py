@@ -315,7 +315,8 @@ def _cut_in_the_headers(response: requests.Response) -> bool:
     """Whether what came is no whole answer; http.client takes headers that just stop for complete ones."""
     if response.status_code == 204 or 300 <= response.status_code < 400:
         return False
-    return not {"content-length", "transfer-encoding"} & {name.lower() for name in response.headers}
+    whole_length = response.headers.get("Content-Length", "").strip().isdecimal()
+    return not whole_length and "chunked" not in response.headers.get("Transfer-Encoding", "").lower()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ..engine.named import Name
 from ..errors import ExecError, NotFound, SessionNotFound
 from ..models import Session, SessionRequest
 from ..wire.aca_errors import CODE_HEADER, error_to_json
-from ..wire.aca_query import identifier_of, query_from_text
+from ..wire.aca_query import api_version_of, identifier_of, query_from_text
 from .base import ExecHandler
 from .gate import authorize
 
@@ -40,6 +40,8 @@ class ACAHandler(ExecHandler):
     """Base of the handlers under ``exec/aca``."""
 
     pool = ""
+    # The api-version of a path that is older than the parameter.
+    assumed_api_version: str | None = None
 
     def decode_argument(self, value: bytes, name: str | None = None) -> str:
         """Let a path that is not UTF-8 through to where it is refused, after authentication."""
@@ -52,8 +54,12 @@ class ACAHandler(ExecHandler):
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """The query's; raises `InvalidRequest`."""
-        return query_from_text(self.request.query)
+        """The query's, with a known api-version among them; raises `InvalidRequest`."""
+        fields = query_from_text(self.request.query)
+        if self.assumed_api_version is not None:
+            fields.setdefault("api-version", self.assumed_api_version)
+        api_version_of(fields)
+        return fields
 
     @property
     def identifier(self) -> str:

@@ -69,9 +69,12 @@ class ACAEnvelopeRunHandler(ACARunHandler):
 class ACAFirstRunHandler(ACAEnvelopeRunHandler):
     """``/python/execute``, of the first preview: asked in an envelope, answered without."""
 
+    assumed_api_version = "2024-02-02-preview"
+
     async def answer_run(self, execution: Execution, identifier: str, status: int) -> None:
         """Answer with what came of a run."""
-        await self.answer_apart(run_result_to_json(result_of(execution, identifier), self.family)["properties"], status)
+        told = run_result_to_json(result_of(execution, identifier), self.family)["properties"]
+        await self.answer_apart({**told, "$id": "1"}, status)
 
 
 class ACAExecutionHandler(ACAHandler):

@@ -141,7 +141,7 @@ def _is_host(host: str, allowed: str) -> bool:
     return host == allowed
 
 
-def session_url(endpoint: str, path: str, identifier: str | None, api_version: str, **query: str) -> str:
+def session_url(endpoint: str, path: str, identifier: str | None, api_version: str, /, **query: str) -> str:
     """Return the address of one operation.
 
     Parameters

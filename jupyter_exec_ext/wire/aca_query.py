@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from ..errors import InvalidRequest
-from .aca import DEFAULT_API_VERSION, Family, check_identifier, family_of
+from .aca import Family, check_identifier, family_of
 
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _MAX_SKIP_DIGITS = 9
@@ -52,14 +52,19 @@ def identifier_of(query: Mapping[str, str]) -> str:
 
 
 def api_version_of(query: Mapping[str, str]) -> str:
-    """Return the api-version, the newest one where none is given.
+    """Return the api-version.
+
+    The specification demands one, and there is more to it: a client that puts an identifier into the address as it is
+    sends nothing of what follows a ``#`` in it. Where the api-version came after it, its absence shows that.
 
     Raises
     ------
     InvalidRequest
-        If there is no such version.
+        If there is none, or no such version.
     """
-    api_version = query.get("api-version", DEFAULT_API_VERSION)
+    api_version = query.get("api-version")
+    if api_version is None:
+        raise InvalidRequest("the query has no 'api-version'; was a '#' in the identifier not written as '%23'?")
     family_of(api_version)
     return api_version
 

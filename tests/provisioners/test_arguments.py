@@ -42,7 +42,7 @@ def bound(view: View) -> list[tuple[str, str, str]]:
         view, {}, Descriptors(3, 4, 5, 6), LIMITS, socket_directory="/s", connection_file="/c"
     )
     return [
-        (how, *arguments[at + 1 : at + 3])
+        (how, arguments[at + 1], arguments[at + 2])
         for at, how in enumerate(arguments)
         if how in ("--bind", "--ro-bind") and arguments[at + 1].startswith("/srv/work")
     ]
