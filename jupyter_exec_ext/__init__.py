@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .client import AsyncExecClient, ExecClient, JupyterConnectable, JupyterConnectionInfo
+    from .client import (
+        ACAClient,
+        AccessToken,
+        AsyncACAClient,
+        AsyncExecClient,
+        ExecClient,
+        JupyterConnectable,
+        JupyterConnectionInfo,
+        TokenProvider,
+    )
     from .executors import (
         CODE_WRITER_SYSTEM_MESSAGE,
+        ACADynamicSessionsCodeExecutor,
         Alias,
         BinderServer,
         CodeBlock,
@@ -32,7 +42,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "ACAClient": "client",
+    "ACADynamicSessionsCodeExecutor": "executors",
+    "AccessToken": "client",
     "Alias": "executors",
+    "AsyncACAClient": "client",
     "AsyncExecClient": "client",
     "BinderServer": "executors",
     "CODE_WRITER_SYSTEM_MESSAGE": "executors",
@@ -51,12 +65,17 @@ _HOMES = {
     "JupyterHubServer": "executors",
     "LocalJupyterServer": "executors",
     "MarkdownCodeExtractor": "executors",
+    "TokenProvider": "client",
     "with_requirements": "executors",
 }
 
 __all__ = [
     "CODE_WRITER_SYSTEM_MESSAGE",
+    "ACAClient",
+    "ACADynamicSessionsCodeExecutor",
+    "AccessToken",
     "Alias",
+    "AsyncACAClient",
     "AsyncExecClient",
     "BinderServer",
     "CodeBlock",
@@ -74,6 +93,7 @@ __all__ = [
     "JupyterHubServer",
     "LocalJupyterServer",
     "MarkdownCodeExtractor",
+    "TokenProvider",
     "__version__",
     "with_requirements",
 ]

@@ -12,7 +12,12 @@ from jupyter_exec_ext.errors import ClientError, ExecError
 
 PUBLIC = {
     "jupyter_exec_ext": {
+        "ACAClient",
+        "AccessToken",
+        "AsyncACAClient",
+        "TokenProvider",
         "CODE_WRITER_SYSTEM_MESSAGE",
+        "ACADynamicSessionsCodeExecutor",
         "Alias",
         "CodeResult",
         "FunctionWithRequirements",
@@ -35,6 +40,11 @@ PUBLIC = {
         "with_requirements",
     },
     "jupyter_exec_ext.client": {
+        "ACAClient",
+        "AccessToken",
+        "AsyncACAClient",
+        "AsyncTokenProvider",
+        "TokenProvider",
         "AsyncExecClient",
         "AsyncExecSession",
         "AsyncExecutionHandle",
@@ -46,6 +56,7 @@ PUBLIC = {
     },
     "jupyter_exec_ext.executors": {
         "CODE_WRITER_SYSTEM_MESSAGE",
+        "ACADynamicSessionsCodeExecutor",
         "Alias",
         "BinderServer",
         "CodeBlock",
@@ -168,6 +179,17 @@ def test_the_two_clients_have_the_same_calls() -> None:
             if callable(getattr(ours, call)):
                 one, other = (inspect.signature(getattr(cls, call)).parameters for cls in (ours, theirs))
                 assert list(one) == list(other), call
+
+
+def test_the_two_clients_of_session_pools_have_the_same_calls() -> None:
+    from jupyter_exec_ext.client import aio_aca, sync_aca
+
+    ours, theirs = sync_aca.ACAClient, aio_aca.AsyncACAClient
+    calls = {n for n in vars(ours) if not n.startswith("_")} - {"close"} | {"__init__"}
+    assert calls == {n for n in vars(theirs) if not n.startswith("_")} - {"aclose"} | {"__init__"}
+    for call in calls:
+        one, other = (inspect.signature(getattr(cls, call)).parameters for cls in (ours, theirs))
+        assert list(one) == list(other), call
 
 
 def test_every_error_has_a_code_of_its_own_and_a_status() -> None:

@@ -14,7 +14,12 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "jupyter_exec_ext" / "client"
-MODULES = {"aio.py": "sync.py", "aio_execution.py": "sync_execution.py", "aio_tokens.py": "sync_tokens.py"}
+MODULES = {
+    "aio.py": "sync.py",
+    "aio_aca.py": "sync_aca.py",
+    "aio_execution.py": "sync_execution.py",
+    "aio_tokens.py": "sync_tokens.py",
+}
 
 REPLACEMENTS = [
     (
@@ -30,9 +35,16 @@ REPLACEMENTS = [
     (r"\(await ([^()]*(?:\([^()]*\))?[^()]*)\)(?=\[)", r"\1"),
     (r"\bawait ", ""),
     (r"\basyncio\b", "threading"),
-    (r"\bAsync(Exec|Execution|Standard|Iterator)", r"\1"),
-    (r"\bAioDriver\b", "SyncDriver"),
-    (r"\b(?<!`)aio_(driver|execution|tokens)\b", r"sync_\1"),
+    (r"import AsyncTokenProvider, TokenProvider", "import TokenProvider"),
+    (r"TokenProvider( \||\ or) AsyncTokenProvider", "TokenProvider"),
+    (
+        r" or ``azure.identity.aio``. One that blocks\n\s*is asked in a thread. It",
+        ". It is\n        asked in a thread and",
+    ),
+    (r"\baclose\b", "close"),
+    (r"\bAsync(ACA|Exec|Execution|Standard|Iterator)", r"\1"),
+    (r"\bAio(Driver|Credential)\b", r"Sync\1"),
+    (r"\b(?<!`)aio_(credential|driver|execution|tokens)\b", r"sync_\1"),
     (r"__a(enter|exit)__", r"__\1__"),
 ]
 

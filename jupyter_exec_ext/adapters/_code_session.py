@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..client.aio import AsyncExecClient, AsyncExecSession, AsyncStandardExecSession
-from ..client.idle import IDLE_TIMEOUT_SECONDS, allows_less_idle_time
-from ..errors import ApiNotFound, ConnectionFailed, ConnectionLost, PolicyDenied, SessionEnded, SessionNotFound
+from ..client.idle import IDLE_TIMEOUT_SECONDS, open_patient_session_async
+from ..errors import ConnectionFailed, ConnectionLost, PolicyDenied, SessionEnded, SessionNotFound
 from ..models import Execution
 from ._shared import REFUSALS, TIMEOUT_SECONDS, NotRun, Server, Session, closed, place_of
 
@@ -186,16 +186,9 @@ class CodeSession:
         try:
             if self._place.session_id is not None:
                 return client, await client.get_session(self._place.session_id)
-            try:
-                return client, await client.session(
-                    self.kernel_name, name=self._name, idle_timeout_seconds=self.idle_timeout_seconds
-                )
-            except PolicyDenied as error:
-                if not allows_less_idle_time(error):
-                    raise
-                return client, await client.session(self.kernel_name, name=self._name)
-            except ApiNotFound:
-                return client, await client.standard_session(self.kernel_name)
+            return client, await open_patient_session_async(
+                client, self.kernel_name, self._name, self.idle_timeout_seconds
+            )
         except BaseException:
             await client.close()
             raise

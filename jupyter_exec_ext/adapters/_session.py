@@ -11,18 +11,9 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..client.idle import IDLE_TIMEOUT_SECONDS, allows_less_idle_time
+from ..client.idle import open_patient_session
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
-from ..errors import (
-    ApiNotFound,
-    Conflict,
-    ConnectionFailed,
-    ConnectionLost,
-    ExecError,
-    PolicyDenied,
-    SessionEnded,
-    SessionNotFound,
-)
+from ..errors import Conflict, ConnectionFailed, ConnectionLost, ExecError, SessionEnded, SessionNotFound
 from ..models import Execution
 from ._loop_clients import LoopClients
 from ._shared import REFUSALS, TIMEOUT_SECONDS, NotRun, Server, Session, closed, place_of
@@ -114,14 +105,7 @@ class ToolSession:
             self._client = ExecClient(self._place.connection_info)
         if self._place.session_id is not None:
             return self._client.get_session(self._place.session_id)
-        try:
-            return self._client.session(self._kernel_name, name=self._name, idle_timeout_seconds=IDLE_TIMEOUT_SECONDS)
-        except PolicyDenied as error:
-            if not allows_less_idle_time(error):
-                raise
-            return self._client.session(self._kernel_name, name=self._name)
-        except ApiNotFound:
-            return self._client.standard_session(self._kernel_name)
+        return open_patient_session(self._client, self._kernel_name, self._name)
 
     def run(self, code: str, language: str | None = None) -> Execution | NotRun:
         """Run code and return the finished execution. Ctrl-C stops the code.

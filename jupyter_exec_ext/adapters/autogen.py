@@ -1,28 +1,30 @@
-"""Code execution for AutoGen 0.4 and later: its executors for Jupyter, as components that can be dumped and loaded."""
+"""Code execution for AutoGen 0.4 and later: its executors, as components that can be dumped and loaded."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-import weakref
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogen_core import CancellationToken, Component
-from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
+from autogen_core.code_executor import CodeBlock, CodeExecutor
 
+from ..client.access_tokens import TokenProvider
 from ..client.connection import connection_to
 from ..errors import KernelSpecNotFound
+from ..executors.cancelling import cancel_with
 from ..executors.functions import AnyFunction
 from ..executors.loading import FunctionsModule
 from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
 from ..executors.results import ResultCollector
 from ..models import Execution
+from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig
 from ._autogen_config import JupyterCodeExecutorConfig, check_token_variable, server_of
 from ._autogen_docker import DockerJupyterServer
+from ._autogen_results import JupyterCodeResult
 from ._functions import SessionWithFunctions
 from ._own_server import own_server
 from ._shared import Server, Session
@@ -31,35 +33,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
+    "ACADynamicSessionsCodeExecutor",
+    "ACADynamicSessionsCodeExecutorConfig",
     "DockerJupyterCodeExecutor",
     "DockerJupyterCodeResult",
     "DockerJupyterServer",
     "JupyterCodeExecutor",
     "JupyterCodeExecutorConfig",
     "JupyterCodeResult",
+    "TokenProvider",
 ]
 
 # What AutoGen calls a block whose language nobody named.
 _UNNAMED_LANGUAGES = ("", "unknown")
 #: Where our command line looks for a server's token, too.
 TOKEN_VARIABLE = "JUPYTER_TOKEN"
-
-
-@dataclass
-class JupyterCodeResult(CodeResult):
-    """What running code blocks gave.
-
-    Parameters
-    ----------
-    exit_code : int
-        0 if all of them ran to their end without an error, 1 otherwise.
-    output : str
-        Their text output, including what came before an error, and the error.
-    output_files : list of Path
-        Absolute paths of the images and pages that were displayed and saved.
-    """
-
-    output_files: list[Path] = field(default_factory=list)
 
 
 #: The same, by AutoGen's other name.
@@ -235,7 +223,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         if cancellation_token.is_cancelled():
             raise asyncio.CancelledError
         running = asyncio.create_task(self._execute(code_blocks))
-        _cancel_with(cancellation_token, running)
+        cancel_with(cancellation_token, running)
         return await running
 
     async def _execute(self, code_blocks: Sequence[CodeBlock]) -> JupyterCodeResult:
@@ -330,15 +318,3 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
             functions_module=functions_module,
             session_id=session_id,
         )
-
-
-def _cancel_with(token: CancellationToken, task: asyncio.Task[Any]) -> None:
-    """Cancel a task when the token is; tokens may be cancelled from other threads, and outlive many tasks."""
-    loop, found = asyncio.get_running_loop(), weakref.ref(task)
-
-    def cancel() -> None:
-        waiting = found()
-        if waiting is not None and not waiting.done():
-            loop.call_soon_threadsafe(waiting.cancel)
-
-    token.add_callback(cancel)

@@ -35,7 +35,7 @@ IMPORTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     f"{_JUPYTER}.embedded_ipython_code_executor": (("EmbeddedIPythonCodeExecutor",), _OURS),
     f"{_JUPYTER}.jupyter_code_executor": (("JupyterCodeExecutor",), _OURS),
     f"{_JUPYTER}.local_jupyter_server": (("LocalJupyterServer",), _OURS),
-    f"{_EXECUTORS}.azure": (("ACADynamicSessionsCodeExecutor", "TokenProvider"), _OURS),
+    f"{_EXECUTORS}.azure": (("ACADynamicSessionsCodeExecutor", "TokenProvider"), _ADAPTER),
     f"{_EXECUTORS}.docker_jupyter": (
         ("DockerJupyterCodeExecutor", "DockerJupyterCodeResult", "DockerJupyterServer"),
         _ADAPTER,

@@ -19,13 +19,13 @@ from ..provisioners.sandbox.arguments import View
 from ..provisioners.sandbox.leftovers import base_directory
 from ..provisioners.sandbox.support import IsolationUnavailableError
 from ..provisioners.sandbox.view import TooMuchToSeeError, view_of
+from .kernelspec_place import Place, Written, checked_name
 from .local_kernels import PLAIN, PROVISIONERS, LocalKernel, installed, names_of
 from .servers import UsageError
 
 # What a working directory can be beside a path.
 WORKING_DIRECTORIES = ("launched", "private")
 _ADJECTIVES = {"sandbox": "sandboxed", "landlock": "Landlock"}
-_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*")  # Jupyter's, without ".." and what looks like an option
 _PLACEHOLDER = re.compile(r"\{(resource_dir|prefix)\}")
 # A bare one of these is the Python that Jupyter itself runs in.
 _THIS_PYTHON = ("python", f"python{sys.version_info[0]}", "python{}.{}".format(*sys.version_info))
@@ -58,22 +58,6 @@ class Wanted:
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A kernelspec that was written.
-
-    Parameters
-    ----------
-    doubts : sequence of str
-        What might keep it from being used, a sentence each.
-    """
-
-    name: str
-    display_name: str
-    directory: str
-    doubts: Sequence[str]
-
-
 def write(wanted: Wanted) -> Written:
     """Write a kernelspec, after everything about it was checked.
 
@@ -85,32 +69,14 @@ def write(wanted: Wanted) -> Written:
     manager = KernelSpecManager()
     kernels = installed(manager)
     kernel = _origin(wanted, kernels)
-    name = _new_name(wanted, kernel)
-    kernel_directory = _kernel_directory(manager, wanted.prefix)
-    destination = kernel_directory / name
-    there = next((other.directory for other in kernels if other.name == name), None)
-    if not wanted.replace and (there or os.path.lexists(destination)):
-        raise UsageError(
-            f"there is a kernelspec {name!r} already ({there or destination}); --replace replaces it, and --name gives "
-            "the new one another name"
-        )
+    name = checked_name(wanted.name or f"{kernel.name}-{wanted.level}")
+    place = Place(manager, name, wanted.prefix)
+    if not wanted.replace:
+        place.require_free(kernels)
     doubts = list(_unseen(kernel, _view(kernel, wanted.config)))
     document = _document(kernel, wanted)
-    try:
-        _install(manager, kernel, document, name, wanted.prefix)
-    except OSError as error:
-        raise UsageError(
-            f"{destination} cannot be written: {error}; --user, --sys-prefix and --prefix DIR say where else to"
-        ) from error
-    found = manager.find_kernel_specs().get(name)
-    if str(kernel_directory) not in manager.kernel_dirs:
-        doubts.append(
-            f"Jupyter does not look for kernelspecs in {kernel_directory}; a server finds this one if its JUPYTER_PATH "
-            f"has {kernel_directory.parent}"
-        )
-    elif found is not None and not os.path.samefile(found, destination):
-        doubts.append(f"another kernelspec of this name comes before it ({found}); remove that one, or choose a --name")
-    return Written(name, str(document["display_name"]), str(destination), doubts)
+    _install(place, kernel, document)
+    return Written(name, str(document["display_name"]), str(place.destination), [*doubts, *place.doubts()])
 
 
 def _origin(wanted: Wanted, kernels: Sequence[LocalKernel]) -> LocalKernel:
@@ -134,17 +100,6 @@ def _origin(wanted: Wanted, kernels: Sequence[LocalKernel]) -> LocalKernel:
     if not kernel.spec.argv:
         raise UsageError(f"the kernelspec in {kernel.directory} names no command ('argv'); correct it")
     return kernel
-
-
-def _new_name(wanted: Wanted, kernel: LocalKernel) -> str:
-    name = (wanted.name or f"{kernel.name}-{wanted.level}").lower()  # as Jupyter reads names
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"--name {name!r} cannot be used: use letters, digits, . _ -, and begin with none of . -")
-    return name
-
-
-def _kernel_directory(manager: KernelSpecManager, prefix: str | None) -> Path:
-    return Path(manager.user_kernel_dir) if prefix is None else Path(os.path.abspath(prefix), "share/jupyter/kernels")
 
 
 def _view(kernel: LocalKernel, config: Mapping[str, Any]) -> View:
@@ -201,14 +156,12 @@ def _document(kernel: LocalKernel, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _install(
-    manager: KernelSpecManager, kernel: LocalKernel, document: Mapping[str, Any], name: str, prefix: str | None
-) -> None:
+def _install(place: Place, kernel: LocalKernel, document: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        draft = Path(directory, name)
+        draft = Path(directory, place.destination.name)
         # Its logos and scripts; first, since the original may be what is replaced.
         shutil.copytree(kernel.directory, draft, ignore_dangling_symlinks=True)
         file = draft / "kernel.json"
         file.unlink(missing_ok=True)  # it may be read-only
         file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        manager.install_kernel_spec(str(draft), name, user=prefix is None, prefix=prefix)
+        place.install(draft)

@@ -1,15 +1,18 @@
-"""``jupyter exec kernelspec``: kernels that are isolated wherever they are started, and which kernels there are."""
+"""``jupyter exec kernelspec``: kernels that are isolated or elsewhere, and which kernels there are."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .servers import UsageError
 from .text import print_table, printable
+
+if TYPE_CHECKING:
+    from .kernelspec_place import Written
 
 _HOST_NETWORK = (
     "with --network host it starts only where the configuration of the Jupyter application sets "
@@ -18,7 +21,12 @@ _HOST_NETWORK = (
 
 
 def install(args: argparse.Namespace) -> int:
-    """Write an isolated kernelspec; print where it is and, to standard error, how to use it."""
+    """Write a kernelspec; print where it is and, to standard error, how to use it."""
+    _refuse_what_is_for_others(args)
+    return _install_isolated(args) if args.aca is None else _install_aca(args)
+
+
+def _install_isolated(args: argparse.Namespace) -> int:
     from .isolated_kernelspec import Wanted, write
     from .local_kernels import PROVISIONERS, provisioner_class
 
@@ -30,7 +38,7 @@ def install(args: argparse.Namespace) -> int:
         )
     wanted = Wanted(
         level=args.level,
-        origin=args.origin,
+        origin=args.origin or "python3",
         name=args.name or "",
         display_name=args.display_name or "",
         config=_config(args),
@@ -42,6 +50,39 @@ def install(args: argparse.Namespace) -> int:
     warnings = [*written.doubts, *([_HOST_NETWORK] if args.network == "host" else [])]
     if problem is not None:
         warnings.append(f"as this machine is, the kernel will not start: {problem}")
+    return _tell(written, warnings)
+
+
+def _install_aca(args: argparse.Namespace) -> int:
+    from ..provisioners.aca.credentials import AZURE
+    from ..wire.aca import DEFAULT_API_VERSION
+    from .aca_kernelspec import WantedSessions, write
+
+    written = write(
+        WantedSessions(
+            endpoint=args.aca,
+            api_version=args.api_version or DEFAULT_API_VERSION,
+            credential=args.credential or AZURE,
+            name=args.name or "",
+            display_name=args.display_name or "",
+            env=_names(args.env),
+            prefix=sys.prefix if args.sys_prefix else args.prefix,
+            replace=args.replace,
+        )
+    )
+    return _tell(written, written.doubts)
+
+
+def _refuse_what_is_for_others(args: argparse.Namespace) -> None:
+    local = ("origin", "read_only", "writable", "working_directory", "network")
+    for name in local if args.aca is not None else ("api_version", "credential"):
+        if getattr(args, name):
+            option = "--from" if name == "origin" else f"--{name.replace('_', '-')}"
+            whose = "kernels of this machine" if args.aca is not None else "--aca"
+            raise UsageError(f"{option} is for {whose}")
+
+
+def _tell(written: Written, warnings: Iterable[str]) -> int:
     for warning in warnings:
         print(f"jupyter exec: {printable(warning)}", file=sys.stderr)
     print(f"Kernelspec {written.name}, in JupyterLab's launcher: {printable(written.display_name)}", file=sys.stderr)
@@ -72,9 +113,6 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
 
     if args.network is not None and args.level != "sandbox":
         raise UsageError(f"--network is for --sandbox; --{args.level} has no such choice")
-    for name in args.env:
-        if "=" in name or not name:
-            raise UsageError(f"--env {name!r} cannot be used: it takes names, whose values come from the server's own")
     working_directory = args.working_directory
     if working_directory is not None and working_directory not in WORKING_DIRECTORIES:
         (working_directory,) = _existing("--working-directory", [working_directory])
@@ -83,11 +121,18 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
     config = {
         "read_only": _existing("--read-only", args.read_only),
         "writable": _existing("--writable", args.writable),
-        "env": args.env,
+        "env": _names(args.env),
         "working_directory": working_directory,
         "network": args.network,
     }
     return {name: value for name, value in config.items() if value}
+
+
+def _names(variables: Sequence[str]) -> Sequence[str]:
+    for name in variables:
+        if "=" in name or not name:
+            raise UsageError(f"--env {name!r} cannot be used: it takes names, whose values come from the server's own")
+    return variables
 
 
 def _existing(option: str, paths: Iterable[str]) -> list[str]:

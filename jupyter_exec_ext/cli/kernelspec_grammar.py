@@ -15,15 +15,23 @@ Jupyter application, in JupyterLab's launcher, too.
   jupyter exec kernelspec install --sandbox                       "Python 3 (ipykernel) (sandboxed)"
   jupyter exec kernelspec install --sandbox --from ir             any other kernel of this machine
   jupyter exec kernelspec install --sandbox --read-only ~/data    one that can also read ~/data
+  jupyter exec kernelspec install --aca ENDPOINT                  kernels that are sessions of an Azure pool
   jupyter exec run --kernel python3-sandbox -c 'import os; print(os.listdir("/"))'
   jupyter exec kernelspec list                                    which kernels are isolated, and by what
 """
 _INSTALL = """\
-Write a kernelspec that is like an installed one, and whose kernels are isolated.
+Write a kernelspec whose kernels are isolated: one that is like an installed one, or one of sessions on Azure.
 
 A sandboxed kernel sees the system's programs, its own installation and the directory that it is started in, as /work.
 It can write nothing but that one and its memory, and has no network. Of the server's environment it gets harmless
 variables. What else it is to have, you say here. 'jupyter exec doctor' says whether this machine can do that.
+
+With --aca, each kernel is a session of an Azure Container Apps pool, and needs nothing of this machine's. ENDPOINT is
+the pool's management endpoint, as 'az containerapp sessionpool show --query properties.poolManagementEndpoint' prints
+it. Whoever runs Jupyter needs the role 'Azure ContainerApps Session Executor' on the pool.
+
+  jupyter exec kernelspec install --aca https://REGION.dynamicsessions.io/subscriptions/.../sessionPools/POOL
+  jupyter exec kernelspec install --aca http://localhost:8888/exec/aca --credential env:POOL_TOKEN --name pool
 """
 
 
@@ -50,17 +58,27 @@ def _install_options(install: argparse.ArgumentParser) -> None:
         ("landlock", "isolate by Landlock, which keeps less away: for containers in which there can be no sandbox"),
     ):
         level.add_argument(f"--{name}", dest="level", action="store_const", const=name, help=help_)
+    level.add_argument("--aca", metavar="ENDPOINT", help="use sessions of this Azure Container Apps pool")
     install.add_argument(
         "--from",
         dest="origin",
-        default="python3",
         metavar="NAME",
         help="the installed kernelspec to make it like, of any language (default: python3)",
     )
-    install.add_argument("--name", metavar="NAME", help="its name (default: the other's, with -sandbox or -landlock)")
+    install.add_argument(
+        "--name", metavar="NAME", help="its name (default: the other's, with -sandbox or -landlock; aca)"
+    )
     install.add_argument("--display-name", metavar="TEXT", help="its name for people, in JupyterLab's launcher")
     install.add_argument("--replace", action="store_true", help="replace a kernelspec of that name")
     _seen_options(install.add_argument_group("what kernels can see and use"))
+    sessions = install.add_argument_group("sessions on Azure, with --aca")
+    sessions.add_argument("--api-version", metavar="VERSION", help="of the protocol (default: 2025-10-02-preview)")
+    sessions.add_argument(
+        "--credential",
+        metavar="SOURCE",
+        help="where Jupyter gets access tokens: azure (azure-identity's DefaultAzureCredential), token-file:PATH, or "
+        "env:NAME for a variable of its own environment; never a token itself (default: azure)",
+    )
     where = install.add_argument_group("where it is written").add_mutually_exclusive_group()
     where.add_argument("--user", action="store_true", help="for you, in Jupyter's data directory (default)")
     where.add_argument("--sys-prefix", action="store_true", help="for everybody who uses this Python environment")

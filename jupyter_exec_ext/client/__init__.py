@@ -5,14 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .access_tokens import AccessToken, AsyncTokenProvider, TokenProvider
 from .connection import JupyterConnectable, JupyterConnectionInfo
 
 if TYPE_CHECKING:
     from .aio import AsyncExecClient, AsyncExecSession, AsyncExecutionHandle
+    from .aio_aca import AsyncACAClient
     from .sync import ExecClient, ExecSession, ExecutionHandle
+    from .sync_aca import ACAClient
 
 # The two clients stand on different HTTP libraries; using one does not load the other's.
 _HOMES = {
+    "ACAClient": "sync_aca",
+    "AsyncACAClient": "aio_aca",
     "AsyncExecClient": "aio",
     "AsyncExecSession": "aio",
     "AsyncExecutionHandle": "aio",
@@ -22,14 +27,19 @@ _HOMES = {
 }
 
 __all__ = [
+    "ACAClient",
+    "AccessToken",
+    "AsyncACAClient",
     "AsyncExecClient",
     "AsyncExecSession",
     "AsyncExecutionHandle",
+    "AsyncTokenProvider",
     "ExecClient",
     "ExecSession",
     "ExecutionHandle",
     "JupyterConnectable",
     "JupyterConnectionInfo",
+    "TokenProvider",
 ]
 
 

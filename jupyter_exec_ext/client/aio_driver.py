@@ -10,6 +10,7 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import aiohttp
@@ -17,6 +18,7 @@ import aiohttp
 from ..errors import ClientError, Conflict
 from ..models import InputRequestEvent, OutputEvent
 from ..wire.jsontext import dump_bytes
+from .aio_credential import AioCredential
 from .connection import JupyterConnectionInfo
 from .steps import (
     STREAM_IS_OPEN,
@@ -26,6 +28,7 @@ from .steps import (
     Disconnect,
     Emit,
     Failure,
+    GetToken,
     OpenStream,
     Operation,
     Pause,
@@ -74,10 +77,17 @@ class RunLock:
 
 
 class AioDriver:
-    """Carries out steps on the running event loop."""
+    """Carries out steps on the running event loop.
 
-    def __init__(self, connection: JupyterConnectionInfo) -> None:
+    Parameters
+    ----------
+    credential : AioCredential, optional
+        What gives access tokens, for a service that wants them. Such a service's cookies are not kept.
+    """
+
+    def __init__(self, connection: JupyterConnectionInfo, credential: AioCredential | None = None) -> None:
         self.connection = connection
+        self._credential = credential
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -95,15 +105,20 @@ class AioDriver:
             self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(self.connection)),
-                cookie_jar=aiohttp.CookieJar(unsafe=True),
+                cookie_jar=aiohttp.CookieJar(unsafe=True) if self._credential is None else aiohttp.DummyCookieJar(),
                 headers=self.connection.auth_headers | ({"Accept-Encoding": "identity"} if local else {}),
                 read_bufsize=2**20,
             )
+            if self._credential is not None:
+                # It would send a GET or DELETE again by itself; whoever asks must know that it was sent before.
+                self._session._retry_connection = False
         return self._session
 
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
+        if self._credential is not None:
+            await self._credential.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -164,7 +179,7 @@ class AioDriver:
         if isinstance(step, AskInput):
             return await _ask(on_input, step.event)
         if isinstance(step, OpenStream):
-            opened = await self._open(step.request, step.total_seconds)
+            opened = await self._open(step)
             if isinstance(opened, Stream):
                 open_streams.callback(opened.handle.close)
             return opened
@@ -178,6 +193,9 @@ class AioDriver:
             return await asyncio.to_thread(step.action)
         if isinstance(step, SendBody):
             return await self._send_body(step)
+        if isinstance(step, GetToken):
+            assert self._credential is not None
+            return await self._credential.get(step)
         if isinstance(step, Connect):
             return await self._connect(step)
         if isinstance(step, SendMessage):
@@ -192,7 +210,6 @@ class AioDriver:
         request: Request,
         body: AsyncGenerator[bytes, None] | bytes | None = None,
         size: int | None = None,
-        total_seconds: float | None = None,
     ) -> aiohttp.ClientResponse | Failure:
         headers = dict(request.headers)
         if request.json is not None:
@@ -211,7 +228,7 @@ class AioDriver:
                 headers=headers,
                 proxy=self.connection.proxy,
                 timeout=aiohttp.ClientTimeout(
-                    total=total_seconds, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
+                    total=request.total_seconds, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
                 ),
                 allow_redirects=False,
             )
@@ -227,8 +244,9 @@ class AioDriver:
         response = await self._send(step.request, b"" if size == 0 else _pieces(step.source), size)
         return response if isinstance(response, Failure) else await _reply(response)
 
-    async def _open(self, request: Request, total_seconds: float | None) -> Stream | Reply | Failure:
-        response = await self._send(request, total_seconds=total_seconds)
+    async def _open(self, step: OpenStream) -> Stream | Reply | Failure:
+        total = step.total_seconds if step.total_seconds is not None else step.request.total_seconds
+        response = await self._send(replace(step.request, total_seconds=total))
         if isinstance(response, Failure):
             return response
         return Stream(_lower(response.headers), response) if response.status == 200 else await _reply(response)
@@ -348,4 +366,5 @@ async def _reply(response: aiohttp.ClientResponse) -> Reply | Failure:
 def _failure(error: BaseException) -> Failure:
     """Tell whether the server can have received the request."""
     not_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-    return Failure(not not_sent, (str(error) or type(error).__name__)[:300])
+    text = "there was no whole answer in time" if type(error) is asyncio.TimeoutError else str(error)
+    return Failure(not not_sent, (text or type(error).__name__)[:300])

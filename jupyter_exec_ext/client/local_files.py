@@ -28,7 +28,7 @@ class FileSource:
     def __init__(self, source: Uploadable, progress: Progress | None = None) -> None:
         self._path = Path(source) if isinstance(source, (str, os.PathLike)) else None
         self._file: IO[bytes] | None = None if isinstance(source, (str, os.PathLike)) else source
-        self._start = 0 if self._path is not None else _position(source)
+        self._start = 0 if self._path is not None else position(source)
         self._progress = progress
         self._begun = False
         self._read_bytes = self._sent_bytes = 0
@@ -91,7 +91,7 @@ class FileSource:
             self._file.close()
 
 
-def _position(file: object) -> int | None:
+def position(file: object) -> int | None:
     """Return where a file stands, None if it cannot be read twice."""
     try:
         return file.tell() if file.seekable() else None  # type: ignore[attr-defined]

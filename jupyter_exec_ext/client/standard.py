@@ -98,7 +98,7 @@ class StandardSession:
         except BaseException:
             if interrupt_when_left:  # nobody waits for it any more
                 yield self.api.interrupt_once(self.kernel_id)
-            # A Ctrl-C may have come in the middle of a message, and what follows on this connection would be misread.
+            # A signal's exception (Ctrl-C) may have come in the middle of a message: what follows would be misread.
             yield from self._connection.disconnect()
             raise
         finally:

@@ -32,15 +32,20 @@ class Request:
     ----------
     path : str
         Below the server's base URL.
+    headers : mapping
+        They may hold a secret; `repr` does not show them.
     read_timeout_seconds : float
-        How long the answer may take.
+        How long the answer may take to go on.
+    total_seconds : float, optional
+        How long all of it may take, from the connection's beginning to the answer's end.
     """
 
     method: str
     path: str
     json: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     read_timeout_seconds: float = 60.0
+    total_seconds: float | None = None
 
     @property
     def repeatable(self) -> bool:
@@ -96,6 +101,23 @@ class SendBody:
 
     request: Request
     source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class GetToken:
+    """Get the access token to send: an `AccessToken`; raises where there is none.
+
+    Parameters
+    ----------
+    rejected : str, optional
+        One that the service refused, so it must be another.
+    claims : str, optional
+        What the service wants in it.
+    """
+
+    timeout_seconds: float
+    rejected: str | None = field(default=None, repr=False)
+    claims: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +229,7 @@ STREAM_IS_OPEN = "a stream of this session is still open here; read it to its en
 Step = (
     Request
     | SendBody
+    | GetToken
     | Work
     | OpenStream
     | ReadStream

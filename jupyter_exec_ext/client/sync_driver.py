@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPException
+from http.cookiejar import DefaultCookiePolicy
 from http.cookies import SimpleCookie
 from typing import Any, TypeVar
 
 import requests
-import requests.adapters
 import urllib3.exceptions
 
 from ..errors import ClientError, Conflict
@@ -26,6 +26,7 @@ from .steps import (
     Disconnect,
     Emit,
     Failure,
+    GetToken,
     OpenStream,
     Operation,
     Pause,
@@ -41,6 +42,8 @@ from .steps import (
     Stream,
     Work,
 )
+from .sync_attempt import Attempt, WatchedAdapter
+from .sync_credential import SyncCredential
 
 T = TypeVar("T")
 AnswerInput = Callable[[InputRequestEvent], str]
@@ -68,12 +71,21 @@ class RunLock:
 
 
 class SyncDriver:
-    """Carries out steps, blocking."""
+    """Carries out steps, blocking.
 
-    def __init__(self, connection: JupyterConnectionInfo) -> None:
+    Parameters
+    ----------
+    credential : SyncCredential, optional
+        What gives access tokens, for a service that wants them. Such a service's cookies are not kept.
+    """
+
+    def __init__(self, connection: JupyterConnectionInfo, credential: SyncCredential | None = None) -> None:
         self.connection = connection
+        self._credential = credential
         self._http = requests.Session()
-        adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE)
+        if credential is not None:
+            self._http.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        adapter = WatchedAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE)
         self._http.mount("https://" if connection.use_https else "http://", adapter)
         self._http.auth = self._authenticate
         # With every request, or the environment's bundle would go before what the user has said.
@@ -173,51 +185,73 @@ class SyncDriver:
         if isinstance(step, Work):
             return step.action()
         if isinstance(step, SendBody):
-            response = self._send(step.request, stream=False, body=_body(step.source))
-            return response if isinstance(response, Failure) else _reply(response)
+            return self._exchange(step.request, _body(step.source))
+        if isinstance(step, GetToken):
+            assert self._credential is not None
+            return self._credential.get(step)
         return self._websocket(step)
 
     def _send(
-        self, request: Request, *, stream: bool, body: bytes | _Sent | None = None
+        self, request: Request, attempt: Attempt, *, stream: bool, body: bytes | _Sent | None = None
     ) -> requests.Response | Failure:
         headers = dict(request.headers)
         if request.json is not None:
             body = dump_bytes(request.json)
             headers["Content-Type"] = "application/json"
+        # A handshake may take as long as the connection before it, and is in nobody's power.
+        connect_seconds = min(_CONNECT_SECONDS, (attempt.total_seconds or 2 * _CONNECT_SECONDS) / 2)
         try:
-            response = self._http.request(
-                request.method,
-                self.connection.url + request.path,
-                data=body,
-                headers=headers,
-                timeout=(_CONNECT_SECONDS, request.read_timeout_seconds),
-                allow_redirects=False,
-                verify=self._verify,
-                stream=stream,
-            )
+            with attempt.watching():
+                response = self._http.request(
+                    request.method,
+                    self.connection.url + request.path,
+                    data=body,
+                    headers=headers,
+                    timeout=(connect_seconds, request.read_timeout_seconds),
+                    allow_redirects=False,
+                    verify=self._verify,
+                    stream=stream,
+                )
         except requests.RequestException as error:
-            return _failure(error)
+            return _failure(error, attempt)
         if _cut_in_the_headers(response):
             response.close()
             return Failure(True, "the connection was cut in the middle of the answer's headers")
+        if attempt.over:
+            response.close()
+            return Failure(True, _too_long(attempt))
         return response
 
     def _request(self, request: Request) -> Reply | Failure:
-        response = self._send(request, stream=False)
+        return self._exchange(request, None)
+
+    def _exchange(self, request: Request, body: bytes | _Sent | None) -> Reply | Failure:
+        attempt = Attempt(request.total_seconds)
+        try:
+            response = self._send(request, attempt, stream=False, body=body)
+        finally:
+            attempt.end()
         return response if isinstance(response, Failure) else _reply(response)
 
     def _open(self, request: Request, total_seconds: float | None) -> Stream | Reply | Failure:
-        response = self._send(request, stream=True)
-        if isinstance(response, Failure):
-            return response
-        if response.status_code == 200:
-            return Stream(_lower(response.headers), _Pieces(response, total_seconds))
+        attempt = Attempt(total_seconds if total_seconds is not None else request.total_seconds)
+        opened = False
         try:
-            return _reply(response)
-        except requests.RequestException as error:
-            return _failure(error)
+            response = self._send(request, attempt, stream=True)
+            if isinstance(response, Failure):
+                return response
+            if response.status_code == 200:
+                opened = True
+                return Stream(_lower(response.headers), _Pieces(response, attempt))
+            try:
+                return _reply(response)
+            except requests.RequestException as error:
+                return _failure(error, attempt)
+            finally:
+                response.close()
         finally:
-            response.close()
+            if not opened:
+                attempt.end()
 
     def _websocket(self, step: Step) -> Any:
         from . import sync_websocket as ws  # websocket-client is loaded only where a WebSocket is used
@@ -258,30 +292,22 @@ def _body(source: Source) -> bytes | _Sent:
 class _Pieces:
     """An answer that is read as it comes, and cut when its time is up."""
 
-    def __init__(self, response: requests.Response, total_seconds: float | None) -> None:
+    def __init__(self, response: requests.Response, attempt: Attempt) -> None:
         self._response = response
-        self._timer = None if total_seconds is None else threading.Timer(total_seconds, self._cut)
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _cut(self) -> None:
-        """Wake up whoever reads; a timeout of the socket would begin anew with every byte."""
-        with contextlib.suppress(RuntimeError, OSError):  # it has come to its end just now
-            self._response.raw.shutdown()
+        self._attempt = attempt
 
     def read(self) -> bytes | Failure:
         """Return what has come, without waiting for the rest of an HTTP chunk: a cut must not take it away."""
         try:
             piece: bytes = self._response.raw.read1(_PIECE_BYTES, decode_content=True)
         except (urllib3.exceptions.HTTPError, HTTPException, OSError) as error:
-            return Failure(True, _words(error))
+            return Failure(True, _too_long(self._attempt) if self._attempt.over else _words(error))
+        if not piece and self._attempt.over:
+            return Failure(True, _too_long(self._attempt))
         return piece
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
+        self._attempt.end()
         self._response.close()
 
 
@@ -289,7 +315,8 @@ def _cut_in_the_headers(response: requests.Response) -> bool:
     """Whether what came is no whole answer; http.client takes headers that just stop for complete ones."""
     if response.status_code == 204 or 300 <= response.status_code < 400:
         return False
-    return not {"content-length", "transfer-encoding"} & {name.lower() for name in response.headers}
+    whole_length = response.headers.get("Content-Length", "").strip().isdecimal()
+    return not whole_length and "chunked" not in response.headers.get("Transfer-Encoding", "").lower()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -300,13 +327,13 @@ def _reply(response: requests.Response) -> Reply:
     return Reply(response.status_code, _lower(response.headers), response.content)
 
 
-def _failure(error: requests.RequestException) -> Failure:
+def _failure(error: requests.RequestException, attempt: Attempt) -> Failure:
     """Tell whether the server can have received the request."""
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    not_sent = isinstance(error, requests.ConnectTimeout) or isinstance(
-        reason, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.SSLError)
-    )
-    return Failure(not not_sent, _words(error))
+    return Failure(attempt.sent, _too_long(attempt) if attempt.over else _words(error))
+
+
+def _too_long(attempt: Attempt) -> str:
+    return f"there was no whole answer within {attempt.total_seconds:g} seconds"
 
 
 def _words(error: BaseException) -> str:

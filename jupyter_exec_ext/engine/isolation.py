@@ -18,6 +18,9 @@ from ..errors import IsolationRequired
 
 #: What starts the kernels of a level, for kernelspecs that start plain ones.
 PROVISIONERS = {"landlock": "landlock-provisioner", "sandbox": "sandbox-provisioner"}
+#: What starts kernels elsewhere; a kernelspec of its own says where.
+REMOTE_PROVISIONERS = {"remote": "aca-provisioner"}
+OUR_PROVISIONERS = {**PROVISIONERS, **REMOTE_PROVISIONERS}
 PLAIN = "local-provisioner"
 _SEPARATOR = "+"
 
@@ -78,12 +81,12 @@ def provisioner_class(name: str) -> Any:
 
 def level_by_name(provisioner_name: str) -> str | None:
     """Return the isolation that a provisioner of ours gives; None for one of another package."""
-    return next((level for level, name in PROVISIONERS.items() if name == provisioner_name), None)
+    return next((level for level, name in OUR_PROVISIONERS.items() if name == provisioner_name), None)
 
 
 async def why_unavailable(level: str) -> str | None:
-    """Return why kernels of this machine cannot have a level of isolation; None if they can."""
-    name = PROVISIONERS[level]
+    """Return why kernels cannot have a level of isolation here; None if they can."""
+    name = OUR_PROVISIONERS[level]
     kind = provisioner_class(name)
     if kind is None:
         return f"the provisioner {name!r} is not installed; install jupyter_exec_ext again"

@@ -278,7 +278,8 @@ class SessionKernel:
                 kernel.connection_info(),
                 on_message,
                 self._log,
-                can_wait=self._is_python and kernel.ours,
+                # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
+                can_wait=self._is_python and kernel.ours and kernel.pid is not None,
                 may_be_busy=not kernel.ours,
             )
             self.connection = connection

@@ -11,7 +11,7 @@ from traitlets.utils.bunch import Bunch
 
 from ..models import ISOLATION_LEVELS
 from ..wire.environment import DEFAULT_NAMES
-from .isolation import PLAIN, PROVISIONERS
+from .isolation import OUR_PROVISIONERS, PLAIN
 
 
 class EngineSettings(LoggingConfigurable):
@@ -84,7 +84,7 @@ class EngineSettings(LoggingConfigurable):
         "its kernels are started with what there is on this machine ('sandbox', 'landlock'), or not at all.",
     ).tag(config=True)
     isolation_levels = Dict(
-        default_value={PLAIN: "none", **{provisioner: level for level, provisioner in PROVISIONERS.items()}},
+        default_value={PLAIN: "none", **{provisioner: level for level, provisioner in OUR_PROVISIONERS.items()}},
         value_trait=Unicode(),
         help="The isolation ('none', 'landlock', 'sandbox' or 'remote') of the kernels of each provisioner, by the "
         "name that a kernelspec gives it; 'none' for those not listed.",

@@ -1,12 +1,14 @@
 """Notice at once when a kernel process ends, and say how.
 
 On Linux a pidfd becomes readable the moment the process is gone (0.7 ms in the median; jupyter_client's restarter
-looks every 3 s). Where there is none, or the process is not ours to see (remote provisioners), it is asked for.
+looks every 3 s). Where there is none, a provisioner of a kernel that is no process here may say it (``exited``); else
+it is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -42,11 +44,31 @@ def watch_exit(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit
     process = getattr(provisioner, "process", None)
     if isinstance(process, subprocess.Popen) and hasattr(os, "pidfd_open"):
         return _watch_pidfd(process, on_exit)
+    exited = getattr(provisioner, "exited", None)
+    if isinstance(exited, concurrent.futures.Future):
+        return _watch_future(exited, on_exit)
     task = asyncio.get_running_loop().create_task(_poll(provisioner, on_exit))
 
     def unwatch() -> None:
         task.cancel()
 
+    return unwatch
+
+
+def _watch_future(exited: concurrent.futures.Future[int], on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
+    loop = asyncio.get_running_loop()
+    watched = True
+
+    def unwatch() -> None:
+        nonlocal watched
+        watched = False
+
+    def ended() -> None:
+        if watched:
+            unwatch()
+            on_exit(describe_exit(exited.result()))
+
+    exited.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(ended))
     return unwatch
 
 

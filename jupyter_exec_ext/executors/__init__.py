@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo
+from .aca import ACADynamicSessionsCodeExecutor
 from .binder import BinderServer
 from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
 from .docker import DockerJupyterServer
@@ -22,6 +23,7 @@ from .prompts import CODE_WRITER_SYSTEM_MESSAGE
 
 __all__ = [
     "CODE_WRITER_SYSTEM_MESSAGE",
+    "ACADynamicSessionsCodeExecutor",
     "Alias",
     "BinderServer",
     "CodeBlock",

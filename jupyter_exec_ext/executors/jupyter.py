@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from ..client.idle import IDLE_TIMEOUT_SECONDS, allows_less_idle_time
+from ..client.idle import open_patient_session
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
-from ..errors import ApiNotFound, KernelSpecNotFound, PolicyDenied
+from ..errors import KernelSpecNotFound
 from .functions import AnyFunction
 from .stateful import StatefulCodeExecutor
 
@@ -64,16 +64,7 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
 
     def _open_session(self) -> ExecSession | StandardExecSession:
         try:
-            try:
-                return self._client.session(
-                    self._kernel_name, name="JupyterCodeExecutor", idle_timeout_seconds=IDLE_TIMEOUT_SECONDS
-                )
-            except PolicyDenied as error:
-                if not allows_less_idle_time(error):
-                    raise
-                return self._client.session(self._kernel_name, name="JupyterCodeExecutor")
-            except ApiNotFound:
-                return self._client.standard_session(self._kernel_name)
+            return open_patient_session(self._client, self._kernel_name, "JupyterCodeExecutor")
         except KernelSpecNotFound as error:
             raise ValueError(f"Kernel {self._kernel_name} is not installed.") from error
 

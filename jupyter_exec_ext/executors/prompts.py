@@ -35,3 +35,6 @@ their function names.
 For example, if there was a function called `foo` you could import it by writing `from $module_name import foo`
 
 $functions"""
+
+#: What follows the reason why a session was replaced.
+FRESH_SESSION = "A fresh session was started: variables, imports and definitions are gone; run what is needed again."

@@ -25,7 +25,7 @@ from ..models import Execution
 from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor
 from .functions import AnyFunction
 from .loading import FunctionsModule, LoadedFunctions
-from .prompts import CODE_WRITER_SYSTEM_MESSAGE, FUNCTION_PROMPT_TEMPLATE
+from .prompts import CODE_WRITER_SYSTEM_MESSAGE, FRESH_SESSION, FUNCTION_PROMPT_TEMPLATE
 from .results import ResultCollector
 
 if TYPE_CHECKING:
@@ -215,10 +215,7 @@ class StatefulCodeExecutor(ABC):
         except (SessionEnded, SessionNotFound) as error:
             self._check_running()
             self._replace_session(session)
-            collector.note(
-                f"Not run: {error.message}. A fresh session was started: variables, imports and definitions are gone; "
-                "run what is needed again."
-            )
+            collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
             return False
         collector.add(execution)
         note = self._functions.note_on(session, execution)

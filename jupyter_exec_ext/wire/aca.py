@@ -13,6 +13,7 @@ neither says anything we are tolerant in what is read and strict in what is sent
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,6 +26,10 @@ MAX_RUN_SECONDS = 220  # Azure ends a run of Python after that, whatever was ask
 
 # The specification's pattern. Microsoft's guide allows fewer characters, clients send no others than hexadecimal.
 _IDENTIFIER = re.compile(r"""[A-Za-z0-9_|{}\[\]:";'<>?/.,@#$%^&*()\-+=!~`]{4,128}""")
+# Where an access token may be sent: Azure's own pools, and this machine.
+ALLOWED_HOSTS = ("*.dynamicsessions.io", "*.azurecontainerapps.io", "localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?|[0-9a-f:.]+")
 _PYTHON_EXECUTE = "/python/execute"  # the tail of endpoints that were written down for the first preview
 
 
@@ -102,7 +107,41 @@ def check_endpoint(endpoint: str) -> str:
     return address
 
 
-def session_url(endpoint: str, path: str, identifier: str | None, api_version: str, **query: str) -> str:
+def check_host(endpoint: str, allowed_hosts: Sequence[str] = ALLOWED_HOSTS) -> str:
+    """Return an endpoint to which an access token may be sent, unchanged.
+
+    Parameters
+    ----------
+    endpoint : str
+        As `check_endpoint` returns it.
+    allowed_hosts : sequence of str
+        Names and addresses; ``*.`` stands for one or more labels before the rest.
+
+    Raises
+    ------
+    InvalidRequest
+        If its host is none of them, or it is not ``https`` and leads off this machine.
+    """
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    # Whatever else stands there, such as a backslash, is read differently by different programs.
+    if _HOST.fullmatch(host) is None or not any(_is_host(host, allowed.lower()) for allowed in allowed_hosts):
+        raise InvalidRequest(
+            f"the access token must not be sent to {host[:200]!r}; allowed are {', '.join(allowed_hosts) or 'none'}"
+            " (allowed_hosts)"
+        )
+    if parts.scheme != "https" and host not in _LOOPBACK:
+        raise InvalidRequest(f"the endpoint at {host[:200]!r} must be https: http is for this machine only")
+    return endpoint
+
+
+def _is_host(host: str, allowed: str) -> bool:
+    if allowed.startswith("*."):
+        return host.endswith(allowed[1:]) and len(host) > len(allowed) - 1
+    return host == allowed
+
+
+def session_url(endpoint: str, path: str, identifier: str | None, api_version: str, /, **query: str) -> str:
     """Return the address of one operation.
 
     Parameters

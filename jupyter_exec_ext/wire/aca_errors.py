@@ -30,6 +30,7 @@ from .jsontext import loads_strict
 CODE_HEADER = "x-ms-error-code"
 NO_SUCH_SESSION = "SessionWithIdentifierNotFound"
 PROPERTIES_MISSING = "SessionPropertiesMissing"
+FILE_NOT_FOUND = "FileNotFound"
 VALIDATION_FAILED = "SessionRequestValidationFailed"
 NOT_SUPPORTED = "SessionRequestNotSupported"
 _MAX_MESSAGE = 2000
@@ -39,7 +40,7 @@ _CODES: tuple[tuple[type[ExecError], str], ...] = (
     (PropertiesMissing, PROPERTIES_MISSING),
     (SessionNotFound, NO_SUCH_SESSION),
     (SessionEnded, NO_SUCH_SESSION),
-    (FileNotFound, "FileNotFound"),
+    (FileNotFound, FILE_NOT_FOUND),
     (MethodNotAllowed, NOT_SUPPORTED),
     (InvalidRequest, VALIDATION_FAILED),
     (Unauthenticated, "Unauthorized"),
@@ -104,6 +105,8 @@ def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | 
         kind, advice = ClientError, "the service refused the request"
     if code == PROPERTIES_MISSING:
         kind, advice = PropertiesMissing, "the service wants another form of request; try another api-version"
+    if code == FILE_NOT_FOUND:
+        kind, advice = FileNotFound, "the session has no such file"
     said = f": {message}" if message else ""
     named = f" ({code})" if code else ""
     return kind(f"HTTP {status}{named}: {advice}{said}", retry_after_seconds=retry_after_seconds)

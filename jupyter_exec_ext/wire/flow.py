@@ -4,11 +4,11 @@ ZeroMQ has no such thing by itself: a publisher drops what a full queue cannot t
 bound and a flood fills the server's memory instead. An IPython kernel can be told otherwise (``ZMQ_XPUB_NODROP``): then
 its sending thread waits, whoever publishes waits for that thread, and our queue may be short. What is printed is handed
 over in parts of bounded size, since ipykernel would keep all that is printed within its flush interval for one message.
+And it is told not to wait where nobody gains by it, which is half of the time that a short run takes.
 
 The kernel is told by code that it runs before anything else, in a namespace of its own, and again when we have
 subscribed: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
-Where that fails, as with kernels in other languages, nothing is dropped either, but the
-queue is only bounded by memory.
+Where that fails, as with kernels in other languages, nothing is dropped either, but only memory bounds the queue.
 """
 
 from __future__ import annotations
@@ -32,16 +32,32 @@ from IPython import get_ipython
 
 class OutStreamInParts(OutStream):
     _unsent = 0
+    _written = True
 
     def write(self, string):
+        # Told before, since an interrupt may come in between; and after, since another thread's flush may.
+        self._written = True
         self._unsent += len(string) if isinstance(string, str) else 0
         if self._unsent < {_PART_CHARACTERS}:
-            return super().write(string)
+            length = super().write(string)
+            self._written = True
+            return length
         for start in range(0, len(string), {_PART_CHARACTERS}):
             super().write(string[start : start + {_PART_CHARACTERS}])
+            self._written = True
             self.flush()
         self._unsent = 0
         return len(string)
+
+    def flush(self):
+        # Each waits for the sending thread, and ipykernel asks for four with every request.
+        if self._written:
+            self._written = False
+            try:
+                super().flush()
+            except BaseException:  # an interrupt
+                self._written = True
+                raise
 
 def keep_all():
     thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
@@ -57,6 +73,8 @@ if not done.wait(10):
     raise TimeoutError("the thread that sends output does not answer")
 # Commands go to IPython's history in batches: writing each in a thread beside the next one slows that down.
 get_ipython().history_manager.db_cache_size = 100
+# After each cell a kernel sleeps for clients that take its reply for the end of its output. We wait for both.
+get_ipython().kernel._execute_sleep = 0
 for stream in (sys.stdout, sys.stderr):
     if type(stream) is OutStream:
         stream.__class__ = OutStreamInParts

@@ -90,13 +90,21 @@ CLIENTS = {
 }
 
 
+def prepare(name: str) -> Path | None:
+    """Return the Python of a client's environment; None where this one is too old for it."""
+    client = CLIENTS[name]
+    if sys.version_info < client.python:
+        return None
+    return environment(HOME / name, [*client.requirements, *TOOLS], alone=client.alone)
+
+
 def test(name: str) -> None:
     """Run the tests of one client, ours and its own."""
     client = CLIENTS[name]
-    if sys.version_info < client.python:
+    python = prepare(name)
+    if python is None:
         print(f"{name}: not run, as it needs Python {client.python[0]}.{client.python[1]}", flush=True)
         return
-    python = environment(HOME / name, [*client.requirements, *TOOLS], alone=client.alone)
     with tempfile.TemporaryDirectory() as directory, _host(client, python, Path(directory)) as host:
         environ = _environ(host, str(host.info.verify) if client.tls else "")
         pytest = [str(python), "-m", "pytest", "-p", "tests.aca_clients.credential", "--timeout=120"]
@@ -163,4 +171,4 @@ def _own_tests(client: Client, python: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(run_named("tests.aca_clients", __doc__, CLIENTS, test))
+    sys.exit(run_named("tests.aca_clients", __doc__, CLIENTS, test, prepare))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
+from websocket._abnf import frame_buffer
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient
 from jupyter_exec_ext.client import standard_connection, standard_follow, sync_websocket
@@ -270,6 +271,30 @@ def test_whoever_leaves_a_run_stops_its_code(host: Host, opened: Any, error: typ
         began = time.monotonic()
         assert session.run("print(ran_on)").stdout == "0\n"
         assert time.monotonic() - began < 10
+
+
+def test_ctrl_c_in_the_middle_of_a_message_spoils_no_later_run(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had been read of the message is lost, and what follows it on the connection would be misread."""
+    read, to_come = frame_buffer.recv_strict, [KeyboardInterrupt]
+
+    def cut_short(frames: Any, size: int) -> Any:
+        data = read(frames, size)
+        if to_come and printed:
+            raise to_come.pop()
+        return data
+
+    def note(event: OutputEvent) -> None:
+        if isinstance(event, StreamEvent):
+            printed.append(event)
+
+    printed: list[OutputEvent] = []
+    with ExecClient(host.info) as client, client.standard_session() as session:
+        monkeypatch.setattr(frame_buffer, "recv_strict", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            # Not a flood: a kernel that prints without a pause is not always stopped by one interrupt.
+            session.run("print('go', flush=True); print('on', flush=True); import time; time.sleep(60)", on_event=note)
+        after = session.run("print(1)")
+        assert (after.stdout, after.truncated) == ("1\n", None)
 
 
 @pytest.mark.parametrize("opened", [standard, native])

@@ -93,6 +93,29 @@ async def test_what_is_printed_arrives_whole_and_in_parts(reader: Reader, code: 
     assert max(map(len, reader.parts)) <= 256 * 1024
 
 
+async def test_the_sending_thread_is_not_waited_for_where_nothing_was_printed(reader: Reader) -> None:
+    await reader.run("""
+        thread = get_ipython().kernel.iopub_thread
+        told, schedule = [], thread.schedule
+        thread.schedule = lambda work: (told.append(work), schedule(work))[1]
+    """)
+    await reader.run("told.clear()")
+    assert await reader.run("print(len(told))") == "3\n"  # idle, busy, and the code that runs
+
+
+async def test_what_threads_print_is_there_when_the_code_ends_whoever_flushes(reader: Reader) -> None:
+    await reader.run("""
+        import sys, threading
+        def say(): [print(number) for number in range(50)]
+        def all_say():
+            threads = [threading.Thread(target=say) for _ in range(4)]
+            [thread.start() for thread in threads]
+            while any(thread.is_alive() for thread in threads): sys.stdout.flush()
+    """)
+    for _ in range(30):
+        assert len((await reader.run("all_say()")).split()) == 200
+
+
 async def test_the_history_is_written_in_batches_and_complete_in_the_session(reader: Reader) -> None:
     await reader.run("first = 1")
     assert await reader.run("%history -l 2\nprint(get_ipython().history_manager.db_cache_size)") == "first = 1\n100\n"

@@ -26,9 +26,9 @@ from jupyter_exec_ext.adapters.autogen import (
     DockerJupyterCodeExecutor,
     JupyterCodeExecutor,
     JupyterCodeResult,
-    _cancel_with,
 )
 from jupyter_exec_ext.errors import Unauthenticated
+from jupyter_exec_ext.executors.cancelling import cancel_with
 from tests.adapters.beacon import PICTURE, SHOW_PICTURE, beacon
 
 PROVIDER = "jupyter_exec_ext.adapters.autogen.JupyterCodeExecutor"
@@ -125,7 +125,7 @@ async def test_a_cancelled_token_stops_the_code_on_the_server(executor: DockerJu
 async def test_a_token_that_is_cancelled_in_another_thread_wakes_the_event_loop() -> None:
     token = CancellationToken()
     task = asyncio.create_task(asyncio.Event().wait())
-    _cancel_with(token, task)
+    cancel_with(token, task)
     timer = threading.Timer(0.5, token.cancel)  # by then the loop has nothing to do
     timer.start()
     began = time.monotonic()

@@ -1,0 +1,141 @@
+"""One blocking request on a connection: whether anything of it was sent, and the end of its time.
+
+A socket's timeout begins anew with every byte, so that a server that sends one now and then would never be given up;
+here a timer shuts the socket down, which wakes whoever reads from it or writes to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+if TYPE_CHECKING:
+    _Base = HTTPConnection
+else:
+    _Base = object
+
+_here = threading.local()
+_guard = threading.Lock()
+
+
+class Attempt:
+    """A request that is under way.
+
+    Parameters
+    ----------
+    total_seconds : float, optional
+        After this time its connection is cut.
+    """
+
+    def __init__(self, total_seconds: float | None) -> None:
+        self.total_seconds = total_seconds
+        self.sent = False
+        self.over = False
+        self._connection: _Watched | None = None
+        self._timer = None if total_seconds is None else threading.Timer(total_seconds, self._cut)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Belong to the connection that this thread uses in here."""
+        _here.attempt = self
+        try:
+            yield
+        finally:
+            _here.attempt = None
+
+    def uses(self, connection: _Watched) -> None:
+        """Take note of the connection; called again when its socket has changed."""
+        with _guard:
+            self._connection = connection
+            connection.attempt = self
+            connection.watched = connection.sock
+            if self.over:
+                connection.cut()
+
+    def end(self) -> None:
+        """Stop the clock."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _cut(self) -> None:
+        with _guard:
+            self.over = True
+            # The connection may serve another request by now.
+            if self._connection is not None and self._connection.attempt is self:
+                self._connection.cut()
+
+
+class _Watched(_Base):
+    """A connection that tells the thread's attempt what it does."""
+
+    attempt: Attempt | None = None
+    watched: socket.socket | None = None
+
+    def cut(self) -> None:
+        if self.watched is not None:
+            with contextlib.suppress(OSError):  # it was closed just now
+                socket.socket.shutdown(self.watched, socket.SHUT_RDWR)  # TLS has no say in it
+
+    def _tell(self) -> Attempt | None:
+        attempt: Attempt | None = getattr(_here, "attempt", None)
+        if attempt is not None:
+            attempt.uses(self)
+        return attempt
+
+    def connect(self) -> None:
+        super().connect()
+        self._tell()
+
+    def send(self, data: Any) -> None:
+        if self.sock is None:
+            self.connect()
+        attempt = getattr(_here, "attempt", None)
+        if attempt is not None:
+            if not attempt.sent:
+                attempt.uses(self)
+            attempt.sent = True
+        super().send(data)
+
+
+class _WatchedHTTP(_Watched, HTTPConnection):
+    pass
+
+
+class _WatchedHTTPS(_Watched, HTTPSConnection):
+    pass
+
+
+class _HTTPPool(HTTPConnectionPool):
+    ConnectionCls = _WatchedHTTP
+
+
+class _HTTPSPool(HTTPSConnectionPool):
+    ConnectionCls = _WatchedHTTPS
+
+
+_POOLS = {"http": _HTTPPool, "https": _HTTPSPool}
+
+
+class WatchedAdapter(HTTPAdapter):
+    """Lets requests use such connections."""
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """Make the pools."""
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
+        """Make the pools of a proxy."""
+        manager = super().proxy_manager_for(*args, **options)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager

@@ -1,0 +1,236 @@
+"""What runs inside an ACA session: cells as the session's own IPython kernel runs them, with every output kept.
+
+The text of this file is sent to a session once; nothing of ours is installed there, so it imports nothing of ours.
+The service tells of a run only its streams and one value. Here the session's IPython gets other places to send to, so
+that all that a notebook would see is recorded. It is printed, packed, between marks that the kernel side recognizes.
+What is printed can be cut off by the service; so the last answer is kept, and can be asked for again in pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import builtins
+import getpass
+import inspect
+import io
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from IPython import get_ipython
+from jupyter_client.session import Session
+
+_NEVER_WRITTEN = 1000
+
+
+class Record:
+    """Outputs in the order in which they came about."""
+
+    def __init__(self, max_characters: int) -> None:
+        self._lock = threading.Lock()
+        self._max_characters = max_characters
+        self._begin()
+
+    def _begin(self) -> None:
+        self._messages: list[tuple[str, dict[str, Any]]] = []
+        self._texts: list[str] = []  # of the last message, if that is one of a stream
+        self._characters = self._dropped = 0
+
+    def add_text(self, name: str, text: str) -> None:
+        """Take what was written to a stream; what follows on the same stream is one message with it."""
+        with self._lock:
+            room = max(0, self._max_characters - self._characters)
+            kept = text[:room]
+            self._characters += len(kept)
+            self._dropped += len(text) - len(kept)
+            if not kept:
+                return
+            if not (self._texts and self._messages[-1][1]["name"] == name):
+                self._end_text()
+                self._messages.append(("stream", {"name": name, "text": ""}))
+            self._texts.append(kept)
+
+    def add(self, msg_type: str, content: dict[str, Any]) -> None:
+        """Take another message."""
+        size = len(json.dumps(content, default=repr))
+        with self._lock:
+            if self._characters + size > self._max_characters:
+                self._dropped += size
+                return
+            self._characters += size
+            self._end_text()
+            self._messages.append((msg_type, content))
+
+    def _end_text(self) -> None:
+        if self._texts:
+            self._messages[-1][1]["text"] = "".join(self._texts)
+            self._texts = []
+
+    def take(self) -> dict[str, Any]:
+        """Return what there is, and begin anew."""
+        with self._lock:
+            self._end_text()
+            taken = {"messages": self._messages, "dropped_characters": self._dropped}
+            self._begin()
+            return taken
+
+
+class RecordingStream(io.TextIOBase):
+    """``sys.stdout`` or ``sys.stderr``; like ipykernel's own, which stays behind it."""
+
+    encoding = "UTF-8"
+
+    def __init__(self, name: str, record: Record) -> None:
+        self.name = f"<{name}>"
+        self.behind: Any = None
+        self._stream_name = name
+        self._record = record
+
+    def write(self, text: str) -> int:
+        """Record text."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text)}")
+        self._record.add_text(self._stream_name, text)
+        return len(text)
+
+    def writable(self) -> bool:
+        """Be one to write to."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the number of what is behind, as subprocesses write there."""
+        return int(self.behind.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        # The kernel tells its streams which request it answers; without that, nobody would get what we print.
+        return getattr(self.behind, name)
+
+
+class RecordingSession(Session):
+    """What IPython sends its messages with; here they go nowhere else."""
+
+    record: Record
+
+    def send(self, stream: Any, msg_or_type: Any, content: Any = None, *_: Any, **__: Any) -> Any:
+        """Record a message."""
+        if isinstance(msg_or_type, dict):
+            self.record.add(str(msg_or_type["msg_type"]), dict(msg_or_type["content"]))
+            return msg_or_type
+        self.record.add(str(msg_or_type), dict(content or {}))
+        return None
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let the service's interrupt at a time limit end the cell; a request with an await is only cancelled at the next."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class InSession:
+    """The session's side of a kernel.
+
+    Parameters
+    ----------
+    mark : str
+        Stands around what is for the kernel side.
+    environment : dict
+        Variables that the kernelspec gives its kernels.
+    directory : str
+        Where files of the session are, and where its code shall begin.
+    """
+
+    def __init__(self, mark: str, environment: dict[str, str], directory: str, max_characters: int) -> None:
+        self._mark = mark
+        self._shell: Any = get_ipython()
+        self._kernel: Any = self._shell.kernel
+        self._record = Record(max_characters)
+        self._streams = {name: RecordingStream(name, self._record) for name in ("stdout", "stderr")}
+        self._session = RecordingSession()
+        self._session.record = self._record
+        self._inputs: tuple[Any, ...] | None = None
+        self._answered = ""
+        self._answer = ""
+        # A cell and the request that it came in would be the same line of the history that IPython keeps on disk.
+        self._shell.history_manager.db_cache_size = _NEVER_WRITTEN
+        os.environ.update(environment)
+        with suppress(OSError):  # a session without that directory is one without files
+            os.chdir(directory)
+
+    async def __call__(self, request_text: str) -> None:
+        """Answer one request of the kernel side."""
+        self._take_over()
+        request = json.loads(request_text)
+        if request["verb"] != "more":
+            reply = await getattr(self, f"_{request['verb']}")(**request["arguments"])
+            text = json.dumps({"reply": reply, **self._record.take()}, default=repr)
+            self._answer = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 1)).decode()
+            self._answered = request["id"]
+        elif request["id"] != self._answered:
+            raise LookupError("there is no such answer")
+        start = request["start"]
+        piece = self._answer[start : start + request["max_characters"]]
+        out = self._streams["stdout"].behind
+        out.write(f"<{self._mark} {request['id']} {start} {len(self._answer)}:{piece}:{self._mark}>")
+        out.flush()
+
+    def _take_over(self) -> None:
+        # Each time: whoever runs our requests may give each of them streams of its own.
+        for name, stream in self._streams.items():
+            present = getattr(sys, name)
+            if present is not stream:
+                stream.behind = present
+                setattr(sys, name, stream)
+        for sender in (self._shell.displayhook, self._shell.display_pub):
+            sender.session = self._session
+
+    async def _about(self) -> Any:
+        return {"python": platform.python_version(), "banner": self._kernel.banner}
+
+    async def _execute(self, count: int, code: str, silent: bool, store_history: bool, expressions: Any) -> Any:
+        history, shell, kernel = self._shell.history_manager, self._shell, self._kernel
+        # The request that we are in counts and is remembered, too; nothing of that is for the user to see.
+        shell.execution_count = count
+        history.db_input_cache.clear()
+        for inputs in (history.input_hist_parsed, history.input_hist_raw):
+            del inputs[count:]
+            inputs.extend([""] * (count - len(inputs)))
+        if self._inputs is not None:
+            history._i00, history._i, history._ii, history._iii = self._inputs
+        before = builtins.input, getpass.getpass, getattr(kernel, "_sys_raw_input", None)
+        try:
+            with interruptible():
+                reply = await _awaited(kernel.do_execute(code, silent, store_history, expressions, False))
+        finally:
+            # Without leave to ask the user, the kernel has put in their place what says so.
+            builtins.input, getpass.getpass, kernel._sys_raw_input = before
+        self._inputs = history._i00, history._i, history._ii, history._iii
+        reply.pop("engine_info", None)
+        return {**reply, "next_count": shell.execution_count}
+
+    async def _complete(self, code: str, cursor_pos: int) -> Any:
+        return await _awaited(self._kernel.do_complete(code, cursor_pos))
+
+    async def _inspect(self, code: str, cursor_pos: int, detail_level: int) -> Any:
+        return await _awaited(self._kernel.do_inspect(code, cursor_pos, detail_level))
+
+    async def _is_complete(self, code: str) -> Any:
+        return await _awaited(self._kernel.do_is_complete(code))
+
+
+async def _awaited(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) or asyncio.isfuture(found) else found

@@ -1,0 +1,224 @@
+"""An ACA session as what a kernel needs: code is run there with all of its outputs, and names are completed.
+
+One request of a notebook is one run in the session, but for answers that are larger than what the service hands over
+at once: the rest is asked for with further runs, which run no code of the user's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
+from ...wire.aca import DATA_DIRECTORY
+from ...wire.aca_results import RunResult, bundle_of
+from .answers import Answer, Piece, asking_code, failed, find_piece, is_lost, loading_code, read_answer
+
+_STREAMS_MAX_LENGTH = 1024 * 1024
+_AROUND_PIECE = 64 * 1024  # room for what subprocesses print beside an answer
+_FEWEST_CHARACTERS = 512
+_NO_REASON = "the service said that the run failed, and not why"
+_LARGE_CHARACTERS = 256 * 1024  # to be unpacked elsewhere than in the loop that all kernels share
+
+
+class Client(Protocol):
+    """The client of session pools, as far as a kernel needs it."""
+
+    async def run(
+        self,
+        identifier: str,
+        code: str,
+        *,
+        timeout_seconds: int | None = None,
+        streams_max_length: int | None = None,
+    ) -> RunResult:
+        """Run code in a session."""
+
+    def delete_session(self, identifier: str) -> Coroutine[Any, Any, None]:
+        """End a session."""
+
+
+class SessionExpiredError(ExecError):
+    """The session has ended, and with it all that code has left in it; the code was not run."""
+
+    code = "aca_session_expired"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the session on Azure has expired or was ended: its variables and files are gone. This code was not run; "
+            "what is run next begins in a fresh session"
+        )
+
+
+class RunFailedError(ExecError):
+    """The service ended a run in its own way."""
+
+    code = "aca_run_failed"
+
+
+class ACASession:
+    """A session, which begins with the first request.
+
+    Parameters
+    ----------
+    timeout_seconds : int
+        How long a run may take.
+    environment : mapping
+        Variables that code in the session finds in its environment.
+    """
+
+    def __init__(self, client: Client, *, timeout_seconds: int, environment: Mapping[str, str]) -> None:
+        self._client = client
+        self._timeout = timeout_seconds
+        self._environment = environment
+        self._mark = ""
+        self._is_plain = False
+        self.identifier = ""
+        self.python_version = ""
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to delete."""
+        return bool(self.identifier)
+
+    async def execute(
+        self, count: int, code: str, *, silent: bool, store_history: bool, expressions: Mapping[str, Any]
+    ) -> Answer:
+        """Run code, as the `count`-th of the kernel.
+
+        Raises
+        ------
+        SessionExpiredError
+            If the code was not run since its state is gone.
+        RunFailedError
+            If the service ended it.
+        ExecError
+        """
+        await self._begin()
+        if self._is_plain:
+            return await self._execute_plainly(count, code)
+        arguments = {"count": count, "code": code, "silent": silent, "store_history": store_history}
+        return await self._ask("execute", {**arguments, "expressions": expressions})
+
+    async def ask(self, verb: str, **arguments: Any) -> Mapping[str, Any] | None:
+        """Return the session's reply to a question about code; None where there is no IPython to answer it."""
+        await self._begin()
+        return None if self._is_plain else (await self._ask(verb, arguments)).reply
+
+    def delete(self) -> Coroutine[Any, Any, None]:
+        """Return what ends the session on Azure; from now on it is not this one any more."""
+        identifier, self.identifier = self.identifier, ""
+        return self._client.delete_session(identifier)
+
+    # --- ---
+
+    async def _run(self, code: str, timeout_seconds: int | None = None) -> RunResult:
+        try:
+            return await self._client.run(
+                self.identifier,
+                code,
+                timeout_seconds=timeout_seconds or self._timeout,
+                streams_max_length=_STREAMS_MAX_LENGTH,
+            )
+        except SessionNotFound:
+            self._forget()
+            raise SessionExpiredError from None
+
+    def _forget(self) -> None:
+        # Not the same identifier again: two sessions with different state would have the same name.
+        self.identifier = ""
+
+    async def _begin(self) -> None:
+        """Put our part into the session, if that was not done yet; without IPython there, do without it."""
+        if self.begun:
+            return
+        self.identifier, self._mark = uuid.uuid4().hex, f"_jupyter_exec_{uuid.uuid4().hex}"
+        request = self._request("about", {})
+        try:
+            load = loading_code(self._mark, self._environment, DATA_DIRECTORY)
+            result = await self._run(f"{load}\n{asking_code(self._mark, request)}")
+            piece = find_piece(self._mark, request["id"], result.stdout)
+            self._is_plain = piece is None
+            if piece is not None:
+                about = (await self._whole(request["id"], piece)).reply
+                self.python_version = str(about.get("python", ""))
+        except BaseException:
+            self._forget()  # one that was begun by halves ends by itself, without any state
+            raise
+
+    @staticmethod
+    def _request(verb: str, arguments: Mapping[str, Any], request_id: str = "", start: int = 0) -> dict[str, Any]:
+        return {
+            "id": request_id or uuid.uuid4().hex,
+            "verb": verb,
+            "arguments": dict(arguments),
+            "start": start,
+            "max_characters": _STREAMS_MAX_LENGTH - _AROUND_PIECE,
+        }
+
+    async def _ask(self, verb: str, arguments: Mapping[str, Any]) -> Answer:
+        request = self._request(verb, arguments)
+        result = await self._run(asking_code(self._mark, request))
+        piece = find_piece(self._mark, request["id"], result.stdout)
+        if piece is None:
+            self._require_kept(result)
+            piece = await self._more(request["id"], 0)
+        answer = await self._whole(request["id"], piece)
+        if result.stderr:  # past IPython
+            answer.messages.insert(0, ("stream", {"name": "stderr", "text": result.stderr}))
+        return answer
+
+    def _require_kept(self, result: RunResult) -> None:
+        """See to it that an answer which was not printed, or not in full, can be asked for again."""
+        if is_lost(self._mark, result.stderr):
+            self._forget()
+            raise SessionExpiredError
+        if not result.ok:
+            raise RunFailedError(result.stderr.strip() or _NO_REASON)
+
+    async def _more(self, request_id: str, start: int) -> Piece:
+        """Ask for a part of an answer, for less where the service does not hand over as much."""
+        request = self._request("more", {}, request_id, start)
+        while True:
+            result = await self._run(asking_code(self._mark, request))
+            piece = find_piece(self._mark, request_id, result.stdout)
+            if piece is not None:
+                return piece
+            self._require_kept(result)
+            request["max_characters"] //= 4
+            if request["max_characters"] < _FEWEST_CHARACTERS:
+                raise UnexpectedAnswer("the service hands over too little of what is printed to read outputs from it")
+
+    async def _whole(self, request_id: str, first: Piece) -> Answer:
+        texts, around, length = [first.text], [first.around], len(first.text)
+        while length < first.total:
+            piece = await self._more(request_id, length)
+            if piece.start != length or not piece.text or piece.total != first.total:
+                raise UnexpectedAnswer("the session's answer is not in one piece")
+            texts.append(piece.text)
+            around.append(piece.around)
+            length += len(piece.text)
+        text = "".join(texts)
+        large = length > _LARGE_CHARACTERS
+        answer = await asyncio.to_thread(read_answer, text) if large else read_answer(text)
+        beside = "".join(around)
+        if beside:
+            answer.messages.insert(0, ("stream", {"name": "stdout", "text": beside}))
+        return answer
+
+    async def _execute_plainly(self, count: int, code: str) -> Answer:
+        """Run code where there is no IPython: what the service itself tells of it is all there is."""
+        result = await self._run(code)
+        outputs: list[tuple[str, dict[str, Any]]] = []
+        if result.stdout:
+            outputs.append(("stream", {"name": "stdout", "text": result.stdout}))
+        if not result.ok:
+            return failed("RunFailed", result.stderr.strip() or _NO_REASON, outputs)
+        if result.stderr:
+            outputs.append(("stream", {"name": "stderr", "text": result.stderr}))
+        bundle = bundle_of(result.value)
+        if bundle is not None:
+            outputs.append(("execute_result", {"data": bundle, "metadata": {}, "execution_count": count}))
+        return Answer({"status": "ok", "payload": [], "user_expressions": {}}, outputs)
