@@ -36,6 +36,9 @@ EXCEPTIONS = {
     "test_files::test_what_is_no_file_is_refused": _FILES,
     "test_files::test_half_an_upload_is_no_file": _FILES,
     "test_results::test_input_is_answered": _INPUT,
+    "test_results_standard::test_input_is_answered": _INPUT,
+    "test_results_standard::test_code_that_takes_too_long_is_stopped_and_the_state_kept": _INTERRUPT,
+    "test_results_standard::test_a_dead_kernel_is_named_and_the_next_run_works": _DEATH,
     "test_streams::test_events_come_while_the_code_runs": _STREAM,
     "test_streams::test_a_log_is_read_again_from_the_start_and_from_a_cursor": _STREAM,
 }
