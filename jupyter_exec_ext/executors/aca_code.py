@@ -22,12 +22,11 @@ ASK_PACKAGES = (
 )
 # What means something else below another line: cell magics, pasted prompts, code that is indented as a whole.
 _FIRST_LINE = re.compile(r"\s*(?:%%|>>>|In ?\[)|(?:[ \t]*\r?\n)*[ \t]+\S")
-_FIRST_STATEMENT = re.compile(r"^[ \t]*from\s+__future__\s+import\b", re.MULTILINE)
 
 
 def below_enter(code: str) -> str | None:
     """Return code with `ENTER` above it; None where that has to be run apart."""
-    return None if _FIRST_LINE.match(code) or _FIRST_STATEMENT.search(code) else f"{ENTER}\n{code}"
+    return None if _FIRST_LINE.match(code) else f"{ENTER}\n{code}"
 
 
 def without_enter(traceback: str) -> str:

@@ -25,7 +25,7 @@ FRAMEWORKS: dict[str, list[str]] = {
     "ag2v0": ["ag2v0", "docker", "ag2[openai]>=0.14,<1"],
     "ag2v0-autogen": ["autogen[openai]>=0.14.1,<1", "docker"],  # where ag2's 0.x goes on, with the same modules
     "agent_framework": ["agent-framework"],
-    "autogen": ["autogen", "docker", "autogen-agentchat>=0.7.5,<0.8", "autogen-ext>=0.7.5,<0.8"],
+    "autogen": ["autogen", "docker", "autogen-agentchat>=0.7.5,<0.8", "autogen-ext[azure,docker]>=0.7.5,<0.8"],
     "autogen02": ["autogen02", "docker"],
     "langchain": ["langchain", "langchain>=1.4.7,<2", "langgraph>=1.2.22,<2"],
     "openai_agents": ["openai-agents"],
@@ -59,4 +59,4 @@ def test(name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_named("tests.adapters", __doc__, FRAMEWORKS, test))
+    sys.exit(run_named("tests.adapters", __doc__, FRAMEWORKS, test, environment_for))
