@@ -54,7 +54,11 @@ def credential_of(pool: Host) -> StaticCredential:
 
 
 def add_kernelspec_of_sessions(
-    home: Path, pool: Host, api_version: str = DEFAULT_API_VERSION, name: str = "python3"
+    home: Path,
+    pool: Host,
+    api_version: str = DEFAULT_API_VERSION,
+    name: str = "python3",
+    run_seconds: int = _MAX_RUN_SECONDS,
 ) -> dict[str, str]:
     """Install a kernelspec of sessions for the host below `home`; return the environment that the host needs.
 
@@ -67,7 +71,7 @@ def add_kernelspec_of_sessions(
         "endpoint": endpoint_of(pool),
         "api_version": api_version,
         "credential": f"env:{TOKEN_VARIABLE}",
-        "timeout_seconds": _MAX_RUN_SECONDS,
+        "timeout_seconds": run_seconds,
         "env": ["KERNEL_*"],  # what a session's caller sets, for whoever reads of it in a kernelspec
     }
     spec = {

@@ -18,12 +18,14 @@ from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.gateway import ExecPersonality
 from jupyter_exec_ext.models import ExecutionState
+from jupyter_exec_ext.provisioners.aca import ACAProvisioner
 from jupyter_exec_ext.provisioners.sandbox.isolated import IsolatedProvisioner
 from jupyter_exec_ext.server.app import ExecExtensionApp
 from jupyter_exec_ext.server.routes import ROUTES
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.native import EVENT_TYPES
 from tests.aca_clients.__main__ import CLIENTS
+from tests.contract.aca_exceptions import EXCEPTIONS
 from tests.hosts import Host
 
 ROOT = Path(__file__).parent.parent
@@ -61,7 +63,7 @@ def test_every_state_and_event_type_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "configurable", [ExecEngine, ExecStore, ExecExtensionApp, ExecPersonality, IsolatedProvisioner]
+    "configurable", [ExecEngine, ExecStore, ExecExtensionApp, ExecPersonality, IsolatedProvisioner, ACAProvisioner]
 )
 def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngine]) -> None:
     text = page("configuration.md")
@@ -76,6 +78,15 @@ def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngin
         default = trait.default()
         if isinstance(default, (int, float)) and not hasattr(configurable, f"_default_{name}"):
             assert rows[f"`{name}`"] in (str(default), f"{default:g}", str(int(default))), name
+
+
+def test_every_exception_of_sessions_is_documented_with_its_reason() -> None:
+    section = page("aca.md").partition("## What a session cannot do")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{test}` | {reason} |" for test, reason in EXCEPTIONS.items()]
+    for name in EXCEPTIONS:
+        module, _, test = name.replace("results_standard::test_input", "results::test_input").partition("::")
+        assert f"def {test}(" in (ROOT / "tests" / "contract" / f"{module}.py").read_text(), name
 
 
 def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..errors import FilesNotAvailable
-from .ports import FileList, FileReader, FileWriter
+from ..models import Session
+from .ports import FileList, FileReader, FileWriter, SessionFiles
 from .quotas import NO_LIMITS, FileLimits
 
 
@@ -67,3 +68,14 @@ NOWHERE = NoFiles(
 )
 #: Where a kernel is shared with its user.
 ATTACHED = NoFiles("the session is attached to a kernel that works where its user started it, so it has no files")
+#: Where a kernel runs on another machine.
+ELSEWHERE = NoFiles(
+    "the session's kernel runs elsewhere and does not see files of this server; its code has files of its own there"
+)
+
+
+def files_of(session: Session, usual: SessionFiles) -> SessionFiles:
+    """Return what has a session's files: the usual thing, unless its kernel works somewhere else."""
+    if session.attached:
+        return ATTACHED
+    return ELSEWHERE if session.isolation == "remote" else usual

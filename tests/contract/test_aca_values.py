@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from jupyter_exec_ext import ACADynamicSessionsCodeExecutor, CodeBlock
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.client.aio_aca import AsyncACAClient
 from jupyter_exec_ext.client.sync_aca import ACAClient
@@ -149,3 +151,26 @@ def test_a_kernel_shows_every_kind_as_a_local_one_does(notebook: Any, kind: str)
         assert outputs[0]["data"]["text/plain"].endswith("...]")
     else:
         assert [output["data"] for output in outputs] == ([] if shown is None else [shown])
+
+
+async def test_the_executor_gives_every_kind_as_text_or_as_a_file(pool: Host, family: Family, tmp_path: Path) -> None:
+    executor = ACADynamicSessionsCodeExecutor(
+        endpoint_of(pool), credential_of(pool), work_dir=tmp_path, api_version=VERSIONS[family]
+    )
+    try:
+        for kind, (code, value, _) in KINDS.items():
+            result: Any = await executor.execute_code_blocks([CodeBlock(code=code, language="python")])
+            assert result.exit_code == 0, kind
+            if kind in PICTURES:
+                (path,) = result.output_files
+                assert Path(path).read_bytes() == PNG, kind
+                continue
+            assert result.output_files == [], kind
+            if kind == LONG:
+                assert result.output.startswith("[0,\n 1,"), kind
+            elif kind == "a print":
+                assert result.output.strip() == "1"
+            else:  # what JSON has no number for is not told
+                assert result.output == ("" if value is None else str(value)), kind
+    finally:
+        await executor.stop()

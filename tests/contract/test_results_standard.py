@@ -12,7 +12,7 @@ from tests.contract.test_results import *  # noqa: F403
 from tests.hosts import MAX_OUTPUT_BYTES, Host
 
 
-@pytest.fixture(scope="session", params=["server", "gateway"])
+@pytest.fixture(scope="session", params=["server", "gateway", "aca"])
 def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
     started: Host = hosts[request.param]
     return started

@@ -130,7 +130,7 @@ class RecordingSession(Session):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let the service's interrupt at a time limit end the cell; a request with an await is only cancelled at the next."""
+    """Let an interrupt end the cell, as at a time limit; a request with an await is only cancelled at its next one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
