@@ -289,14 +289,14 @@ async def test_what_functions_lack_is_named(make: Make, function: Any, said: str
             await run(executor, "1")
 
 
-async def test_packages_are_those_of_the_session_and_can_be_asked_for_first(make: Make, tmp_path: Path) -> None:
+async def test_packages_are_those_of_the_session_and_can_be_asked_for_first(make: Make) -> None:
     executor = make(suppress_result_output=True)
     packages = await executor.get_available_packages()
     assert {"ipykernel", "jupyter_client"} <= packages
     assert not [name for name in packages if not re.fullmatch(r"[\w.-]+", name)]
-    made = f"import sys, pathlib\nplace = pathlib.Path({str(tmp_path)!r}, 'just_made-1.0.dist-info')\n"
+    made = "import sys, pathlib\nplace = pathlib.Path.cwd() / 'just_made-1.0.dist-info'\n"
     made += "place.mkdir()\nplace.joinpath('METADATA').write_text('Name: just-made\\nVersion: 1.0\\n')\n"
-    await run(executor, f"{made}sys.path.append({str(tmp_path)!r})")
+    await run(executor, f"{made}sys.path.append(str(place.parent))")
     assert await executor.get_available_packages() - packages == {"just-made"}
 
 
