@@ -32,6 +32,7 @@ EXCEPTIONS = {
     "test_files::test_a_file_object_is_uploaded_from_where_it_stands": _FILES,
     "test_files::test_sessions_do_not_share_files": _FILES,
     "test_files::test_an_unannounced_length_does_not_get_past_the_quota": _FILES,
+    "test_files::test_a_local_file_that_is_missing_is_a_local_error": _FILES,
     "test_files::test_files_are_where_the_code_runs": _FILES,
     "test_files::test_an_execution_reports_what_it_created_and_changed": _FILES,
     "test_files::test_files_outlive_the_session_and_its_restarts": _FILES,
