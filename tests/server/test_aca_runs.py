@@ -344,7 +344,7 @@ def test_names_that_clients_write_differently_are_the_same(shared: Pool) -> None
         answer = requests.post(url, json={"properties": {"code": "x"}}, headers=headers, timeout=30)
         assert answer.json()["properties"]["result"] == "one"
     lost = requests.post(
-        f"{pool.endpoint}/code/execute?identifier=abcd#1&{version}", json={}, headers=headers, timeout=30
+        f"{pool.endpoint}/code/execute?identifier=abcd#1&{VERSION}", json={}, headers=headers, timeout=30
     )
     assert error_of(lost) == (400, "SessionRequestValidationFailed")  # for want of what came after the name
     cut = pool.another(identifier="abcd")
