@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import requests
 from hypothesis import HealthCheck, settings
 
 from tests import canaries
-from tests.hosts import Host, running_host
+from tests.aca import HOSTS_OF_SESSIONS, running_host_of_sessions
+from tests.hosts import MAX_CODE_BYTES, Host, running_host
 from tests.hubs import running_hub
 from tests.tokens import UNPROTECTED
 
@@ -72,22 +74,30 @@ def token_host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 class _Hosts:
     def __init__(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         self._tmp_path_factory = tmp_path_factory
-        self._running: dict[str, tuple[Host, object]] = {}
+        self._running: dict[str, tuple[Host, AbstractContextManager[Host]]] = {}
 
     def __getitem__(self, name: str) -> Host:
         if name not in self._running:
-            home = self._tmp_path_factory.mktemp(name)
-            start = partial(running_hub, home) if name == "hub" else partial(running_host, name, home)
-            context = start(UNPROTECTED, "--Application.log_level=DEBUG")
+            context = self._start(name)(UNPROTECTED, "--Application.log_level=DEBUG")
             self._running[name] = (context.__enter__(), context)
             canaries.note(self._running[name][0].info.token or "")
         return self._running[name][0]
 
+    def _start(self, name: str) -> Callable[..., AbstractContextManager[Host]]:
+        home = self._tmp_path_factory.mktemp(name)
+        if name == "hub":
+            return partial(running_hub, home)
+        if name in HOSTS_OF_SESSIONS:
+            return partial(running_host_of_sessions, name, home, self["pool"])
+        if name == "pool":  # the code that it is sent has ours around it
+            return partial(running_host, "server", home, f"--ExecEngine.max_code_bytes={4 * MAX_CODE_BYTES}")
+        return partial(running_host, name, home)
+
     def close(self) -> None:
         told = []
-        for host, context in self._running.values():
+        for host, context in reversed(self._running.values()):  # a pool goes after those whose kernels are there
             metrics = requests.get(f"{host.info.url}metrics", headers=host.info.auth_headers, timeout=30)
             told += [(f"{host.name}/metrics", secret[:6]) for secret in canaries.found_in(metrics.text)]
-            context.__exit__(None, None, None)  # type: ignore[attr-defined]
+            context.__exit__(None, None, None)
             told += canaries.look_through(host)
         assert told == [], "secrets were found where none may be"

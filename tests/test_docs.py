@@ -23,6 +23,7 @@ from jupyter_exec_ext.server.app import ExecExtensionApp
 from jupyter_exec_ext.server.routes import ROUTES
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.native import EVENT_TYPES
+from tests.aca_clients.__main__ import CLIENTS
 from tests.hosts import Host
 
 ROOT = Path(__file__).parent.parent
@@ -92,6 +93,12 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("command", "option"), sorted(set(options_of(build_parser()))))
 def test_every_command_and_option_is_documented(command: str, option: str) -> None:
     assert (option or f"{command}`") in page("cli.md")
+
+
+def test_the_clients_of_others_are_documented_with_the_versions_that_are_run() -> None:
+    for client in CLIENTS.values():
+        package, _, version = (client.alone or client.requirements[0]).partition("==")
+        assert f"| `{package}` {version} |" in page("aca.md")
 
 
 def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
+from tests.aca import HOSTS_OF_SESSIONS
 from tests.blocking import Blocking, LoopThread
 from tests.hosts import HOSTS, Host
 from tests.tokens import mint
 
-# These differ from the server in how they are reached; one client each is enough, except in full. A Hub is reached
-# through a proxy and a scoped token by another gate, for which the tests of access must do.
-_ONE_CLIENT = {"server-base-url": "sync", "lab": "async", "hub": None, "token": None}
+# These differ from the server in how they are reached, or in where their kernels are; one client each is enough, except
+# in full. A Hub is reached through a proxy and a scoped token by another gate, for which the tests of access must do.
+_ONE_CLIENT = {
+    "server-base-url": "sync",
+    "lab": "async",
+    "hub": None,
+    "token": None,
+    "aca": "sync",
+    "aca-envelope": None,
+}
 _IN_FULL = int(os.environ.get("EXEC_FAULT_SCALE", "1")) >= 10
 
 
@@ -32,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not is_left_out(item)]
 
 
-@pytest.fixture(scope="session", params=[*HOSTS, "hub", "token"])
+@pytest.fixture(scope="session", params=[*HOSTS, "hub", "token", *HOSTS_OF_SESSIONS])
 def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
     """Each host in turn, and one whose API is used with a scoped token."""
     if request.param != "token":

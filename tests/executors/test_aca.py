@@ -410,3 +410,9 @@ def test_it_needs_neither_autogen_nor_azure() -> None:
         "import jupyter_exec_ext.client.aio_aca\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent.parent / "examples" / "aca_executor.py"
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "The 20 numbers add up to 2870.\n"), done.stderr

@@ -192,7 +192,8 @@ def test_what_is_no_request_is_refused(fields: dict[str, Any], error: type[Excep
 def test_the_other_familys_form_is_refused_as_such(family: Family) -> None:
     flat = {**INLINE, "code": "1"}
     other = flat if family is Family.ENVELOPE else {"properties": flat}
-    for body in (other, [], None, "x", {"properties": None}):
+    bodies: tuple[Any, ...] = (other, [], None, "x", {"properties": None})
+    for body in bodies:
         with pytest.raises(PropertiesMissing):
             run_request_from_json(body, family)
 
@@ -205,7 +206,8 @@ def test_a_session_is_read_with_either_word_for_its_end(word: str) -> None:
     data = {"identifier": "abcd", "createdAt": "c", "lastAccessedAt": "l", word: "e", "etag": "1"}
     assert session_info_from_json(data) == ACASessionInfo("abcd", "c", "l", "e")
     assert session_info_from_json({"identifier": "abcd", word: None}) == ACASessionInfo("abcd")
-    for bad in (None, [], {}, {"identifier": 1}):
+    wrong: tuple[Any, ...] = (None, [], {}, {"identifier": 1})
+    for bad in wrong:
         with pytest.raises(UnexpectedAnswer):
             session_info_from_json(bad)
 

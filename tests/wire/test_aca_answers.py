@@ -317,7 +317,8 @@ def test_a_list_may_go_on() -> None:
     assert files_from_json({"value": [], "nextLink": "https://x"}) == ([], "https://x")
     for end in ({}, {"nextLink": None}, {"nextLink": ""}, {"nextLink": 1}):
         assert files_from_json({"value": [], **end}) == ([], None)
-    for bad in (None, {}, {"value": {}}, {"value": [1]}, {"value": [{}]}, {"value": [{"name": ""}]}):
+    wrong: tuple[Any, ...] = (None, {}, {"value": {}}, {"value": [1]}, {"value": [{}]}, {"value": [{"name": ""}]})
+    for bad in wrong:
         with pytest.raises(UnexpectedAnswer):
             files_from_json(bad)
 

@@ -70,9 +70,9 @@ def test_lengths_are_those_of_the_specification() -> None:
 def test_a_version_chooses_the_family() -> None:
     assert family_asked({"api-version": "2024-02-02-preview"}) is Family.ENVELOPE
     assert family_asked({"api-version": "2024-10-02-preview"}) is Family.FLAT
-    for query in ({"api-version": "2024-09-01"}, {"api-version": ""}, {}):
-        with pytest.raises(InvalidRequest):
-            api_version_of(query)
+    for fields in ({"api-version": "2024-09-01"}, {}):
+        with pytest.raises(InvalidRequest, match="api-version"):
+            api_version_of(fields)
 
 
 def test_flags_and_numbers_are_read_strictly() -> None:

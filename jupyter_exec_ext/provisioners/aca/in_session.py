@@ -17,10 +17,12 @@ import io
 import json
 import os
 import platform
+import signal
 import sys
 import threading
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from IPython import get_ipython
@@ -126,6 +128,19 @@ class RecordingSession(Session):
         return None
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let the service's interrupt at a time limit end the cell; a request with an await is only cancelled at the next."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class InSession:
     """The session's side of a kernel.
 
@@ -198,7 +213,8 @@ class InSession:
             history._i00, history._i, history._ii, history._iii = self._inputs
         before = builtins.input, getpass.getpass, getattr(kernel, "_sys_raw_input", None)
         try:
-            reply = await _awaited(kernel.do_execute(code, silent, store_history, expressions, False))
+            with interruptible():
+                reply = await _awaited(kernel.do_execute(code, silent, store_history, expressions, False))
         finally:
             # Without leave to ask the user, the kernel has put in their place what says so.
             builtins.input, getpass.getpass, kernel._sys_raw_input = before
