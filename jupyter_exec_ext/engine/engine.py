@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,10 @@ from .named import NamedSessions
 from .no_files import NOWHERE, files_of
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
-from .ports import EventLog, KernelHost, SessionFiles, Store
+from .ports import EventLog, KernelFiles, KernelHost, SessionFiles, Store
 from .processes import MARK
 from .quotas import FileLimits
+from .remote_files import RemoteFiles
 from .resources import EngineResources
 from .sessions import LiveSession, ended_error
 from .settings import EngineSettings
@@ -99,7 +101,10 @@ class ExecEngine(EngineSettings):
             on_end=lambda: self._token_watch.look(),
         )
         self._token_watch = TokenWatch(store.tokens, self.log, self.tokens.note_expired)
-        self.files = FileVerbs(self._session_files, self.get_session, self.audit)
+        self._files_of = partial(
+            files_of, here=self._session_files, elsewhere=RemoteFiles(self._kernel_files, self._file_limits)
+        )
+        self.files = FileVerbs(self._files_of, self.get_session, self.audit)
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
@@ -114,8 +119,17 @@ class ExecEngine(EngineSettings):
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:
             return NOWHERE
-        limits = FileLimits(self.max_file_bytes or None, self.max_session_bytes or None, self.max_session_files or None)
-        return LocalFiles(Path(self.work_root), limits, max_watched_entries=self.max_watched_entries, log=self.log)
+        return LocalFiles(
+            Path(self.work_root), self._file_limits, max_watched_entries=self.max_watched_entries, log=self.log
+        )
+
+    @property
+    def _file_limits(self) -> FileLimits:
+        return FileLimits(self.max_file_bytes or None, self.max_session_bytes or None, self.max_session_files or None)
+
+    def _kernel_files(self, session_id: str) -> KernelFiles | None:
+        live = self._live.get(session_id)
+        return None if live is None else live.kernel_files
 
     # --- sessions ---
 
@@ -202,7 +216,7 @@ class ExecEngine(EngineSettings):
             isolate=chosen.isolate,
             setup_code=setup_code if spec.language == "python" and spec.isolation != "remote" else None,
             host=self.host,
-            files=files_of(record, self._session_files),
+            files=self._files_of(record),
             resources=self._resources,
             store=self._sessions,
             settings=session_settings(self, caller),

@@ -9,20 +9,21 @@ from ..auth.caller import Caller
 from ..auth.policy import check_upload
 from ..errors import Conflict, NotFound
 from ..models import FileInfo, Session, SessionState
-from .no_files import files_of
 from .ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .quotas import limits_of
 from .sessions import ended_error
 
 # Returns a session, ended or not, if the caller may see it.
 FindSession = Callable[[Caller, str], Awaitable[Session]]
+# Returns what has a session's files.
+FilesOf = Callable[[Session], SessionFiles]
 
 
 class FileVerbs:
     """The files of sessions, for callers; every method may raise `SessionNotFound` and what `SessionFiles` raises."""
 
-    def __init__(self, files: SessionFiles, find: FindSession, audit: AuditTrail) -> None:
-        self._files = files
+    def __init__(self, files_of: FilesOf, find: FindSession, audit: AuditTrail) -> None:
+        self._files = files_of
         self._find = find
         self._audit = audit
 
@@ -50,7 +51,7 @@ class FileVerbs:
         return replace(found, files=tuple(hashed))
 
     async def _files_of(self, caller: Caller, session_id: str) -> SessionFiles:
-        return files_of(await self._find(caller, session_id), self._files)
+        return self._files(await self._find(caller, session_id))
 
     async def _digest(self, files: SessionFiles, session_id: str, path: str) -> str | None:
         """Return a file's digest; None for one that went or changed its nature since it was listed."""

@@ -20,7 +20,7 @@ from jupyter_core.utils import ensure_async
 from ..errors import IsolationRequired
 from ..models import KernelSpecInfo
 from .isolation import plain_name, require_level
-from .ports import KernelExit
+from .ports import KernelExit, KernelFiles
 from .supervisor import watch_exit
 
 _SETTLE_POLL_SECONDS = 0.05
@@ -81,6 +81,12 @@ class HostedKernel:
         """A directory that an isolated kernel and we can write, which holds its sockets."""
         directory: Path | None = getattr(self._km.provisioner, "shared_directory", None)
         return directory
+
+    @property
+    def files(self) -> KernelFiles | None:
+        """Its files, if its provisioner knows of some elsewhere."""
+        files: KernelFiles | None = getattr(self._km.provisioner, "files", None)
+        return files
 
     async def require_level(self, level: str) -> None:
         """End the kernel if it was not started with a level of isolation; raises `IsolationRequired`."""

@@ -71,14 +71,10 @@ NOWHERE = NoFiles(
 )
 #: Where a kernel is shared with its user.
 ATTACHED = NoFiles("the session is attached to a kernel that works where its user started it, so it has no files")
-#: Where a kernel runs on another machine.
-ELSEWHERE = NoFiles(
-    "the session's kernel runs elsewhere and does not see files of this server; its code has files of its own there"
-)
 
 
-def files_of(session: Session, usual: SessionFiles) -> SessionFiles:
-    """Return what has a session's files: the usual thing, unless its kernel works somewhere else."""
+def files_of(session: Session, here: SessionFiles, elsewhere: SessionFiles) -> SessionFiles:
+    """Return what has a session's files: it depends on where its kernel works."""
     if session.attached:
         return ATTACHED
-    return ELSEWHERE if session.isolation == "remote" else usual
+    return elsewhere if session.isolation == "remote" else here

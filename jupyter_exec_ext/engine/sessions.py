@@ -24,7 +24,7 @@ from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
 from .patience import Patience
-from .ports import KernelExit, KernelHost, SessionFiles, SessionStore
+from .ports import KernelExit, KernelFiles, KernelHost, SessionFiles, SessionStore
 from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
@@ -130,6 +130,12 @@ class LiveSession:
     def closing(self) -> bool:
         """Whether it has ended or is about to."""
         return self._closing is not None
+
+    @property
+    def kernel_files(self) -> KernelFiles | None:
+        """The files of its kernel, if that is not on this machine and they can be reached all the same."""
+        kernel = self._kernel.kernel
+        return None if kernel is None else kernel.files
 
     def use(self) -> bool:
         """Let its idle time begin anew; return False for a session that takes nothing any more."""

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import QuotaExceeded
 from ..models import FileInfo
@@ -24,23 +24,35 @@ _BLOCK_BYTES = 1024 * 1024
 InThread = Callable[..., "asyncio.Future[Any]"]
 
 
+class UnderWay(Protocol):
+    """A file that is being written."""
+
+    size_bytes: int | None
+    received_bytes: int
+    replaces: bool
+    replaced_bytes: int
+
+
 @dataclass(slots=True)
 class Usage:
     """What a session's directory holds, and what is about to be added to it by uploads under way."""
 
     stored_bytes: int = 0
     stored_files: int = 0
-    under_way: dict[str, LocalUpload] = field(default_factory=dict)
+    under_way: dict[str, UnderWay] = field(default_factory=dict)
     # Held while the directory is measured and while a file is put into it, so that none counts twice or not at all.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def check(self, limits: FileLimits) -> None:
-        """Refuse what would exceed the session's quota.
+    def check(self, upload: UnderWay, limits: FileLimits) -> None:
+        """Refuse a file under way that would exceed what a file may have, or the session's quota.
 
         Raises
         ------
         QuotaExceeded
         """
+        most = limits.max_file_bytes
+        if most is not None and max(upload.received_bytes, upload.size_bytes or 0) > most:
+            raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes)")
         coming = sum(max(u.received_bytes, u.size_bytes or 0) - u.replaced_bytes for u in self.under_way.values())
         if limits.max_session_bytes is not None and self.stored_bytes + coming > limits.max_session_bytes:
             raise QuotaExceeded(
@@ -116,11 +128,7 @@ class LocalUpload:
         return os.open(self._temporary, flags, 0o644, dir_fd=self._directory)
 
     def _check(self) -> None:
-        most = self._limits.max_file_bytes
-        size = max(self.received_bytes, self.size_bytes or 0)
-        if most is not None and size > most:
-            raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes)")
-        self._usage.check(self._limits)
+        self._usage.check(self, self._limits)
 
     async def write(self, data: bytes) -> None:
         """Take in the next bytes."""

@@ -197,6 +197,7 @@ class ScriptedKernel:
 
     limits_itself = False
     shared_directory = None
+    files = None
 
     def __init__(self, host: ScriptedHost, session_id: str) -> None:
         self.turn = asyncio.Lock()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.errors import FilesNotAvailable, IsolationRequired
+from jupyter_exec_ext.errors import FilesNotAvailable, IsolationRequired, Unavailable
+from jupyter_exec_ext.models import EndEvent
 from tests.hosts import Host, running_host
 
 from .pools import VARIABLE, add_aca_kernelspec
@@ -64,10 +66,35 @@ def test_exit_is_a_kernel_that_died(client: ExecClient) -> None:
         assert session.run("1 + 1").outputs[-1]["data"]["text/plain"] == "2"
 
 
-def test_files_of_this_server_are_not_offered_for_those_of_the_session(client: ExecClient) -> None:
+def test_files_come_and_go_while_the_code_runs(client: ExecClient) -> None:
     with client.session("remote") as session:
-        session.run("open('x', 'w').write('here')")
-        with pytest.raises(FilesNotAvailable, match="elsewhere"):
-            session.list_files()
-        with pytest.raises(FilesNotAvailable, match="elsewhere"):
-            session.write_file("y", b"there")
+        session.write_file("in/first", b"1")
+        code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint(open('in/first').read())"
+        events = session.stream(code)
+        assert next(events).type == "state"
+        session.write_file("go", b"")
+        assert {file.path for file in session.list_files()} == {"go", "in/first"}
+        assert session.read_file("in/first") == b"1"
+        *_, end = events
+        assert isinstance(end, EndEvent)
+        assert end.execution.stdout == "1\n"
+
+
+def test_files_end_with_the_session(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        session.write_file("x", b"1")
+        session.restart()
+        assert list(session.list_files()) == []
+    with pytest.raises(FilesNotAvailable, match="elsewhere"):
+        session.read_file("x")
+
+
+def test_a_credential_that_the_pool_refuses_is_no_fault_of_the_callers(
+    hosts: dict[str, Host], tmp_path: Path
+) -> None:
+    add_aca_kernelspec(tmp_path / "jupyter_data_dir", "remote", hosts["server"])
+    env = {VARIABLE: "wrong"}
+    with running_host("server", tmp_path, "--ExecEngine.default_isolation=remote", env=env) as running:
+        with ExecClient(running.info) as client, client.session("remote") as session:
+            with pytest.raises(Unavailable, match="401"):
+                session.write_file("x", b"1")

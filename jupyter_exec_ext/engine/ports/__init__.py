@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .files import FileList, FileReader, FileWriter, SessionFiles
+from .files import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
 from .kernels import Kernel, KernelExit, KernelHost
 from .logs import EventLog, LogEntry, OutputSpool, WritableLog
 from .stores import AuditTrail, ExecutionStore, SessionStore, Store, TokenStore
@@ -19,6 +19,7 @@ __all__ = [
     "FileWriter",
     "Kernel",
     "KernelExit",
+    "KernelFiles",
     "KernelHost",
     "LogEntry",
     "OutputSpool",

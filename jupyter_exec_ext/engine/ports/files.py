@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import IO, Protocol
 
 from ...models import FileInfo, FilesEvent
 from ..quotas import NO_LIMITS, FileLimits
@@ -51,6 +51,26 @@ class FileWriter(Protocol):
 
     async def discard(self) -> None:
         """Leave no trace of it; after `commit` this does nothing."""
+
+
+class KernelFiles(Protocol):
+    """The files of one kernel that does not run on this machine: what its provisioner offers as ``files``.
+
+    Every method may raise `NotFound`, `InvalidRequest` for a path that is not possible there, and whatever stands for a
+    place that cannot be reached.
+    """
+
+    async def list_files(self) -> Sequence[FileInfo]:
+        """Return the files below the kernel's working directory."""
+
+    async def download(self, path: str, target: IO[bytes]) -> None:
+        """Write a file's content into a local one."""
+
+    async def upload(self, path: str, source: IO[bytes]) -> None:
+        """Put a local file's content there, as a whole or not at all."""
+
+    async def delete(self, path: str) -> None:
+        """Delete a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...models import KernelSpecInfo
+from .files import KernelFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ class Kernel(Protocol):
     @property
     def shared_directory(self) -> Path | None:
         """A directory that an isolated kernel and we can write; None for one that sees what we see."""
+
+    @property
+    def files(self) -> KernelFiles | None:
+        """Its files, if they are not on this machine and can be reached all the same."""
 
     @property
     def being_shut_down(self) -> bool:

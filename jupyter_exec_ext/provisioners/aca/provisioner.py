@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from concurrent.futures import Future
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 from jupyter_client.connect import KernelConnectionInfo
@@ -16,9 +16,13 @@ from traitlets import Bool, Integer, List, Unicode, Union
 
 from ...wire.aca import ALLOWED_HOSTS, DEFAULT_API_VERSION, MAX_RUN_SECONDS, check_endpoint, check_host, family_of
 from .credentials import AZURE, check_source, credential_from
+from .files import KernelFiles
 from .kernel import ACAKernel
 from .loop import KernelLoop, leave_loop, use_loop
-from .session import ACASession, Client
+from .session import ACASession
+
+if TYPE_CHECKING:
+    from ...client.aio_aca import AsyncACAClient
 
 _KILLED = -signal.SIGKILL
 _TERMINATED = -signal.SIGTERM
@@ -130,6 +134,14 @@ class ACAProvisioner(KernelProvisionerBase):
         """Has the exit code when the present kernel is dead; for those who want to know at once."""
         return None if self._kernel is None else self._kernel.exited
 
+    @property
+    def files(self) -> KernelFiles | None:
+        """The files of the present kernel's session; None if there is no kernel."""
+        if self._kernel is None or self._loop is None or self._kernel.exited.done():
+            return None
+        loop = self._loop
+        return KernelFiles(loop, self._kernel, lambda: self._client(loop))
+
     async def poll(self) -> int | None:
         """Return None while the kernel lives."""
         if self.exited is None or not self._has_process:
@@ -195,7 +207,7 @@ class ACAProvisioner(KernelProvisionerBase):
     def _new_session(self, loop: KernelLoop) -> ACASession:
         return ACASession(self._client(loop), timeout_seconds=self.timeout_seconds, environment=dict(self._environment))
 
-    def _client(self, loop: KernelLoop) -> Client:
+    def _client(self, loop: KernelLoop) -> AsyncACAClient:
         from ...client.aio_aca import AsyncACAClient
 
         credential = loop.shared(("credential", self.credential), lambda: credential_from(self.credential))

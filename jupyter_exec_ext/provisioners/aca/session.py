@@ -71,6 +71,7 @@ class ACASession:
         self._environment = environment
         self._mark = ""
         self._is_plain = False
+        self._beginning = asyncio.Lock()
         self.identifier = ""
         self.python_version = ""
 
@@ -92,7 +93,7 @@ class ACASession:
             If the service ended it.
         ExecError
         """
-        await self._begin()
+        await self.begin()
         if self._is_plain:
             return await self._execute_plainly(count, code)
         arguments = {"count": count, "code": code, "silent": silent, "store_history": store_history}
@@ -100,7 +101,7 @@ class ACASession:
 
     async def ask(self, verb: str, **arguments: Any) -> Mapping[str, Any] | None:
         """Return the session's reply to a question about code; None where there is no IPython to answer it."""
-        await self._begin()
+        await self.begin()
         return None if self._is_plain else (await self._ask(verb, arguments)).reply
 
     def delete(self) -> Coroutine[Any, Any, None]:
@@ -126,10 +127,13 @@ class ACASession:
         # Not the same identifier again: two sessions with different state would have the same name.
         self.identifier = ""
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
         """Put our part into the session, if that was not done yet; without IPython there, do without it."""
-        if self.begun:
-            return
+        async with self._beginning:
+            if not self.begun:
+                await self._load()
+
+    async def _load(self) -> None:
         self.identifier, self._mark = uuid.uuid4().hex, f"_jupyter_exec_{uuid.uuid4().hex}"
         request = self._request("about", {})
         try:
