@@ -38,7 +38,13 @@ def environment(home: Path, requirements: Sequence[str], depends_on: object = No
     return python
 
 
-def run_named(program: str, about: str | None, known: Collection[str], test: Callable[[str], object]) -> int:
+def run_named(
+    program: str,
+    about: str | None,
+    known: Collection[str],
+    test: Callable[[str], object],
+    prepare: Callable[[str], object],
+) -> int:
     """Test what the command line names, or all that is known; return the exit code.
 
     Parameters
@@ -51,21 +57,26 @@ def run_named(program: str, about: str | None, known: Collection[str], test: Cal
         What can be named.
     test : callable
         Tests one of them; raises `subprocess.CalledProcessError` where that fails.
+    prepare : callable
+        Makes the environment of one of them, and no more.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(known)}; without any, all")
-    names = parser.parse_args().names or list(known)
+    parser.add_argument("--prepare", action="store_true", help="only make the environments, and test nothing")
+    args = parser.parse_args()
+    names = args.names or list(known)
     if unknown := [name for name in names if name not in known]:
         parser.error(f"nothing is called {unknown[0]}; there are {', '.join(known)}")
-    failed = [name for name in names if not _passes(test, name)]
+    work, verb = (prepare, "made") if args.prepare else (test, "passed")
+    failed = [name for name in names if not _passes(work, name)]
     what = program.rpartition(".")[2]
-    print(f"{what}: {len(names) - len(failed)} of {len(names)} passed{': not ' if failed else ''}{', '.join(failed)}")
+    print(f"{what}: {len(names) - len(failed)} of {len(names)} {verb}{': not ' if failed else ''}{', '.join(failed)}")
     return 1 if failed else 0
 
 
-def _passes(test: Callable[[str], object], name: str) -> bool:
+def _passes(work: Callable[[str], object], name: str) -> bool:
     try:
-        test(name)
+        work(name)
     except subprocess.CalledProcessError as error:  # of pip or of pytest, which has said why
         print(f"{name}: {error}", flush=True)
         return False

@@ -18,11 +18,13 @@ from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.gateway import ExecPersonality
 from jupyter_exec_ext.models import ExecutionState
+from jupyter_exec_ext.provisioners.aca import ACAProvisioner
 from jupyter_exec_ext.provisioners.sandbox.isolated import IsolatedProvisioner
 from jupyter_exec_ext.server.app import ExecExtensionApp
 from jupyter_exec_ext.server.routes import ROUTES
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.native import EVENT_TYPES
+from tests.aca_clients.__main__ import CLIENTS
 from tests.contract.aca_exceptions import EXCEPTIONS
 from tests.hosts import Host
 
@@ -61,7 +63,7 @@ def test_every_state_and_event_type_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "configurable", [ExecEngine, ExecStore, ExecExtensionApp, ExecPersonality, IsolatedProvisioner]
+    "configurable", [ExecEngine, ExecStore, ExecExtensionApp, ExecPersonality, IsolatedProvisioner, ACAProvisioner]
 )
 def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngine]) -> None:
     text = page("configuration.md")
@@ -102,6 +104,12 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("command", "option"), sorted(set(options_of(build_parser()))))
 def test_every_command_and_option_is_documented(command: str, option: str) -> None:
     assert (option or f"{command}`") in page("cli.md")
+
+
+def test_the_clients_of_others_are_documented_with_the_versions_that_are_run() -> None:
+    for client in CLIENTS.values():
+        package, _, version = (client.alone or client.requirements[0]).partition("==")
+        assert f"| `{package}` {version} |" in page("aca.md")
 
 
 def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:

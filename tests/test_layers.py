@@ -117,6 +117,14 @@ LIGHT = "import {module}, sys; print('\\n'.join(sorted(sys.modules)))"
             {"requests", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
         ),
         (
+            "jupyter_exec_ext.client.sync_aca",
+            {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm", "azure"},
+        ),
+        (
+            "jupyter_exec_ext.client.aio_aca",
+            {"requests", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm", "azure"},
+        ),
+        (
             "jupyter_exec_ext.executors",
             {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
         ),

@@ -118,6 +118,7 @@ def asked(credential: Any, scope: str, claims: str | None) -> Callable[[], Any]:
 def in_a_thread(call: Callable[[], Any]) -> Future[Any]:
     """Call in a thread that nobody has to wait for: a credential that hangs must hold up neither a call nor an exit."""
     future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()  # who leaves must not cancel it for the others
 
     def work() -> None:
         try:

@@ -109,6 +109,9 @@ class AioDriver:
                 headers=self.connection.auth_headers | ({"Accept-Encoding": "identity"} if local else {}),
                 read_bufsize=2**20,
             )
+            if self._credential is not None:
+                # It would send a GET or DELETE again by itself; whoever asks must know that it was sent before.
+                self._session._retry_connection = False
         return self._session
 
     async def close(self) -> None:

@@ -58,7 +58,7 @@ from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .kernel_access import ChosenKernel, KernelAccess
 from .named import NamedSessions
-from .no_files import ATTACHED, NOWHERE
+from .no_files import NOWHERE, files_of
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
 from .ports import EventLog, KernelHost, SessionFiles, Store
@@ -202,7 +202,7 @@ class ExecEngine(EngineSettings):
             isolate=chosen.isolate,
             setup_code=setup_code if spec.language == "python" and spec.isolation != "remote" else None,
             host=self.host,
-            files=ATTACHED if record.attached else self._session_files,
+            files=files_of(record, self._session_files),
             resources=self._resources,
             store=self._sessions,
             settings=session_settings(self, caller),

@@ -9,7 +9,7 @@ from ..auth.caller import Caller
 from ..auth.policy import check_upload
 from ..errors import Conflict, NotFound
 from ..models import FileInfo, Session, SessionState
-from .no_files import ATTACHED
+from .no_files import files_of
 from .ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .quotas import limits_of
 from .sessions import ended_error
@@ -50,8 +50,7 @@ class FileVerbs:
         return replace(found, files=tuple(hashed))
 
     async def _files_of(self, caller: Caller, session_id: str) -> SessionFiles:
-        session = await self._find(caller, session_id)
-        return ATTACHED if session.attached else self._files
+        return files_of(await self._find(caller, session_id), self._files)
 
     async def _digest(self, files: SessionFiles, session_id: str, path: str) -> str | None:
         """Return a file's digest; None for one that went or changed its nature since it was listed."""

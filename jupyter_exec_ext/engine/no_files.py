@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..errors import FilesNotAvailable
-from .ports import FileList, FileReader, FileWriter
+from ..models import Session
+from ..wire.paths import path_parts
+from .ports import FileList, FileReader, FileWriter, SessionFiles
 from .quotas import NO_LIMITS, FileLimits
 
 
@@ -24,25 +26,25 @@ class NoFiles:
 
     async def list_files(self, session_id: str, path: str = "") -> FileList:
         """Refuse."""
-        raise self._not_available()
+        raise self._not_available(path)
 
     async def open(self, session_id: str, path: str) -> FileReader:
         """Refuse."""
-        raise self._not_available()
+        raise self._not_available(path)
 
     async def digest(self, session_id: str, path: str) -> str:
         """Refuse."""
-        raise self._not_available()
+        raise self._not_available(path)
 
     async def create(
         self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
     ) -> FileWriter:
         """Refuse."""
-        raise self._not_available()
+        raise self._not_available(path)
 
     async def delete(self, session_id: str, path: str) -> None:
         """Refuse."""
-        raise self._not_available()
+        raise self._not_available(path)
 
     async def changes(self, session_id: str) -> None:
         """See none."""
@@ -56,7 +58,9 @@ class NoFiles:
     def close(self) -> None:
         """Have nothing to let go of."""
 
-    def _not_available(self) -> FilesNotAvailable:
+    def _not_available(self, path: str) -> FilesNotAvailable:
+        if path:
+            path_parts(path)  # one that is none is that wherever the files are
         return FilesNotAvailable(self._reason)
 
 
@@ -67,3 +71,14 @@ NOWHERE = NoFiles(
 )
 #: Where a kernel is shared with its user.
 ATTACHED = NoFiles("the session is attached to a kernel that works where its user started it, so it has no files")
+#: Where a kernel runs on another machine.
+ELSEWHERE = NoFiles(
+    "the session's kernel runs elsewhere and does not see files of this server; its code has files of its own there"
+)
+
+
+def files_of(session: Session, usual: SessionFiles) -> SessionFiles:
+    """Return what has a session's files: the usual thing, unless its kernel works somewhere else."""
+    if session.attached:
+        return ATTACHED
+    return ELSEWHERE if session.isolation == "remote" else usual

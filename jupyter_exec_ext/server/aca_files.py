@@ -132,7 +132,7 @@ class ACAFilesHandler(ACAUploadHandler):
         """List the session's files; without a session there are none."""
         family = family_asked(self.fields)
         directory = relative_directory(self.fields.get("path", ""))
-        recursive = family is Family.ENVELOPE or flag_of(self.fields, "recursive")
+        recursive = flag_of(self.fields, "recursive") or family is Family.ENVELOPE
         session = await self.engine.named.find(self.caller, self.name)
         found: list[FileInfo] = []
         if session is not None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import trustme
 
+from tests import canaries
 from tests.environments import ROOT, TOOLS, environment, run_named
 from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec
@@ -48,8 +49,18 @@ class Client:
 
 CLIENTS = {
     "autogen": Client(
-        # What Microsoft's extra `azure` holds for the executor, and what the tests import in the client and in kernels.
-        ("autogen-ext==0.7.5", "aiohttp", "anyio", "azure-identity", "ipykernel", "matplotlib", "polars"),
+        # What the executor and its tests import, here and in kernels. Its first question to a kernel is for
+        # `pkg_resources`, which setuptools has no more.
+        (
+            "autogen-ext==0.7.5",
+            "aiohttp",
+            "anyio",
+            "azure-identity",
+            "ipykernel",
+            "matplotlib",
+            "polars",
+            "setuptools>=82",
+        ),
         own_tests=(
             "tests/code_executors/test_aca_dynamic_sessions.py",
             "tests/code_executors/test_aca_user_defined_functions.py",
@@ -79,13 +90,21 @@ CLIENTS = {
 }
 
 
+def prepare(name: str) -> Path | None:
+    """Return the Python of a client's environment; None where this one is too old for it."""
+    client = CLIENTS[name]
+    if sys.version_info < client.python:
+        return None
+    return environment(HOME / name, [*client.requirements, *TOOLS], alone=client.alone)
+
+
 def test(name: str) -> None:
     """Run the tests of one client, ours and its own."""
     client = CLIENTS[name]
-    if sys.version_info < client.python:
+    python = prepare(name)
+    if python is None:
         print(f"{name}: not run, as it needs Python {client.python[0]}.{client.python[1]}", flush=True)
         return
-    python = environment(HOME / name, [*client.requirements, *TOOLS], alone=client.alone)
     with tempfile.TemporaryDirectory() as directory, _host(client, python, Path(directory)) as host:
         environ = _environ(host, str(host.info.verify) if client.tls else "")
         pytest = [str(python), "-m", "pytest", "-p", "tests.aca_clients.credential", "--timeout=120"]
@@ -113,7 +132,9 @@ def _host(client: Client, python: Path, home: Path) -> Iterator[Host]:
         options += [f"--ServerApp.{name}={home / 'host.pem'}" for name in ("certfile", "keyfile")]
         connect = {"use_https": True, "verify": str(home / "ca.pem")}
     with running_host(client.host, home, *options, connect=connect) as host:
+        canaries.note(host.info.token or "")
         yield host
+    assert canaries.look_through(host) == [], "secrets were found where none may be"
 
 
 def _environ(host: Host, authority: str) -> dict[str, str]:
@@ -150,4 +171,4 @@ def _own_tests(client: Client, python: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(run_named("tests.aca_clients", __doc__, CLIENTS, test))
+    sys.exit(run_named("tests.aca_clients", __doc__, CLIENTS, test, prepare))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import ClientResponseError
@@ -13,7 +15,7 @@ from autogen_ext.code_executors.azure import ACADynamicSessionsCodeExecutor
 from tests.aca_clients.credential import FakeCredential
 
 
-def executor(endpoint: str, work_dir: Path, token: str | None = None, **options: str) -> ACADynamicSessionsCodeExecutor:
+def executor(endpoint: str, work_dir: Path, token: str | None = None, **options: Any) -> ACADynamicSessionsCodeExecutor:
     return ACADynamicSessionsCodeExecutor(
         pool_management_endpoint=endpoint, credential=FakeCredential(token), work_dir=str(work_dir), **options
     )
@@ -72,6 +74,14 @@ async def test_files_keep_their_names_and_their_bytes(endpoint: str, tmp_path: P
         (tmp_path / name).unlink()
     await client.download_files(names, CancellationToken())
     assert [(tmp_path / name).read_bytes() for name in names] == [content] * len(names)
+
+
+async def test_its_time_limit_ends_the_wait_and_not_the_code(endpoint: str, tmp_path: Path) -> None:
+    hasty = executor(endpoint, tmp_path, session_id="a-long-run", timeout=2)
+    await run(hasty, "import time")
+    with pytest.raises(asyncio.TimeoutError):
+        await run(hasty, "time.sleep(3); done = 5")
+    assert (await run(executor(endpoint, tmp_path, session_id="a-long-run"), "print(done)")).output == "5\n"
 
 
 async def test_a_restart_begins_a_new_session(endpoint: str, tmp_path: Path) -> None:

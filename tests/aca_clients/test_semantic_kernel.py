@@ -93,6 +93,13 @@ async def test_an_identifier_that_does_not_arrive_is_refused(endpoint: str, tmp_
             await tool.execute_code("1")
 
 
+async def test_with_one_token_nobody_can_tell_what_the_tool_has_cut_off(endpoint: str, tmp_path: Path) -> None:
+    async with sessions_tool(endpoint, tmp_path, "one-user") as tool:
+        await tool.execute_code("kept = 5")
+    async with sessions_tool(endpoint, tmp_path, "one-user&b=2") as tool:
+        assert "Result:\n5\n" in await tool.execute_code("kept")
+
+
 async def test_a_token_that_is_none_of_ours_is_refused(endpoint: str, tmp_path: Path) -> None:
     async with sessions_tool(endpoint, tmp_path, token="none-of-ours") as tool:
         with pytest.raises(FunctionExecutionException, match="401"):

@@ -59,4 +59,4 @@ def test(name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_named("tests.adapters", __doc__, FRAMEWORKS, test))
+    sys.exit(run_named("tests.adapters", __doc__, FRAMEWORKS, test, environment_for))

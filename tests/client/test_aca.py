@@ -406,6 +406,32 @@ def test_a_credential_that_hangs_does_not_hold_up_the_call(aca: Any, service: AC
     release.set()
 
 
+async def test_a_client_is_closed_while_its_credential_hangs(service: ACAService) -> None:
+    asked, release, left = threading.Event(), threading.Event(), threading.Event()
+
+    class Hanging(Tokens):
+        def get_token(self, *scopes: str, **options: Any) -> Any:
+            asked.set()
+            release.wait(30)
+            left.set()
+            return super().get_token(*scopes, **options)
+
+    client = AsyncACAClient(service.endpoint, Hanging(service))
+    run = asyncio.create_task(client.run("user-1", "1"))
+    assert await asyncio.to_thread(asked.wait, 10)
+    await client.aclose()
+    with pytest.raises(ConnectionFailed):
+        await run
+    release.set()
+    assert await asyncio.to_thread(left.wait, 10)
+    for thread in threading.enumerate():
+        if thread.name == "access token":
+            await asyncio.to_thread(thread.join, 10)
+    assert service.seen == []
+    with pytest.raises(ClientError, match="closed"):
+        await client.metadata()
+
+
 def test_the_token_is_seen_nowhere(
     aca: Any, service: ACAService, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -289,14 +289,14 @@ async def test_what_functions_lack_is_named(make: Make, function: Any, said: str
             await run(executor, "1")
 
 
-async def test_packages_are_those_of_the_session_and_can_be_asked_for_first(make: Make, tmp_path: Path) -> None:
+async def test_packages_are_those_of_the_session_and_can_be_asked_for_first(make: Make) -> None:
     executor = make(suppress_result_output=True)
     packages = await executor.get_available_packages()
     assert {"ipykernel", "jupyter_client"} <= packages
     assert not [name for name in packages if not re.fullmatch(r"[\w.-]+", name)]
-    made = f"import sys, pathlib\nplace = pathlib.Path({str(tmp_path)!r}, 'just_made-1.0.dist-info')\n"
+    made = "import sys, pathlib\nplace = pathlib.Path.cwd() / 'just_made-1.0.dist-info'\n"
     made += "place.mkdir()\nplace.joinpath('METADATA').write_text('Name: just-made\\nVersion: 1.0\\n')\n"
-    await run(executor, f"{made}sys.path.append({str(tmp_path)!r})")
+    await run(executor, f"{made}sys.path.append(str(place.parent))")
     assert await executor.get_available_packages() - packages == {"just-made"}
 
 
@@ -410,3 +410,9 @@ def test_it_needs_neither_autogen_nor_azure() -> None:
         "import jupyter_exec_ext.client.aio_aca\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent.parent / "examples" / "aca_executor.py"
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "The 20 numbers add up to 2870.\n"), done.stderr

@@ -150,7 +150,7 @@ async def test_a_session_that_is_over_is_gone_before_the_next_begins(make: Make,
             began.set()
             assert go_on.wait(30)
 
-    service.overrides.append(held_up)  # type: ignore[arg-type]
+    service.overrides.append(held_up)
     executor = make()
     leaving = asyncio.create_task(run(executor, "# sleep: 1"))
     assert await asyncio.to_thread(ran_code.wait, 30)
@@ -334,6 +334,22 @@ async def test_the_pool_is_asked_again_where_it_has_no_room(make: Make, service:
     service.overrides.append(answering("/executions", *[error(429, "TooMany", "later")] * 3))
     assert await run(make(), "x") == (0, "run 1\n")
     assert len(service.seen) == 4
+
+
+async def test_connections_are_kept(make: Make, service: ACAService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D59."""
+    accepted, get_request = [], service.get_request
+
+    def accept() -> Any:
+        accepted.append(get_request())
+        return accepted[-1]
+
+    monkeypatch.setattr(service, "get_request", accept)
+    executor = make()
+    for _ in range(5):
+        await run(executor, "x")
+        await executor.get_file_list()
+    assert len(accepted) == 1
 
 
 async def test_a_missing_role_is_named(make: Make, service: ACAService) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 TEXT = (ROOT / "docs" / "defects.md").read_text()
-NUMBERS = [f"D{number}" for number in range(1, 48)]
+NUMBERS = [f"D{number}" for number in range(1, 62)]
 NUMBERS.insert(NUMBERS.index("D23") + 1, "D23b")
 LINK = re.compile(r"\[([\w/]+\.py)::(\w+)\]\(\.\./([\w/]+\.py)\)")
 
@@ -26,9 +26,8 @@ def rows() -> Iterator[tuple[str, list[str]]]:
             yield number, cells
 
 
-def test_every_number_has_one_row_and_the_rest_is_spoken_of() -> None:
+def test_every_number_has_one_row() -> None:
     assert [number for number, _ in rows()] == NUMBERS
-    assert "D48 to D61" in TEXT
 
 
 @pytest.mark.parametrize(("number", "cells"), list(rows()), ids=lambda value: value if isinstance(value, str) else "")
@@ -46,7 +45,8 @@ def test_the_tests_that_a_row_names_exist(number: str, cells: list[str]) -> None
 def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> None:
     """D4. What only those have cannot be imported here, as on Windows; nothing more of Windows is shown."""
     modules = (
-        "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder adapters._session"
+        "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder executors.aca "
+        "adapters._session"
     )
     code = (
         "import importlib, sys\n"

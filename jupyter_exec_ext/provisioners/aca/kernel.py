@@ -16,16 +16,17 @@ from typing import Any
 from ...errors import ExecError
 from .answers import Answer, failed
 from .history import History
+from .info import kernel_info
 from .loop import KernelLoop
-from .session import ACASession
+from .session import ACASession, RunFailedError, SessionExpiredError
 from .sockets import KernelSockets, Message
 
 NO_INTERRUPT = (
     "code in an Azure Container Apps session cannot be interrupted: it ends by itself, or after at most 220 seconds. "
     "Restart the kernel to be rid of it, with all of the session's variables and files"
 )
-_IMPLEMENTATION = {"implementation": "jupyter_exec_ext-aca", "implementation_version": "1.0"}
-_BANNER = "Python in an Azure Container Apps session. Outputs come when a cell has ended; it cannot be interrupted."
+# What can become of a request that is no fault of ours; it is said where an exception of the code would be.
+_TOLD = (ExecError, SessionExpiredError, RunFailedError)
 _Request = tuple[str, list[bytes], Message]
 
 
@@ -108,7 +109,7 @@ class ACAKernel:
 
     def _control(self, kind: str, request: Message) -> Mapping[str, Any]:
         if kind == "kernel_info_request":
-            return self._kernel_info()
+            return kernel_info(self.session.python_version)
         if kind == "shutdown_request":
             return {"status": "ok", "restart": bool(request["content"].get("restart"))}
         return self.interrupt()
@@ -145,7 +146,7 @@ class ACAKernel:
     async def _answer(self, request: Message) -> Mapping[str, Any] | None:
         kind, content = request["header"]["msg_type"], request["content"]
         if kind == "kernel_info_request":
-            return self._kernel_info()
+            return kernel_info(self.session.python_version)
         if kind == "execute_request":
             return await self._execute(request)
         if kind == "history_request":
@@ -174,8 +175,8 @@ class ACAKernel:
                 store_history=store_history,
                 expressions=content.get("user_expressions") or {},
             )
-        except ExecError as error:
-            answer = failed(type(error).__name__.removesuffix("Error"), error.message or str(error))
+        except _TOLD as error:
+            answer = _failure(error)
         self._count = _next_count(answer, count + (store_history and bool(code.strip())))
         for message in answer.messages:
             self._publish(message, request)
@@ -207,8 +208,8 @@ class ACAKernel:
         }
         try:
             return await self.session.ask(verb, **arguments[verb]) or unknown[verb]
-        except ExecError as error:
-            return failed(type(error).__name__.removesuffix("Error"), error.message or str(error)).reply
+        except _TOLD as error:
+            return _failure(error).reply
 
     def _abort_waiting(self) -> None:
         """Answer the cells that wait without running them."""
@@ -224,26 +225,9 @@ class ACAKernel:
     def _publish(self, message: tuple[str, Mapping[str, Any]], request: Message) -> None:
         self._sockets.publish(*message, request)
 
-    def _kernel_info(self) -> Mapping[str, Any]:
-        version = self.session.python_version or "3"
-        language = {
-            "name": "python",
-            "version": version,
-            "mimetype": "text/x-python",
-            "codemirror_mode": {"name": "ipython", "version": 3},
-            "pygments_lexer": "ipython3",
-            "nbconvert_exporter": "python",
-            "file_extension": ".py",
-        }
-        return {
-            "status": "ok",
-            "protocol_version": "5.4",
-            **_IMPLEMENTATION,
-            "language_info": language,
-            "banner": _BANNER,
-            "help_links": [],
-            "supported_features": [],
-        }
+
+def _failure(error: Exception) -> Answer:
+    return failed(type(error).__name__.removesuffix("Error"), str(error))
 
 
 def _next_count(answer: Answer, otherwise: int) -> int:

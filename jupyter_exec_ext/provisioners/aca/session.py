@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
+from ...errors import SessionNotFound, UnexpectedAnswer
 from ...wire.aca import DATA_DIRECTORY
 from ...wire.aca_results import RunResult, bundle_of
 from .answers import Answer, Piece, asking_code, failed, find_piece, is_lost, loading_code, read_answer
@@ -40,10 +40,8 @@ class Client(Protocol):
         """End a session."""
 
 
-class SessionExpiredError(ExecError):
+class SessionExpiredError(Exception):
     """The session has ended, and with it all that code has left in it; the code was not run."""
-
-    code = "aca_session_expired"
 
     def __init__(self) -> None:
         super().__init__(
@@ -52,10 +50,8 @@ class SessionExpiredError(ExecError):
         )
 
 
-class RunFailedError(ExecError):
+class RunFailedError(Exception):
     """The service ended a run in its own way."""
-
-    code = "aca_run_failed"
 
 
 class ACASession:

@@ -1,0 +1,123 @@
+"""What a session prints can be anything: user code can print, too."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.errors import UnexpectedAnswer
+from jupyter_exec_ext.provisioners.aca.answers import failed, find_piece, is_lost, read_answer
+from jupyter_exec_ext.provisioners.aca.session import ACASession, RunFailedError, SessionExpiredError
+from jupyter_exec_ext.wire.aca_results import RunResult, RunStatus
+
+
+def packed(value: Any) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()
+
+
+def test_an_answer_is_found_among_what_else_is_printed() -> None:
+    piece = find_piece("m", "1", "before<m 1 0 4:abcd:m>after")
+    assert piece is not None
+    assert (piece.start, piece.total, piece.text, piece.around) == (0, 4, "abcd", "beforeafter")
+
+
+@pytest.mark.parametrize("text", ["", "<m 1 0 4:ab", "<m 2 0 4:abcd:m>", "<n 1 0 4:abcd:n>", "<m 1 0 4:a!cd:m>"])
+def test_what_is_cut_off_or_anothers_is_no_answer(text: str) -> None:
+    assert find_piece("m", "1", text) is None
+
+
+def test_only_outputs_are_taken_from_it() -> None:
+    messages = [["stream", {"name": "stdout", "text": "x"}], ["shutdown_reply", {}], ["stream", "x"], "stream", [1, {}]]
+    answer = read_answer(packed({"reply": {"status": "ok"}, "messages": messages, "dropped_characters": "many"}))
+    assert answer.messages == [("stream", {"name": "stdout", "text": "x"})]
+    assert answer.dropped_characters == 0
+
+
+@pytest.mark.parametrize("text", ["", "!", "AAAA", packed([]), packed({"reply": 1}), packed("x") + "A"])
+def test_what_is_no_answer_is_an_error(text: str) -> None:
+    with pytest.raises(UnexpectedAnswer):
+        read_answer(text)
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.answers._MAX_ANSWER_BYTES", 1000)
+    with pytest.raises(UnexpectedAnswer, match="more than 1000 bytes"):
+        read_answer(packed({"reply": {}, "x": "a" * 2000}))
+
+
+def test_a_session_that_lost_our_part_is_known_by_its_name_alone() -> None:
+    assert is_lost("_jupyter_exec_ab", "Traceback\nKeyError: '_jupyter_exec_ab'")
+    assert not is_lost("_jupyter_exec_ab", "KeyError: 'x'")
+
+
+def test_a_run_that_failed_shows_what_the_service_says() -> None:
+    answer = failed("RunFailed", "first\nExecution aborted")
+    assert answer.reply["evalue"] == "Execution aborted"
+    assert answer.messages == [("error", answer.messages[0][1])]
+    assert answer.messages[0][1]["traceback"] == ["first", "Execution aborted"]
+
+
+class Service:
+    """A service whose sessions have no IPython, with answers that are given."""
+
+    def __init__(self, *answers: RunResult) -> None:
+        self.answers = list(answers)
+        self.codes: list[str] = []
+
+    async def run(self, identifier: str, code: str, **_: Any) -> RunResult:
+        self.codes.append(code)
+        return self.answers.pop(0)
+
+    async def delete_session(self, identifier: str) -> None:
+        pass
+
+
+_NO_IPYTHON = RunResult(RunStatus.FAILED, stderr="ModuleNotFoundError: No module named 'IPython'")
+
+
+async def run(service: Service, code: str = "6 * 7") -> Any:
+    session = ACASession(service, timeout_seconds=10, environment={})
+    return await session.execute(1, code, silent=False, store_history=True, expressions={})
+
+
+async def test_without_ipython_the_services_own_words_are_shown() -> None:
+    service = Service(_NO_IPYTHON, RunResult(RunStatus.SUCCEEDED, stdout="out\n", stderr="err\n", value=42))
+    answer = await run(service)
+    assert service.codes[1] == "6 * 7"
+    assert [kind for kind, _ in answer.messages] == ["stream", "stream", "execute_result"]
+    assert answer.messages[2][1]["data"] == {"text/plain": "42"}
+
+
+async def test_without_ipython_a_failure_is_one() -> None:
+    answer = await run(Service(_NO_IPYTHON, RunResult(RunStatus.FAILED, stderr="x\nNameError: y")))
+    assert (answer.reply["status"], answer.reply["evalue"]) == ("error", "NameError: y")
+
+
+def begun_service(*answers: RunResult) -> tuple[Service, ACASession]:
+    service = Service(*answers)
+    session = ACASession(service, timeout_seconds=10, environment={})
+    session.identifier, session._mark = "known", "_jupyter_exec_ab"
+    return service, session
+
+
+async def test_code_is_sent_once_even_if_its_answer_is_cut_off_or_the_run_fails() -> None:
+    for last, error in (
+        (RunResult(RunStatus.FAILED, stderr="Execution aborted"), RunFailedError),
+        (RunResult(RunStatus.FAILED, stderr="KeyError: '_jupyter_exec_ab'"), SessionExpiredError),
+    ):
+        service, session = begun_service(RunResult(RunStatus.SUCCEEDED, stdout="<_jupyter_exec_ab 1"), last)
+        with pytest.raises(error):
+            await session.execute(1, "once()", silent=False, store_history=True, expressions={})
+        assert sum("once()" in code for code in service.codes) == 1
+        assert len(service.codes) == 2
+
+
+async def test_a_service_that_hands_over_almost_nothing_is_told_from_one_that_hangs() -> None:
+    service, session = begun_service(*[RunResult(RunStatus.SUCCEEDED, stdout="<_")] * 20)
+    with pytest.raises(UnexpectedAnswer, match="too little"):
+        await session.execute(1, "once()", silent=False, store_history=True, expressions={})
+    assert len(service.codes) < 10

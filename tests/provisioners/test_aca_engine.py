@@ -1,0 +1,73 @@
+"""The engine takes a session of a pool for any other kernel: run on a server of its own, over the pool's socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.errors import FilesNotAvailable, IsolationRequired
+from tests.hosts import Host, running_host
+
+from .pools import VARIABLE, add_aca_kernelspec
+
+
+@pytest.fixture(scope="module")
+def host(hosts: dict[str, Host], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A server on which no kernel may run on the machine itself."""
+    home = tmp_path_factory.mktemp("remote")
+    add_aca_kernelspec(home / "jupyter_data_dir", "remote", hosts["server"])
+    env = {VARIABLE: hosts["server"].info.token or ""}
+    with running_host("server", home, "--ExecEngine.default_isolation=remote", env=env) as running:
+        yield running
+
+
+@pytest.fixture
+def client(host: Host) -> Iterator[ExecClient]:
+    with ExecClient(host.info) as client:
+        yield client
+
+
+def test_its_kernels_are_remote_ones(client: ExecClient) -> None:
+    with pytest.raises(IsolationRequired):
+        client.session("python3")
+    with client.session("remote") as session:
+        done = session.run("import sys; print('out'); print('err', file=sys.stderr); 6 * 7")
+        assert (done.state, done.stdout, done.stderr) == ("ok", "out\n", "err\n")
+        assert done.outputs[-1]["data"]["text/plain"] == "42"
+
+
+def test_errors_and_state_are_those_of_a_kernel(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        assert session.run("x = 1").state == "ok"
+        failed = session.run("x / 0")
+        assert failed.state == "error"
+        assert failed.error is not None
+        assert failed.error.name == "ZeroDivisionError"
+        assert session.run("x").outputs[-1]["data"]["text/plain"] == "1"
+
+
+def test_a_deadline_ends_the_session_since_nothing_else_stops_its_code(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        session.run("x = 1")
+        done = session.run("import time; time.sleep(60)", timeout_seconds=1)
+        assert (done.state, done.session_state_preserved) == ("timeout", False)
+        again = session.run("x")
+        assert again.error is not None
+        assert again.error.name == "NameError"
+
+
+def test_exit_is_a_kernel_that_died(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        session.run("exit")
+        assert session.run("1 + 1").outputs[-1]["data"]["text/plain"] == "2"
+
+
+def test_files_of_this_server_are_not_offered_for_those_of_the_session(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        session.run("open('x', 'w').write('here')")
+        with pytest.raises(FilesNotAvailable, match="elsewhere"):
+            session.list_files()
+        with pytest.raises(FilesNotAvailable, match="elsewhere"):
+            session.write_file("y", b"there")
