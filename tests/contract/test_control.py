@@ -172,6 +172,8 @@ def test_executions_run_in_the_order_they_were_accepted(session: Any) -> None:
 
 def test_two_sessions_run_side_by_side(client: Any, session: Any) -> None:
     with client.session() as other:
+        for begun in (session, other):
+            begun.run("1")  # a kernel elsewhere begins with its first run
         began = time.monotonic()
         handles = [s.submit("import time; time.sleep(1.0)") for s in (session, other)]
         assert all(handle.result().ok for handle in handles)
