@@ -12,7 +12,9 @@ _INPUT = "The service has no way to ask for input: the code gets `StdinNotImplem
 _CHANGES = "Which files a run has changed would be another request to the service after each of them."
 _GONE = "The session's files are in the session, and end with it; a restart is another session."
 _NAMES = "The endpoint takes a name such as `a%20b` for one that the client has quoted, as AutoGen's client does."
-_WHOLE = "A file is sent to the session when all of it has come, so there is nothing of half an upload to be seen there."
+_WHOLE = (
+    "A file is sent to the session when all of it has come, so there is nothing of half an upload to be seen there."
+)
 
 #: By module and name of the test.
 EXCEPTIONS = {

@@ -89,12 +89,13 @@ def test_files_end_with_the_session(client: ExecClient) -> None:
         session.read_file("x")
 
 
-def test_a_credential_that_the_pool_refuses_is_no_fault_of_the_callers(
-    hosts: dict[str, Host], tmp_path: Path
-) -> None:
+def test_a_credential_that_the_pool_refuses_is_no_fault_of_the_callers(hosts: dict[str, Host], tmp_path: Path) -> None:
     add_aca_kernelspec(tmp_path / "jupyter_data_dir", "remote", hosts["server"])
     env = {VARIABLE: "wrong"}
-    with running_host("server", tmp_path, "--ExecEngine.default_isolation=remote", env=env) as running:
-        with ExecClient(running.info) as client, client.session("remote") as session:
-            with pytest.raises(Unavailable, match="401"):
-                session.write_file("x", b"1")
+    with (
+        running_host("server", tmp_path, "--ExecEngine.default_isolation=remote", env=env) as running,
+        ExecClient(running.info) as client,
+        client.session("remote") as session,
+        pytest.raises(Unavailable, match="401"),
+    ):
+        session.write_file("x", b"1")
