@@ -7,7 +7,8 @@ from __future__ import annotations
 
 _INTERRUPT = "The service has no interrupt: what runs goes on until its time limit, or the session is ended."
 _STREAM = "The service tells of a run when it has ended, and not before."
-_DEATH = "The service does not tell a kernel that died from code that failed; the next run finds a fresh session."
+_DEATH = "The service does not tell how a kernel ended: its exit code is always given as 1."
+_IDLE = "Nothing tells that a session ended while it was idle; the next run finds out, and is not carried out."
 _INPUT = "The service has no way to ask for input: the code gets `StdinNotImplementedError`."
 _CHANGES = "Which files a run has changed would be another request to the service after each of them."
 _GONE = "The session's files are in the session, and end with it; a restart is another session."
@@ -30,8 +31,7 @@ EXCEPTIONS = {
     "test_control::test_a_kernel_that_exits_is_named_with_its_code_at_once": _DEATH,
     "test_control::test_a_kernel_that_is_killed_is_named_with_its_signal": _DEATH,
     "test_control::test_a_kernel_that_crashes_is_named_with_its_signal": _DEATH,
-    "test_control::test_what_is_queued_behind_a_dying_kernel_runs_in_a_fresh_one": _DEATH,
-    "test_control::test_a_kernel_that_dies_while_idle_is_replaced": _DEATH,
+    "test_control::test_a_kernel_that_dies_while_idle_is_replaced": _IDLE,
     "test_control::test_input_is_answered_from_elsewhere": _INPUT,
     "test_files::test_an_execution_reports_what_it_created_and_changed": _CHANGES,
     "test_files::test_files_outlive_the_session_and_its_restarts": _GONE,
@@ -40,7 +40,6 @@ EXCEPTIONS = {
     "test_results::test_input_is_answered": _INPUT,
     "test_results_standard::test_input_is_answered": _INPUT,
     "test_results_standard::test_code_that_takes_too_long_is_stopped_and_the_state_kept": _INTERRUPT,
-    "test_results_standard::test_a_dead_kernel_is_named_and_the_next_run_works": _DEATH,
     "test_streams::test_events_come_while_the_code_runs": _STREAM,
     "test_streams::test_a_log_is_read_again_from_the_start_and_from_a_cursor": _STREAM,
 }

@@ -95,6 +95,29 @@ async def test_exit_ends_the_kernel() -> None:
         assert not await kernel.manager.is_alive()
 
 
+async def test_a_kernel_that_dies_on_azures_side_is_dead_here_too(server: Host) -> None:
+    async with running_kernel("remote") as kernel:
+        await kernel.run("x = 1")
+        before = kernel.identifier
+        kernel.client.execute("import os; os._exit(3)")
+        assert kernel.manager.provisioner is not None
+        assert await asyncio.wait_for(kernel.manager.provisioner.wait(), 60) == 1
+        await kernel.manager.restart_kernel()
+        await kernel.client.wait_for_ready(timeout=60)
+        assert (await kernel.run("x")).reply["ename"] == "NameError"
+        assert kernel.identifier != before
+
+
+async def test_a_time_limit_leaves_the_state_where_the_service_does(server: Host) -> None:
+    add_aca_kernelspec(os.environ["JUPYTER_DATA_DIR"], "limited", server, timeout_seconds=1)
+    async with running_kernel("limited") as kernel:
+        await kernel.run("x = 1")
+        ran = await kernel.run("import time; time.sleep(60)")
+        assert ran.reply["status"] == "error"
+        again = await kernel.run("x")
+        assert again.outputs[-1][1]["data"]["text/plain"] == "1"
+
+
 async def test_a_session_that_is_gone_is_told_and_the_code_not_run_elsewhere(server: Host) -> None:
     async with running_kernel("remote") as kernel:
         await kernel.run("x = 1")

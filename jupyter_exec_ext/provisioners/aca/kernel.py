@@ -28,6 +28,11 @@ NO_INTERRUPT = (
 # What can become of a request that is no fault of ours; it is said where an exception of the code would be.
 _TOLD = (ExecError, SessionExpiredError, RunFailedError)
 _Request = tuple[str, list[bytes], Message]
+_DIED = 1  # what the code on Azure ended with is not told
+
+
+class SessionDiedError(Exception):
+    """The session's state is gone in the middle of a run."""
 
 
 class ACAKernel:
@@ -132,6 +137,10 @@ class ACAKernel:
                 reply = await self._answer(request)
             except asyncio.CancelledError:
                 raise
+            except SessionDiedError:  # as a process that dies: without a reply
+                self._worker = None
+                self.end(_DIED)
+                return
             except Exception as error:  # the kernel lives on: the fault may be that of one request
                 self._log.exception("a request could not be answered")
                 reply = failed(type(error).__name__, str(error)).reply
@@ -175,6 +184,11 @@ class ACAKernel:
                 store_history=store_history,
                 expressions=content.get("user_expressions") or {},
             )
+        except RunFailedError as error:
+            if await self.session.is_lost():
+                self._publish(("stream", {"name": "stderr", "text": f"{error}\n"}), request)
+                raise SessionDiedError from error
+            answer = _failure(error)
         except _TOLD as error:
             answer = _failure(error)
         self._count = _next_count(answer, count + (store_history and bool(code.strip())))

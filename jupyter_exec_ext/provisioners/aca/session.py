@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from ...errors import SessionNotFound, UnexpectedAnswer
+from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
 from ...wire.aca import DATA_DIRECTORY
 from ...wire.aca_results import RunResult, bundle_of
 from .answers import Answer, Piece, asking_code, failed, find_piece, is_lost, loading_code, read_answer
@@ -19,6 +19,7 @@ from .answers import Answer, Piece, asking_code, failed, find_piece, is_lost, lo
 _STREAMS_MAX_LENGTH = 1024 * 1024
 _AROUND_PIECE = 64 * 1024  # room for what subprocesses print beside an answer
 _FEWEST_CHARACTERS = 512
+_LOOK_SECONDS = 5
 _NO_REASON = "the service said that the run failed, and not why"
 _LARGE_CHARACTERS = 256 * 1024  # to be unpacked elsewhere than in the loop that all kernels share
 
@@ -104,6 +105,16 @@ class ACASession:
         await self.begin()
         return None if self._is_plain else (await self._ask(verb, arguments)).reply
 
+    async def is_lost(self) -> bool:
+        """Return whether the session's state is gone, as far as it tells soon; for after the service ended a run."""
+        try:
+            await self._ask("about", {}, _LOOK_SECONDS)
+        except SessionExpiredError:
+            return True
+        except (ExecError, RunFailedError):  # it is busy, or cannot be reached: the next run will find out
+            return False
+        return False
+
     def delete(self) -> Coroutine[Any, Any, None]:
         """Return what ends the session on Azure; from now on it is not this one any more."""
         identifier, self.identifier = self.identifier, ""
@@ -158,9 +169,9 @@ class ACASession:
             "max_characters": _STREAMS_MAX_LENGTH - _AROUND_PIECE,
         }
 
-    async def _ask(self, verb: str, arguments: Mapping[str, Any]) -> Answer:
+    async def _ask(self, verb: str, arguments: Mapping[str, Any], timeout_seconds: int | None = None) -> Answer:
         request = self._request(verb, arguments)
-        result = await self._run(asking_code(self._mark, request))
+        result = await self._run(asking_code(self._mark, request), timeout_seconds)
         piece = find_piece(self._mark, request["id"], result.stdout)
         if piece is None:
             self._require_kept(result)
