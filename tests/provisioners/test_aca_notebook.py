@@ -30,12 +30,8 @@ CELLS = {
     "an error of grammar": "def (:",
     "code after an error": "try:\n    f(0)\nexcept ZeroDivisionError as error:\n    print(error)",
     "a picture": f"import base64\nfrom IPython.display import Image\nImage(base64.b64decode('{_PNG}'))",
-    "a table": (
-        "class Table:\n"
-        "    def _repr_html_(self): return '<table><tr><td>1</td></tr></table>'\n"
-        "    def __repr__(self): return '   a\\n0  1'\n"
-        "Table()"
-    ),
+    "a table": "import pandas as pd\npd.DataFrame({'a': [1, 2.5], 'b': ['x', None]})",
+    "part of it": "pd.DataFrame({'a': range(100)}).describe()",
     "displays": "from IPython.display import HTML, JSON, Markdown, display\ndisplay(HTML('<b>x</b>'), JSON([1]))",
     "a display that changes": "h = display(Markdown('*1*'), display_id='q')\nh.update(Markdown('*2*'))",
     "cleared output": "from IPython.display import clear_output\nprint(1)\nclear_output()\nprint(2)",
