@@ -33,6 +33,7 @@ from IPython import get_ipython
 class OutStreamInParts(OutStream):
     _unsent = 0
     _written = True
+    _flushing = []  # one item for each thread that is about to flush, or does
 
     def write(self, string):
         # Told before, since an interrupt may come in between; and after, since another thread's flush may.
@@ -50,14 +51,19 @@ class OutStreamInParts(OutStream):
         return len(string)
 
     def flush(self):
-        # Each waits for the sending thread, and ipykernel asks for four with every request.
-        if self._written:
-            self._written = False
-            try:
-                super().flush()
-            except BaseException:  # an interrupt
-                self._written = True
-                raise
+        # Each waits for the sending thread, and ipykernel asks for four with every request. Not waited for is only what
+        # nobody has begun: what another thread is about to flush may still be overtaken by the end of the run.
+        if not (self._written or self._flushing):
+            return
+        self._flushing.append(None)
+        self._written = False
+        try:
+            super().flush()
+        except BaseException:  # an interrupt
+            self._written = True
+            raise
+        finally:
+            self._flushing.pop()
 
 def keep_all():
     thread.socket.setsockopt(zmq.XPUB_NODROP, 1)

@@ -116,6 +116,23 @@ async def test_what_threads_print_is_there_when_the_code_ends_whoever_flushes(re
         assert (await reader.run("all_say()")).count("\n") == 200  # a number and its end may stand apart
 
 
+async def test_what_another_thread_is_about_to_flush_is_not_overtaken_by_the_end(reader: Reader) -> None:
+    await reader.run("""
+        import sys, threading
+        from ipykernel.iostream import OutStream
+        flush, entered, go_on = OutStream.flush, threading.Event(), threading.Event()
+        def held_up(stream):
+            if threading.current_thread() is thread:
+                entered.set()
+                go_on.wait(30)
+            flush(stream)
+        OutStream.flush = held_up
+        thread = threading.Thread(target=sys.stdout.flush)
+    """)
+    assert await reader.run("print('x', end=''); thread.start(); entered.wait();") == "x"
+    await reader.run("go_on.set(); thread.join()")
+
+
 async def test_the_history_is_written_in_batches_and_complete_in_the_session(reader: Reader) -> None:
     await reader.run("first = 1")
     assert await reader.run("%history -l 2\nprint(get_ipython().history_manager.db_cache_size)") == "first = 1\n100\n"
