@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import binascii
 import math
 import re
 from dataclasses import dataclass
@@ -28,7 +27,10 @@ _STATUS_NAMES = {
         "canceled": "Canceled",
     },
 }
-_NUMBER = re.compile(r"[+-]?(\d+|\d+\.\d*([eE][+-]?\d+)?|\d*\.?\d+[eE][+-]?\d+)")
+# What is matched is hostile text: nothing here may take more than one look at each character.
+_MAX_NUMBER_CHARACTERS = 400
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
+_STRING = re.compile(r"""'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*\"""")
 _PNG = "image/png"
 
 
@@ -176,11 +178,9 @@ def value_of(text: str | None, png: str | None = None, *, jupyter_format: bool =
         return text == "True"
     if text in ("nan", "inf", "-inf"):
         return None  # JSON has no such number
-    if _NUMBER.fullmatch(text):
+    if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text):
         return _number(text)
-    if text[:1] in ("'", '"'):
-        return _unquoted(text)
-    return text
+    return _unquoted(text) if _STRING.fullmatch(text) else text
 
 
 def bundle_of(value: Any) -> dict[str, Any] | None:
@@ -201,7 +201,7 @@ def image_of(value: Any) -> tuple[str, bytes] | None:
     kind = _text(value.get("format")).lower() or "png"
     try:
         content = base64.b64decode(value["base64_data"])
-    except binascii.Error:
+    except ValueError:
         return None
     return {"jpg": "image/jpeg", "svg": "image/svg+xml"}.get(kind, f"image/{kind}"), content
 
@@ -217,9 +217,9 @@ def _number(text: str) -> Any:
 def _unquoted(text: str) -> str:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError):
         return text
-    return value if isinstance(value, str) else text
+    return str(value)
 
 
 def _text(value: Any) -> str:

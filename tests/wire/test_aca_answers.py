@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -97,12 +98,19 @@ def test_every_kind_of_value(text: str | None, value: Any, jupyter: Any) -> None
     json.dumps(got, allow_nan=False)
 
 
+@pytest.mark.parametrize("text", ["1" * 10**6 + "x", "1." * 10**6, "1e" * 10**6, "''," * 10**6, "'" + "\\x" * 10**6])
+def test_hostile_text_is_looked_at_once(text: str) -> None:
+    began = time.process_time()
+    assert value_of(text) == text
+    assert time.process_time() - began < 5  # with a look back at each character it is hours
+
+
 def test_a_picture_is_an_object_on_one_line() -> None:
     assert value_of("<Figure>", f"{PNG[:4]}\n{PNG[4:]}\n") == IMAGE
     assert image_of(IMAGE) == ("image/png", b"\x89PNG")
     assert image_of({**IMAGE, "format": "JPG"}) == ("image/jpeg", b"\x89PNG")
     assert image_of({**IMAGE, "format": "svg"}) == ("image/svg+xml", b"\x89PNG")
-    for other in ({"base64_data": 1}, {"base64_data": "a"}, "x", None, {}):
+    for other in ({"base64_data": 1}, {"base64_data": "a"}, {"base64_data": "é"}, "x", None, {}):
         assert image_of(other) is None
 
 

@@ -83,7 +83,8 @@ def asking_code(mark: str, request: Mapping[str, Any]) -> str:
 
 def is_lost(mark: str, stderr: str) -> bool:
     """Return whether a run failed since our part is not in the session: it is another one, without any state."""
-    return re.search(rf"KeyError\S*\s*:\s*\S*'{mark}'", stderr) is not None
+    last_line = stderr.rstrip().rpartition("\n")[2]
+    return "KeyError" in last_line and f"'{mark}'" in last_line
 
 
 def find_piece(mark: str, request_id: str, stdout: str) -> Piece | None:
