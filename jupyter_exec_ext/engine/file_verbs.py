@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..auth.caller import Caller
 from ..auth.policy import check_upload
-from ..errors import Conflict, NotFound
+from ..errors import Conflict, NotFound, QuotaExceeded
 from ..models import FileInfo, Session, SessionState
 from .ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .quotas import limits_of
@@ -54,10 +54,10 @@ class FileVerbs:
         return self._files(await self._find(caller, session_id))
 
     async def _digest(self, files: SessionFiles, session_id: str, path: str) -> str | None:
-        """Return a file's digest; None for one that went or changed its nature since it was listed."""
+        """Return a file's digest; None for one that went or changed its nature meanwhile, or is too large to fetch."""
         try:
             return await files.digest(session_id, path)
-        except (Conflict, NotFound):
+        except (Conflict, NotFound, QuotaExceeded):
             return None
 
     async def open(self, caller: Caller, session_id: str, path: str) -> FileReader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +126,7 @@ class RemoteFiles:
 
     async def _fetch(self, session_id: str, path: str) -> IO[bytes]:
         path_parts(path)
-        copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # whoever gets it closes it
+        copy = _LimitedFile(self._limits.max_file_bytes)
         try:
             with _told(path), in_our_terms(path):
                 await self._files(session_id).download(path, copy)
@@ -166,6 +167,21 @@ class RemoteFiles:
 
     def close(self) -> None:
         """Have nothing to let go of."""
+
+
+class _LimitedFile(io.FileIO):
+    """An unnamed file that takes no more than so many bytes: what is elsewhere may be of any size, and grow."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        with tempfile.TemporaryFile() as file:
+            super().__init__(os.dup(file.fileno()), "r+b")
+        self._max_bytes = max_bytes
+
+    def write(self, data: Any) -> int:
+        """Write, within the limit; raises `QuotaExceeded`."""
+        if self._max_bytes is not None and self.tell() + len(data) > self._max_bytes:
+            raise QuotaExceeded(f"a file may have at most {self._max_bytes} bytes (max_file_bytes)")
+        return super().write(data)
 
 
 class RemoteUpload:

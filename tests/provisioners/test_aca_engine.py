@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.errors import FilesNotAvailable, IsolationRequired, Unavailable
+from jupyter_exec_ext.errors import FilesNotAvailable, IsolationRequired, QuotaExceeded, Unavailable
 from jupyter_exec_ext.models import EndEvent
-from tests.hosts import Host, running_host
+from tests.hosts import MAX_FILE_BYTES, Host, running_host
 
 from .pools import VARIABLE, add_aca_kernelspec
 
@@ -78,6 +78,16 @@ def test_files_come_and_go_while_the_code_runs(client: ExecClient) -> None:
         *_, end = events
         assert isinstance(end, EndEvent)
         assert end.execution.stdout == "1\n"
+
+
+def test_a_file_larger_than_a_file_may_be_is_not_fetched(client: ExecClient) -> None:
+    with client.session("remote") as session:
+        for name, size in (("large", MAX_FILE_BYTES + 1), ("most", MAX_FILE_BYTES)):
+            assert session.run(f"open({name!r}, 'wb').truncate({size})").ok
+        with pytest.raises(QuotaExceeded, match="max_file_bytes"):
+            session.read_file("large")
+        assert [file.sha256 is None for file in session.list_files(sha256=True)] == [True, False]
+        assert len(session.read_file("most")) == MAX_FILE_BYTES
 
 
 def test_files_end_with_the_session(client: ExecClient) -> None:
