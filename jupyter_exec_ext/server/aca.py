@@ -8,16 +8,16 @@ another session.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jupyter_server.utils import url_path_join
 
 from ..engine.named import Name
-from ..errors import ExecError, NotFound, SessionNotFound
+from ..errors import ExecError, InvalidRequest, NotFound, SessionNotFound
 from ..models import Session, SessionRequest
 from ..wire.aca_errors import CODE_HEADER, error_to_json
 from ..wire.aca_query import api_version_of, identifier_of, query_from_text
@@ -51,6 +51,8 @@ class ACAHandler(ExecHandler):
         """Let the request in, or not."""
         self.pool = self.path_kwargs.pop("pool", "").strip("/")
         await super().prepare()
+        if not self.pool.isprintable():  # bytes that are not UTF-8 among others
+            raise InvalidRequest("the name of the pool must be UTF-8 without control characters")
 
     @cached_property
     def fields(self) -> dict[str, str]:
@@ -96,16 +98,22 @@ class ACAHandler(ExecHandler):
             raise SessionNotFound("there is no session with this identifier")
         return session
 
-    def url_of(self, path: str, **query: str) -> str:
+    def url_of(self, path: str, query: Mapping[str, str]) -> str:
         """Return the address of something in the request's pool, as the client sees it."""
         place = url_path_join(self.base_url, ACA_PREFIX, quote(self.pool), path)
-        text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        text = urlencode(query, quote_via=quote, safe="")
         return f"{self.request.protocol}://{self.request.host}{place}?{text}"
 
     @property
     def now(self) -> float:
         """The time, in seconds after the epoch."""
         return time.time()
+
+    @property
+    def max_seconds(self) -> float | None:
+        """How old the caller's sessions may become."""
+        limits = [policy.max_session_seconds for policy in self.caller.policies]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
         """Return the HTTP status and the JSON that tell of an error, as the service has it."""

@@ -52,7 +52,7 @@ class ACARunHandler(ACAHandler, ExecutionBase):
 
     def _locate(self, execution: Execution, api_version: str) -> None:
         query = {"identifier": self.identifier, "api-version": api_version}
-        self.set_header("Operation-Location", self.url_of(f"executions/{execution.id}", **query))
+        self.set_header("Operation-Location", self.url_of(f"executions/{execution.id}", query))
         self.set_header(_OPERATION_ID, self.request.headers.get(_OPERATION_ID) or execution.id)
 
     async def answer_run(self, execution: Execution, identifier: str, status: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from tornado import web
 
 from ..engine.ports import FileWriter
-from ..errors import ExecError, FileNotFound, InvalidRequest, PayloadTooLarge
+from ..errors import ExecError, FileNotFound, InvalidRequest, PayloadTooLarge, SessionNotFound
 from ..models import FileInfo
 from ..wire.aca import MAX_UPLOAD_BYTES, Family
 from ..wire.aca_files import (
@@ -98,6 +98,7 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
     upload_method = "POST"
     max_upload_bytes = MAX_UPLOAD_BYTES + _FORM_SPARE_BYTES
     family = Family.ENVELOPE
+    _session_id = ""
 
     def expect_body(self) -> None:
         """Refuse a form that is known to be too long."""
@@ -112,12 +113,19 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
 
     async def _create(self, file_name: str) -> FileWriter:
         path = uploaded_path(file_name, self.fields.get("path", ""))
-        return await self.in_session(lambda sid: self.engine.files.create(self.caller, sid, path, None))
+        return await self.in_session(lambda sid: self._create_in(sid, path))
+
+    async def _create_in(self, session_id: str, path: str) -> FileWriter:
+        self._session_id = session_id
+        return await self.engine.files.create(self.caller, session_id, path, None)
 
     @web.authenticated
     async def post(self) -> None:
         """Put the uploaded file in its place."""
         file = file_of(await self.take_upload().commit())
+        session = await self.engine.named.find(self.caller, self.name)
+        if session is None or session.id != self._session_id:
+            raise SessionNotFound("the session ended while the file came, and the file with it; send it again")
         flat = self.family is Family.FLAT
         self.answer(file_to_json(file, Family.FLAT) if flat else files_to_json([file], Family.ENVELOPE))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tornado import web
 
-from ..wire.aca_query import skip_of
+from ..wire.aca_query import api_version_of, skip_of
 from ..wire.aca_sessions import metadata_to_json, page_of, session_to_json
 from .aca import ACAHandler
 from .info import OpenAPIHandler
@@ -18,7 +18,7 @@ class ACASessionHandler(ACAHandler):
     @web.authenticated
     async def get(self) -> None:
         """Read the session."""
-        self.answer(session_to_json(self.identifier, await self.session(), self.now))
+        self.answer(session_to_json(self.identifier, await self.session(), self.now, self.max_seconds))
 
     @web.authenticated
     async def delete(self) -> None:
@@ -42,14 +42,14 @@ class ACASessionsHandler(ACAHandler):
     def page(self, expiry: str) -> tuple[Any, str | None]:
         """Return the sessions of one answer, and where the next ones are."""
         told = [
-            session_to_json(name[1], session, self.now, expiry=expiry)
+            session_to_json(name[1], session, self.now, self.max_seconds, expiry=expiry)
             for name, session in self.engine.named.list(self.caller).items()
             if name[0] == self.pool
         ]
         sessions, skip = page_of(told, skip_of(self.fields))
         if skip is None:
             return sessions, None
-        return sessions, self.url_of(self.operation, **{**self.fields, "skip": str(skip)})
+        return sessions, self.url_of(self.operation, {"api-version": api_version_of(self.fields), "skip": str(skip)})
 
 
 class ACAMetadataHandler(ACAHandler):
@@ -68,7 +68,8 @@ class ACAManagedSessionHandler(ACAHandler):
     @web.authenticated
     async def post(self) -> None:
         """Read the session."""
-        self.answer(session_to_json(self.identifier, await self.session(), self.now, expiry="expiresAt"))
+        session = await self.session()
+        self.answer(session_to_json(self.identifier, session, self.now, self.max_seconds, expiry="expiresAt"))
 
 
 class ACAManagedSessionsHandler(ACASessionsHandler):

@@ -11,25 +11,32 @@ from .native import seconds_of, utc_timestamp
 PAGE = 300
 
 
-def session_to_json(identifier: str, session: Session, now: float, *, expiry: str = "expireAt") -> dict[str, Any]:
+def session_to_json(
+    identifier: str, session: Session, now: float, max_seconds: float | None = None, *, expiry: str = "expireAt"
+) -> dict[str, Any]:
     """Return what is told of one session.
 
     Parameters
     ----------
     now : float
         Seconds after the epoch: what runs is in use.
+    max_seconds : float or None
+        How old it may become.
     expiry : str
         What the time of its end is called, which is not the same everywhere.
     """
     in_use = session.state is not SessionState.IDLE
     accessed = now if in_use else seconds_of(session.last_activity_at)
     idle = session.idle_timeout_seconds
+    ends = [accessed + idle] if idle else []
+    if max_seconds is not None:
+        ends.append(seconds_of(session.created_at) + max_seconds)
     return {
         "identifier": identifier,
         "etag": session.id,
         "createdAt": session.created_at,
         "lastAccessedAt": utc_timestamp(accessed),
-        expiry: utc_timestamp(accessed + idle) if idle else None,
+        expiry: utc_timestamp(min(ends)) if ends else None,
     }
 
 

@@ -215,3 +215,27 @@ def test_the_policy_of_a_token_holds_for_its_uploads(pool: Pool) -> None:
     trail = owner_of(pool.host).call("GET", "/sessions").json()["sessions"]
     assert theirs.identifier in {session["name"] for session in trail}
     assert theirs.call("DELETE", "session").status_code == 204
+
+
+def test_a_file_whose_session_ends_while_it_comes_is_not_said_to_be_there(pool: Pool) -> None:
+    pool.value("1")  # a session that is there already
+    body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nbegun'
+    place = urlsplit(pool.endpoint)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection.putrequest("POST", f"{place.path}/files?identifier={pool.identifier}&api-version={FLAT}")
+    end = b"\r\n--b--\r\n"
+    headers = {
+        "Authorization": f"Bearer {pool.token}",
+        "Content-Type": "multipart/form-data; boundary=b",
+        "Content-Length": str(len(body) + len(end)),
+    }
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    begun = "[name for name in os.listdir() if name.startswith('.jupyter-exec-upload-')]"
+    pool.value(f"import os, time\nwhile not {begun}: time.sleep(0.01)")
+    assert pool.call("DELETE", "session").status_code == 204
+    connection.send(end)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]["code"]) == (400, "SessionWithIdentifierNotFound")
+    connection.close()

@@ -390,3 +390,10 @@ def test_a_policy_lowers_what_a_run_and_a_session_may_have(two_kernels: Host) ->
     started = owners.run("1", timeoutInSeconds=100_000)
     record = owner_of(two_kernels).call("GET", f"/executions/{started['id']}").json()
     assert record["timeout_seconds"] == 220
+
+
+def test_a_pool_that_is_not_utf_8_is_refused_before_its_code_runs(shared: Pool) -> None:
+    answer = shared.another(path="/sessionPools/%FF").call(
+        "POST", "executions", json={"code": "1", "executionType": "Asynchronous"}
+    )
+    assert error_of(answer) == (400, "SessionRequestValidationFailed")

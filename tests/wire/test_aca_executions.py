@@ -21,7 +21,7 @@ from jupyter_exec_ext.wire.aca_files import ACAFile, file_of, files_in
 from jupyter_exec_ext.wire.aca_requests import RunRequest
 from jupyter_exec_ext.wire.aca_results import RunStatus
 from jupyter_exec_ext.wire.aca_sessions import PAGE, metadata_to_json, page_of, session_to_json
-from jupyter_exec_ext.wire.native import seconds_of
+from jupyter_exec_ext.wire.native import seconds_of, utc_timestamp
 
 START, END = "2026-01-02T03:04:05.000Z", "2026-01-02T03:04:06.500Z"
 
@@ -161,6 +161,8 @@ def test_a_session_expires_when_its_idle_time_is_over() -> None:
     assert (told["lastAccessedAt"], told["expireAt"]) == (START, "2026-01-02T03:05:05.000Z")
     assert session_to_json("abcd", session(SessionState.BUSY, 60), now)["lastAccessedAt"] == END
     assert session_to_json("abcd", session(SessionState.IDLE, 0), now, expiry="expiresAt")["expiresAt"] is None
+    soon = session_to_json("abcd", session(SessionState.IDLE, 60), now, 1)
+    assert soon["expireAt"] == utc_timestamp(seconds_of(soon["createdAt"]) + 1)
 
 
 def test_a_long_list_comes_in_pages() -> None:
