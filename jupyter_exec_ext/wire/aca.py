@@ -26,8 +26,9 @@ MAX_RUN_SECONDS = 220  # Azure ends a run of Python after that, whatever was ask
 
 # The specification's pattern. Microsoft's guide allows fewer characters, clients send no others than hexadecimal.
 _IDENTIFIER = re.compile(r"""[A-Za-z0-9_|{}\[\]:";'<>?/.,@#$%^&*()\-+=!~`]{4,128}""")
-# Where an access token may be sent: Azure's own pools, and this machine.
-ALLOWED_HOSTS = ("*.dynamicsessions.io", "*.azurecontainerapps.io", "localhost", "127.0.0.1", "::1")
+# Where an access token may be sent: Azure's own pools, and this machine. Not *.azurecontainerapps.io, where pools of
+# custom containers are: every customer of Azure has hosts there.
+ALLOWED_HOSTS = ("*.dynamicsessions.io", "localhost", "127.0.0.1", "::1")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?|[0-9a-f:.]+")
 _PYTHON_EXECUTE = "/python/execute"  # the tail of endpoints that were written down for the first preview

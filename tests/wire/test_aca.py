@@ -71,7 +71,7 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
     ("endpoint", "allowed"),
     [
         (POOL, True),
-        ("https://p.env.westus.azurecontainerapps.io", True),
+        ("https://p.env.westus.azurecontainerapps.io", False),
         ("http://localhost:8888/exec/aca", True),
         ("http://127.0.0.1:1/x", True),
         ("https://[::1]:1/x", True),
