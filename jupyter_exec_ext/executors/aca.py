@@ -227,7 +227,15 @@ class ACADynamicSessionsCodeExecutor:
     async def _execute(self, code_blocks: Sequence[CodeBlock]) -> CodeResult:
         collector = ResultCollector(self._output_dir)
         if self._save_files:
-            await (await self._sessions.checked()).files.look()
+            session = await self._sessions.current()
+            try:
+                await session.check()
+            except SessionEnded as error:
+                collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
+                return self._result(EXIT_ERROR, collector.text, [])
+            finally:
+                self._sessions.leave(session)
+            await session.files.look()
         exit_code = 0
         for block in code_blocks:
             exit_code = await self._run(block, collector)

@@ -235,10 +235,11 @@ async def test_a_named_session_is_shared_left_by_stop_and_deleted_by_restart(
     await other.stop()
 
 
+@pytest.mark.parametrize("save_files", [False, True])
 async def test_a_session_that_the_pool_has_ended_is_noticed_and_said(
-    make: Make, pool: tuple[Host, str], monkeypatch: pytest.MonkeyPatch
+    make: Make, pool: tuple[Host, str], monkeypatch: pytest.MonkeyPatch, save_files: bool
 ) -> None:
-    executor = make(functions=[area], session_id=f"lost-{time.time_ns()}")
+    executor = make(functions=[area], session_id=f"lost-{time.time_ns()}", save_files=save_files)
     await run(executor, "x = 1")
     await delete(pool[0], (await executor._sessions.current()).identifier)
     monkeypatch.setattr(aca_session, "IDLE_SECONDS", 0.0)  # as if it had been idle for that long
