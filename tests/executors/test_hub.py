@@ -359,7 +359,8 @@ def test_a_server_that_is_stopping_is_started_when_it_has(hub: HubHost) -> None:
 
 def test_progress_is_told_without_what_steers_a_terminal(hub: HubHost) -> None:
     told: list[LaunchProgress] = []
-    with JupyterHubServer(hub.hub_url, token_of(hub, "light-lee"), on_progress=told.append):
+    options = {"slow": 1}  # or it may be there before its progress is asked for
+    with JupyterHubServer(hub.hub_url, token_of(hub, "light-lee"), user_options=options, on_progress=told.append):
         pass
     assert [(p.phase, p.percent) for p in told if p.percent] == [
         ("starting", 10.0),
