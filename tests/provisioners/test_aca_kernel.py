@@ -205,6 +205,14 @@ async def test_large_output_comes_in_pieces_and_too_much_is_said(monkeypatch: py
         assert "characters of output were left out" in ran.text("stderr")
 
 
+async def test_as_much_output_as_may_be_comes_in_any_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.answers.MAX_OUTPUT_CHARACTERS", 10_000)
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.answers._MAX_ANSWER_BYTES", 42_000)
+    async with running_kernel("remote") as kernel:
+        ran = await kernel.run("print('\U0001f600' * 10_000, end='')")
+        assert ran.text("stdout") == "\U0001f600" * 10_000
+
+
 # --- credentials and the environment ---
 
 _LOOK = """

@@ -177,7 +177,8 @@ class InSession:
         request = json.loads(request_text)
         if request["verb"] != "more":
             reply = await getattr(self, f"_{request['verb']}")(**request["arguments"])
-            text = json.dumps({"reply": reply, **self._record.take()}, default=repr)
+            # As UTF-8: escapes would make text that is not ASCII larger than what the kernel side unpacks.
+            text = json.dumps({"reply": reply, **self._record.take()}, default=repr, ensure_ascii=False)
             self._answer = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 1)).decode()
             self._answered = request["id"]
         elif request["id"] != self._answered:

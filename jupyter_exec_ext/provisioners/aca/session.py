@@ -14,14 +14,25 @@ from typing import Any, Protocol
 from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
 from ...wire.aca import DATA_DIRECTORY
 from ...wire.aca_results import RunResult, bundle_of
-from .answers import Answer, Piece, asking_code, failed, find_piece, is_lost, loading_code, read_answer
+from .answers import (
+    MAX_PACKED_CHARACTERS,
+    Answer,
+    Piece,
+    asking_code,
+    failed,
+    find_piece,
+    is_lost,
+    loading_code,
+    read_answer,
+)
 
 _STREAMS_MAX_LENGTH = 1024 * 1024
 _AROUND_PIECE = 64 * 1024  # room for what subprocesses print beside an answer
 _FEWEST_CHARACTERS = 512
 _LOOK_SECONDS = 5
 _NO_REASON = "the service said that the run failed, and not why"
-_LARGE_CHARACTERS = 256 * 1024  # to be unpacked elsewhere than in the loop that all kernels share
+# To be unpacked elsewhere than in the loop that all kernels share: as a thousand times as much, it may be large.
+_LARGE_CHARACTERS = 4 * 1024
 
 
 class Client(Protocol):
@@ -203,14 +214,19 @@ class ACASession:
                 raise UnexpectedAnswer("the service hands over too little of what is printed to read outputs from it")
 
     async def _whole(self, request_id: str, first: Piece) -> Answer:
-        texts, around, length = [first.text], [first.around], len(first.text)
+        texts, around, length, beside_length = [first.text], [first.around], len(first.text), len(first.around)
         while length < first.total:
+            # The user's code can have printed this, too: it must neither be asked for without end nor fill the memory.
+            if max(first.total, length + beside_length) > MAX_PACKED_CHARACTERS:
+                raise UnexpectedAnswer(f"the session's answer is larger than {MAX_PACKED_CHARACTERS} characters")
             piece = await self._more(request_id, length)
-            if piece.start != length or not piece.text or piece.total != first.total:
+            fewest = min(_FEWEST_CHARACTERS, first.total - length)
+            if piece.start != length or len(piece.text) < fewest or piece.total != first.total:
                 raise UnexpectedAnswer("the session's answer is not in one piece")
             texts.append(piece.text)
             around.append(piece.around)
             length += len(piece.text)
+            beside_length += len(piece.around)
         text = "".join(texts)
         large = length > _LARGE_CHARACTERS
         answer = await asyncio.to_thread(read_answer, text) if large else read_answer(text)
