@@ -8,11 +8,12 @@ import random
 import re
 import threading
 import zlib
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.errors import UnexpectedAnswer
+from jupyter_exec_ext.errors import ConnectionLost, UnexpectedAnswer
 from jupyter_exec_ext.provisioners.aca.answers import failed, find_piece, is_lost, read_answer
 from jupyter_exec_ext.provisioners.aca.session import ACASession, RunFailedError, SessionExpiredError
 from jupyter_exec_ext.wire.aca_results import RunResult, RunStatus
@@ -70,20 +71,29 @@ class Service:
     def __init__(self, *answers: RunResult) -> None:
         self.answers = list(answers)
         self.codes: list[str] = []
+        self.deleted: list[str] = []
 
     async def run(self, identifier: str, code: str, **_: Any) -> RunResult:
         self.codes.append(code)
         return self.answers.pop(0)
 
     async def delete_session(self, identifier: str) -> None:
-        pass
+        self.deleted.append(identifier)
+
+
+def session_of(service: Service) -> ACASession:
+    def leave(coroutine: Coroutine[Any, Any, None]) -> None:
+        with pytest.raises(StopIteration):  # it waits for nothing here
+            coroutine.send(None)
+
+    return ACASession(service, timeout_seconds=10, environment={}, leave=leave)
 
 
 _NO_IPYTHON = RunResult(RunStatus.FAILED, stderr="ModuleNotFoundError: No module named 'IPython'")
 
 
 async def run(service: Service, code: str = "6 * 7") -> Any:
-    session = ACASession(service, timeout_seconds=10, environment={})
+    session = session_of(service)
     return await session.execute(1, code, silent=False, store_history=True, expressions={})
 
 
@@ -102,7 +112,7 @@ async def test_without_ipython_a_failure_is_one() -> None:
 
 def begun_service(*answers: RunResult) -> tuple[Service, ACASession]:
     service = Service(*answers)
-    session = ACASession(service, timeout_seconds=10, environment={})
+    session = session_of(service)
     session.identifier, session._mark = "known", "_jupyter_exec_ab"
     return service, session
 
@@ -142,7 +152,7 @@ class Forger(Service):
 
 
 async def asked(service: Service) -> Any:
-    session = ACASession(service, timeout_seconds=10, environment={})
+    session = session_of(service)
     session.identifier, session._mark = "known", "_jupyter_exec_ab"
     return await session.execute(1, "forge()", silent=False, store_history=True, expressions={})
 
@@ -176,3 +186,31 @@ async def test_what_may_be_large_is_unpacked_in_another_thread(monkeypatch: pyte
         assert len(text) < 16 * 1024
         await asked(Forger(len(text), text))
     assert [thread == threading.get_ident() for thread in threads] == [True, False]
+
+
+_LOST = RunResult(RunStatus.FAILED, stderr="KeyError: '_jupyter_exec_ab'")
+
+
+async def test_a_session_that_is_forgotten_is_ended() -> None:
+    service, session = begun_service(_LOST)
+    with pytest.raises(SessionExpiredError):
+        await session.execute(1, "1", silent=False, store_history=True, expressions={})
+    assert (service.deleted, session.begun) == (["known"], False)
+
+    service, session = begun_service(_LOST)
+    assert await session.is_lost()
+    assert service.deleted == ["known"]
+
+
+async def test_a_session_that_was_begun_by_halves_is_ended() -> None:
+    service = Service()
+    session = session_of(service)
+    service.run = failing  # type: ignore[method-assign]
+    with pytest.raises(ConnectionLost):
+        await session.begin()
+    assert len(service.deleted) == 1
+    assert not session.begun
+
+
+async def failing(*_: Any, **__: Any) -> RunResult:
+    raise ConnectionLost("lost")

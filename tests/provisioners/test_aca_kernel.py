@@ -121,7 +121,8 @@ async def test_a_time_limit_leaves_the_state_where_the_service_does(server: Host
 async def test_a_session_that_is_gone_is_told_and_the_code_not_run_elsewhere(server: Host) -> None:
     async with running_kernel("remote") as kernel:
         await kernel.run("x = 1")
-        await asyncio.to_thread(end_session, server, kernel.identifier)
+        expired = kernel.identifier
+        await asyncio.to_thread(end_session, server, expired)
         ran = await kernel.run("print('ran')")
         assert (ran.reply["status"], ran.reply["ename"]) == ("error", "SessionExpired")
         assert ran.text("stdout") == ""
@@ -129,6 +130,8 @@ async def test_a_session_that_is_gone_is_told_and_the_code_not_run_elsewhere(ser
         again = await kernel.run("'x' in globals()")
         assert again.outputs[-1][1]["data"]["text/plain"] == "False"
         assert again.reply["execution_count"] == 3
+        # The pool has made another session for the code that was not run.
+        await until(lambda: names_of_sessions(server).count(expired) == 0)
 
 
 # --- what it cannot do ---

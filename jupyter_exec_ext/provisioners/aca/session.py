@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
@@ -75,10 +75,20 @@ class ACASession:
         How long a run may take.
     environment : mapping
         Variables that code in the session finds in its environment.
+    leave : callable
+        Takes what is to be done without anybody waiting for it, and logs what that fails with.
     """
 
-    def __init__(self, client: Client, *, timeout_seconds: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        timeout_seconds: int,
+        environment: Mapping[str, str],
+        leave: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
         self._client = client
+        self._leave = leave
         self._timeout = timeout_seconds
         self._environment = environment
         self._mark = ""
@@ -146,8 +156,10 @@ class ACASession:
             raise SessionExpiredError from None
 
     def _forget(self) -> None:
-        # Not the same identifier again: two sessions with different state would have the same name.
-        self.identifier = ""
+        # Not the same identifier again: two sessions with different state would have the same name. Who asks for one
+        # that has expired gets a fresh one under its name, which would count against the caller's limit.
+        if self.begun:
+            self._leave(self.delete())
 
     async def begin(self) -> None:
         """Put our part into the session, if that was not done yet; without IPython there, do without it."""
@@ -167,7 +179,7 @@ class ACASession:
                 about = (await self._whole(request["id"], piece)).reply
                 self.python_version = str(about.get("python", ""))
         except BaseException:
-            self._forget()  # one that was begun by halves ends by itself, without any state
+            self._forget()
             raise
 
     @staticmethod
