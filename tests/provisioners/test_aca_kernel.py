@@ -19,7 +19,7 @@ from jupyter_exec_ext.provisioners.aca import ACAProvisioner
 from jupyter_exec_ext.provisioners.aca.kernel import NO_INTERRUPT
 from tests.hosts import Host
 
-from .pools import VARIABLE, Running, add_aca_kernelspec, running_kernel
+from .pools import VARIABLE, Running, add_aca_kernelspec, add_plain_kernelspec, running_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -214,6 +214,60 @@ async def test_as_much_output_as_may_be_comes_in_any_script(monkeypatch: pytest.
     async with running_kernel("remote") as kernel:
         ran = await kernel.run("print('\U0001f600' * 10_000, end='')")
         assert ran.text("stdout") == "\U0001f600" * 10_000
+
+
+_TEE = """
+import sys
+class Tee:
+    def __init__(self, stream):
+        self.stream, self.kept = stream, []
+    def write(self, text):
+        self.kept.append(text)
+        return self.stream.write(text)
+    def flush(self):
+        self.stream.flush()
+before = sys.stdout, sys.stderr
+sys.stdout, sys.stderr = Tee(sys.stdout), Tee(sys.stderr)
+print("first")
+"""
+_AFTER_IT = ("1 / 0", "sys.stdout, sys.stderr = before", "print('last')")
+
+
+async def test_a_stream_around_ours_stays_and_what_it_writes_is_output_of_the_cell_that_wrote_it() -> None:
+    async with running_kernel("remote") as kernel:
+        assert (await kernel.run(_TEE)).text("stdout") == "first\n"
+        ran = await kernel.run("print('second'); print('err', file=sys.stderr); 1")
+        assert (ran.text("stdout"), ran.text("stderr"), values_of(ran.outputs)) == ("second\n", "err\n", ["1"])
+        assert values_of((await kernel.run("''.join(sys.stdout.kept)")).outputs) == [r"'first\nsecond\n'"]
+        *_, last = [await kernel.run(code) for code in _AFTER_IT]
+        assert last.text("stdout") == "last\n"
+
+
+async def test_a_stream_in_place_of_ours_stays_as_in_a_local_kernel() -> None:
+    add_plain_kernelspec("local")
+    code = "import io, sys; before = sys.stdout, sys.stderr; sys.stdout = io.StringIO(); print('first')"
+    seen = []
+    for name in ("remote", "local"):
+        async with running_kernel(name) as kernel:
+            ran = [await kernel.run(each) for each in (code, "print('second'); 1", "sys.stdout.getvalue()", *_AFTER_IT)]
+            seen.append([(each.reply["status"], each.text("stdout"), values_of(each.outputs)) for each in ran])
+    assert seen[0] == seen[1]
+    assert seen[0][2] == ("ok", "", [r"'first\nsecond\n'"])
+    assert seen[0][-1] == ("ok", "last\n", [])
+
+
+def values_of(outputs: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Return the values that are shown."""
+    return [content["data"]["text/plain"] for kind, content in outputs if kind == "execute_result"]
+
+
+async def test_a_stream_that_cannot_be_flushed_does_not_break_the_kernel() -> None:
+    async with running_kernel("remote") as kernel:
+        await kernel.run("import sys\nclass Null:\n    write = len\nbefore, sys.stdout = sys.stdout, Null()")
+        ran = await kernel.run("print('x'); print(type(sys.stdout).__name__, file=before)")
+        assert (ran.reply["status"], ran.text("stdout")) == ("ok", "Null\n")
+        await kernel.run("sys.stdout = before")
+        assert (await kernel.run("print('last')")).text("stdout") == "last\n"
 
 
 # --- credentials and the environment ---
