@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import re
+import threading
 import zlib
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.errors import UnexpectedAnswer
+from jupyter_exec_ext.errors import ConnectionLost, UnexpectedAnswer
 from jupyter_exec_ext.provisioners.aca.answers import failed, find_piece, is_lost, read_answer
 from jupyter_exec_ext.provisioners.aca.session import ACASession, RunFailedError, SessionExpiredError
 from jupyter_exec_ext.wire.aca_results import RunResult, RunStatus
@@ -67,20 +71,29 @@ class Service:
     def __init__(self, *answers: RunResult) -> None:
         self.answers = list(answers)
         self.codes: list[str] = []
+        self.deleted: list[str] = []
 
     async def run(self, identifier: str, code: str, **_: Any) -> RunResult:
         self.codes.append(code)
         return self.answers.pop(0)
 
     async def delete_session(self, identifier: str) -> None:
-        pass
+        self.deleted.append(identifier)
+
+
+def session_of(service: Service) -> ACASession:
+    def leave(coroutine: Coroutine[Any, Any, None]) -> None:
+        with pytest.raises(StopIteration):  # it waits for nothing here
+            coroutine.send(None)
+
+    return ACASession(service, timeout_seconds=10, environment={}, leave=leave)
 
 
 _NO_IPYTHON = RunResult(RunStatus.FAILED, stderr="ModuleNotFoundError: No module named 'IPython'")
 
 
 async def run(service: Service, code: str = "6 * 7") -> Any:
-    session = ACASession(service, timeout_seconds=10, environment={})
+    session = session_of(service)
     return await session.execute(1, code, silent=False, store_history=True, expressions={})
 
 
@@ -99,7 +112,7 @@ async def test_without_ipython_a_failure_is_one() -> None:
 
 def begun_service(*answers: RunResult) -> tuple[Service, ACASession]:
     service = Service(*answers)
-    session = ACASession(service, timeout_seconds=10, environment={})
+    session = session_of(service)
     session.identifier, session._mark = "known", "_jupyter_exec_ab"
     return service, session
 
@@ -121,3 +134,83 @@ async def test_a_service_that_hands_over_almost_nothing_is_told_from_one_that_ha
     with pytest.raises(UnexpectedAnswer, match="too little"):
         await session.execute(1, "once()", silent=False, store_history=True, expressions={})
     assert len(service.codes) < 10
+
+
+class Forger(Service):
+    """A session whose code prints answers of its own making."""
+
+    def __init__(self, total: int, text: str = "A", around: str = "") -> None:
+        super().__init__()
+        self.total, self.text, self.around = total, text, around
+
+    async def run(self, identifier: str, code: str, **_: Any) -> RunResult:
+        self.codes.append(code)
+        assert len(self.codes) < 10, "it is asked for ever"
+        request = json.loads(re.findall(r"'({.*})'", code)[-1])
+        piece = f"{request['id']} {request['start']} {self.total}:{self.text}"
+        return RunResult(RunStatus.SUCCEEDED, stdout=f"<_jupyter_exec_ab {piece}:_jupyter_exec_ab>{self.around}")
+
+
+async def asked(service: Service) -> Any:
+    session = session_of(service)
+    session.identifier, session._mark = "known", "_jupyter_exec_ab"
+    return await session.execute(1, "forge()", silent=False, store_history=True, expressions={})
+
+
+@pytest.mark.parametrize(
+    ("service", "runs"),
+    [(Forger(10**12 - 1, "A" * 2000), 1), (Forger(10_000), 2), (Forger(10_000, "A" * 600, "x" * 2000), 3)],
+)
+async def test_a_forged_answer_is_not_asked_for_without_end(
+    service: Forger, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if service.around:
+        monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.session.MAX_PACKED_CHARACTERS", 7000)
+        service.total = 6000
+    with pytest.raises(UnexpectedAnswer):
+        await asked(service)
+    assert len(service.codes) == runs
+
+
+async def test_what_may_be_large_is_unpacked_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def reading(text: str) -> Any:
+        threads.append(threading.get_ident())
+        return read_answer(text)
+
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.session.read_answer", reading)
+    noise = random.Random(1).randbytes(2000).hex()
+    for data in ("", noise + "a" * 4_000_000):
+        text = packed({"reply": {"status": "ok"}, "x": data})
+        assert len(text) < 16 * 1024
+        await asked(Forger(len(text), text))
+    assert [thread == threading.get_ident() for thread in threads] == [True, False]
+
+
+_LOST = RunResult(RunStatus.FAILED, stderr="KeyError: '_jupyter_exec_ab'")
+
+
+async def test_a_session_that_is_forgotten_is_ended() -> None:
+    service, session = begun_service(_LOST)
+    with pytest.raises(SessionExpiredError):
+        await session.execute(1, "1", silent=False, store_history=True, expressions={})
+    assert (service.deleted, session.begun) == (["known"], False)
+
+    service, session = begun_service(_LOST)
+    assert await session.is_lost()
+    assert service.deleted == ["known"]
+
+
+async def test_a_session_that_was_begun_by_halves_is_ended() -> None:
+    service = Service()
+    session = session_of(service)
+    service.run = failing  # type: ignore[method-assign]
+    with pytest.raises(ConnectionLost):
+        await session.begin()
+    assert len(service.deleted) == 1
+    assert not session.begun
+
+
+async def failing(*_: Any, **__: Any) -> RunResult:
+    raise ConnectionLost("lost")

@@ -19,7 +19,7 @@ from jupyter_exec_ext.provisioners.aca import ACAProvisioner
 from jupyter_exec_ext.provisioners.aca.kernel import NO_INTERRUPT
 from tests.hosts import Host
 
-from .pools import VARIABLE, Running, add_aca_kernelspec, running_kernel
+from .pools import VARIABLE, Running, add_aca_kernelspec, add_plain_kernelspec, running_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,8 @@ async def test_a_time_limit_leaves_the_state_where_the_service_does(server: Host
 async def test_a_session_that_is_gone_is_told_and_the_code_not_run_elsewhere(server: Host) -> None:
     async with running_kernel("remote") as kernel:
         await kernel.run("x = 1")
-        await asyncio.to_thread(end_session, server, kernel.identifier)
+        expired = kernel.identifier
+        await asyncio.to_thread(end_session, server, expired)
         ran = await kernel.run("print('ran')")
         assert (ran.reply["status"], ran.reply["ename"]) == ("error", "SessionExpired")
         assert ran.text("stdout") == ""
@@ -129,6 +130,8 @@ async def test_a_session_that_is_gone_is_told_and_the_code_not_run_elsewhere(ser
         again = await kernel.run("'x' in globals()")
         assert again.outputs[-1][1]["data"]["text/plain"] == "False"
         assert again.reply["execution_count"] == 3
+        # The pool has made another session for the code that was not run.
+        await until(lambda: names_of_sessions(server).count(expired) == 0)
 
 
 # --- what it cannot do ---
@@ -203,6 +206,68 @@ async def test_large_output_comes_in_pieces_and_too_much_is_said(monkeypatch: py
         ran = await kernel.run(code.format(4_000_000))
         assert len(ran.text("stdout")) == 600_000
         assert "characters of output were left out" in ran.text("stderr")
+
+
+async def test_as_much_output_as_may_be_comes_in_any_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.answers.MAX_OUTPUT_CHARACTERS", 10_000)
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.answers._MAX_ANSWER_BYTES", 42_000)
+    async with running_kernel("remote") as kernel:
+        ran = await kernel.run("print('\U0001f600' * 10_000, end='')")
+        assert ran.text("stdout") == "\U0001f600" * 10_000
+
+
+_TEE = """
+import sys
+class Tee:
+    def __init__(self, stream):
+        self.stream, self.kept = stream, []
+    def write(self, text):
+        self.kept.append(text)
+        return self.stream.write(text)
+    def flush(self):
+        self.stream.flush()
+before = sys.stdout, sys.stderr
+sys.stdout, sys.stderr = Tee(sys.stdout), Tee(sys.stderr)
+print("first")
+"""
+_AFTER_IT = ("1 / 0", "sys.stdout, sys.stderr = before", "print('last')")
+
+
+async def test_a_stream_around_ours_stays_and_what_it_writes_is_output_of_the_cell_that_wrote_it() -> None:
+    async with running_kernel("remote") as kernel:
+        assert (await kernel.run(_TEE)).text("stdout") == "first\n"
+        ran = await kernel.run("print('second'); print('err', file=sys.stderr); 1")
+        assert (ran.text("stdout"), ran.text("stderr"), values_of(ran.outputs)) == ("second\n", "err\n", ["1"])
+        assert values_of((await kernel.run("''.join(sys.stdout.kept)")).outputs) == [r"'first\nsecond\n'"]
+        *_, last = [await kernel.run(code) for code in _AFTER_IT]
+        assert last.text("stdout") == "last\n"
+
+
+async def test_a_stream_in_place_of_ours_stays_as_in_a_local_kernel() -> None:
+    add_plain_kernelspec("local")
+    code = "import io, sys; before = sys.stdout, sys.stderr; sys.stdout = io.StringIO(); print('first')"
+    seen = []
+    for name in ("remote", "local"):
+        async with running_kernel(name) as kernel:
+            ran = [await kernel.run(each) for each in (code, "print('second'); 1", "sys.stdout.getvalue()", *_AFTER_IT)]
+            seen.append([(each.reply["status"], each.text("stdout"), values_of(each.outputs)) for each in ran])
+    assert seen[0] == seen[1]
+    assert seen[0][2] == ("ok", "", [r"'first\nsecond\n'"])
+    assert seen[0][-1] == ("ok", "last\n", [])
+
+
+def values_of(outputs: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Return the values that are shown."""
+    return [content["data"]["text/plain"] for kind, content in outputs if kind == "execute_result"]
+
+
+async def test_a_stream_that_cannot_be_flushed_does_not_break_the_kernel() -> None:
+    async with running_kernel("remote") as kernel:
+        await kernel.run("import sys\nclass Null:\n    write = len\nbefore, sys.stdout = sys.stdout, Null()")
+        ran = await kernel.run("print('x'); print(type(sys.stdout).__name__, file=before)")
+        assert (ran.reply["status"], ran.text("stdout")) == ("ok", "Null\n")
+        await kernel.run("sys.stdout = before")
+        assert (await kernel.run("print('last')")).text("stdout") == "last\n"
 
 
 # --- credentials and the environment ---

@@ -21,7 +21,9 @@ from ...wire.jsontext import loads_lenient
 
 #: The most text and data that a run can have as outputs; the rest is left out, and said to be.
 MAX_OUTPUT_CHARACTERS = 32 * 1024 * 1024
-_MAX_ANSWER_BYTES = 4 * MAX_OUTPUT_CHARACTERS
+_MAX_ANSWER_BYTES = 4 * MAX_OUTPUT_CHARACTERS  # a character can be four bytes of UTF-8
+#: The most that an answer can have packed, in base64.
+MAX_PACKED_CHARACTERS = _MAX_ANSWER_BYTES * 4 // 3
 # What outputs are made of; a session can have nothing else published.
 _OUTPUTS = frozenset(
     {"stream", "display_data", "update_display_data", "execute_result", "clear_output", "error"},

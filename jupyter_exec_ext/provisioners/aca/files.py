@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import IO, Any, Protocol, TypeVar
 
-from ...errors import FileNotFound
+from ...errors import FileNotFound, Unavailable
 from ...models import FileInfo
 from ...wire.aca_files import ACAFile
 from ...wire.transfer import mime_type
@@ -15,6 +15,7 @@ from .kernel import ACAKernel
 from .loop import KernelLoop
 
 T = TypeVar("T")
+_ENDED = "the kernel that the files belong to has ended"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|\+00:00)?")
 
 
@@ -68,7 +69,17 @@ class KernelFiles:
         await self._run(self._delete(path))
 
     async def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(self._loop.run(coroutine))
+        try:
+            running = asyncio.wrap_future(self._loop.run(coroutine))
+        except RuntimeError:
+            raise Unavailable(_ENDED) from None
+        try:
+            await asyncio.wait([running])  # which tells a loop that ends from a caller that gives up
+        finally:
+            running.cancel()
+        if running.cancelled():
+            raise Unavailable(_ENDED)
+        return running.result()
 
     # --- in the loop's thread ---
 

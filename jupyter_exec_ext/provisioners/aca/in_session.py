@@ -90,7 +90,7 @@ class RecordingStream(io.TextIOBase):
 
     def __init__(self, name: str, record: Record) -> None:
         self.name = f"<{name}>"
-        self.behind: Any = None
+        self.behind: Any = getattr(sys, name)
         self._stream_name = name
         self._record = record
 
@@ -160,6 +160,9 @@ class InSession:
         self._kernel: Any = self._shell.kernel
         self._record = Record(max_characters)
         self._streams = {name: RecordingStream(name, self._record) for name in ("stdout", "stderr")}
+        self._users: dict[str, Any] = dict(self._streams)
+        for name, stream in self._streams.items():
+            setattr(sys, name, stream)
         self._session = RecordingSession()
         self._session.record = self._record
         self._inputs: tuple[Any, ...] | None = None
@@ -174,10 +177,16 @@ class InSession:
     async def __call__(self, request_text: str) -> None:
         """Answer one request of the kernel side."""
         self._take_over()
-        request = json.loads(request_text)
+        try:
+            await self._reply(json.loads(request_text))
+        finally:
+            self._hand_back()
+
+    async def _reply(self, request: dict[str, Any]) -> None:
         if request["verb"] != "more":
             reply = await getattr(self, f"_{request['verb']}")(**request["arguments"])
-            text = json.dumps({"reply": reply, **self._record.take()}, default=repr)
+            # As UTF-8: escapes would make text that is not ASCII larger than what the kernel side unpacks.
+            text = json.dumps({"reply": reply, **self._record.take()}, default=repr, ensure_ascii=False)
             self._answer = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 1)).decode()
             self._answered = request["id"]
         elif request["id"] != self._answered:
@@ -189,14 +198,18 @@ class InSession:
         out.flush()
 
     def _take_over(self) -> None:
-        # Each time: whoever runs our requests may give each of them streams of its own.
         for name, stream in self._streams.items():
-            present = getattr(sys, name)
-            if present is not stream:
-                stream.behind = present
-                setattr(sys, name, stream)
+            if getattr(sys, name, None) is stream:
+                setattr(sys, name, self._users[name])
         for sender in (self._shell.displayhook, self._shell.display_pub):
             sender.session = self._session
+
+    def _hand_back(self) -> None:
+        # Code can leave streams of its own, which the next cell finds. But whoever runs our requests needs streams that
+        # know of requests and can be flushed.
+        for name, stream in self._streams.items():
+            self._users[name] = getattr(sys, name, None)
+            setattr(sys, name, stream)
 
     async def _about(self) -> Any:
         return {"python": platform.python_version(), "banner": self._kernel.banner}

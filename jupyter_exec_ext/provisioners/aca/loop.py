@@ -35,6 +35,7 @@ class KernelLoop:
         self._shared: dict[Hashable, Any] = {}
         self._left: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="aca-kernels", daemon=True)
         self._thread.start()
 
@@ -44,18 +45,31 @@ class KernelLoop:
             self._loop.run_until_complete(self._end())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
-            self._loop.close()
+            with self._closing:  # what was begun meanwhile ends, too, and nothing can be begun that nobody would end
+                self._loop.run_until_complete(_cancel_all())
+                self._loop.close()
             self.context.term()
 
     async def _end(self) -> None:
         if self._left:
             await asyncio.wait(self._left, timeout=_LEAVE_SECONDS)
+        await _cancel_all()
         for shared in self._shared.values():
             await shared.aclose()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run something in the thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Run something in the thread; with the end of the thread it is cancelled.
+
+        Raises
+        ------
+        RuntimeError
+            If the thread has ended.
+        """
+        with self._closing:
+            if self._loop.is_closed():
+                coroutine.close()
+                raise RuntimeError("the loop of ACA kernels has ended")
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
         """Let the thread end; what is left to be done is still done."""
@@ -84,6 +98,14 @@ class KernelLoop:
         self._left.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.warning("an ACA session was not ended; it ends after its pool's idle time: %s", task.exception())
+
+
+async def _cancel_all() -> None:
+    """Cancel what still runs in the loop: whoever waits for it in another one would wait for ever."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _lock = threading.Lock()

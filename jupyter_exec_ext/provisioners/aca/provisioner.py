@@ -205,7 +205,12 @@ class ACAProvisioner(KernelProvisionerBase):
         return ACAKernel(loop, wanted, lambda: self._new_session(loop), self.log)
 
     def _new_session(self, loop: KernelLoop) -> ACASession:
-        return ACASession(self._client(loop), timeout_seconds=self.timeout_seconds, environment=dict(self._environment))
+        return ACASession(
+            self._client(loop),
+            timeout_seconds=self.timeout_seconds,
+            environment=dict(self._environment),
+            leave=loop.leave,
+        )
 
     def _client(self, loop: KernelLoop) -> AsyncACAClient:
         from ...client.aio_aca import AsyncACAClient

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
 from ...wire.aca import DATA_DIRECTORY
 from ...wire.aca_results import RunResult, bundle_of
-from .answers import Answer, Piece, asking_code, failed, find_piece, is_lost, loading_code, read_answer
+from .answers import (
+    MAX_PACKED_CHARACTERS,
+    Answer,
+    Piece,
+    asking_code,
+    failed,
+    find_piece,
+    is_lost,
+    loading_code,
+    read_answer,
+)
 
 _STREAMS_MAX_LENGTH = 1024 * 1024
 _AROUND_PIECE = 64 * 1024  # room for what subprocesses print beside an answer
 _FEWEST_CHARACTERS = 512
 _LOOK_SECONDS = 5
 _NO_REASON = "the service said that the run failed, and not why"
-_LARGE_CHARACTERS = 256 * 1024  # to be unpacked elsewhere than in the loop that all kernels share
+# To be unpacked elsewhere than in the loop that all kernels share: as a thousand times as much, it may be large.
+_LARGE_CHARACTERS = 4 * 1024
 
 
 class Client(Protocol):
@@ -64,10 +75,20 @@ class ACASession:
         How long a run may take.
     environment : mapping
         Variables that code in the session finds in its environment.
+    leave : callable
+        Takes what is to be done without anybody waiting for it, and logs what that fails with.
     """
 
-    def __init__(self, client: Client, *, timeout_seconds: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        timeout_seconds: int,
+        environment: Mapping[str, str],
+        leave: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
         self._client = client
+        self._leave = leave
         self._timeout = timeout_seconds
         self._environment = environment
         self._mark = ""
@@ -135,8 +156,10 @@ class ACASession:
             raise SessionExpiredError from None
 
     def _forget(self) -> None:
-        # Not the same identifier again: two sessions with different state would have the same name.
-        self.identifier = ""
+        # Not the same identifier again: two sessions with different state would have the same name. Who asks for one
+        # that has expired gets a fresh one under its name, which would count against the caller's limit.
+        if self.begun:
+            self._leave(self.delete())
 
     async def begin(self) -> None:
         """Put our part into the session, if that was not done yet; without IPython there, do without it."""
@@ -156,7 +179,7 @@ class ACASession:
                 about = (await self._whole(request["id"], piece)).reply
                 self.python_version = str(about.get("python", ""))
         except BaseException:
-            self._forget()  # one that was begun by halves ends by itself, without any state
+            self._forget()
             raise
 
     @staticmethod
@@ -203,14 +226,19 @@ class ACASession:
                 raise UnexpectedAnswer("the service hands over too little of what is printed to read outputs from it")
 
     async def _whole(self, request_id: str, first: Piece) -> Answer:
-        texts, around, length = [first.text], [first.around], len(first.text)
+        texts, around, length, beside_length = [first.text], [first.around], len(first.text), len(first.around)
         while length < first.total:
+            # The user's code can have printed this, too: it must neither be asked for without end nor fill the memory.
+            if max(first.total, length + beside_length) > MAX_PACKED_CHARACTERS:
+                raise UnexpectedAnswer(f"the session's answer is larger than {MAX_PACKED_CHARACTERS} characters")
             piece = await self._more(request_id, length)
-            if piece.start != length or not piece.text or piece.total != first.total:
+            fewest = min(_FEWEST_CHARACTERS, first.total - length)
+            if piece.start != length or len(piece.text) < fewest or piece.total != first.total:
                 raise UnexpectedAnswer("the session's answer is not in one piece")
             texts.append(piece.text)
             around.append(piece.around)
             length += len(piece.text)
+            beside_length += len(piece.around)
         text = "".join(texts)
         large = length > _LARGE_CHARACTERS
         answer = await asyncio.to_thread(read_answer, text) if large else read_answer(text)
