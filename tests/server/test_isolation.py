@@ -53,7 +53,12 @@ def test_the_owner_gets_a_plain_kernel_or_the_isolation_that_is_asked_for(host: 
     assert CANARY not in environ.values()
     isolation, directory, root, environ = seen(owner, isolation="sandbox", env={"KERNEL_MINE": "1"})
     assert (isolation, directory) == ("sandbox", "/work")
-    assert not {"sys", "boot", "mnt", "srv", "var", "run"} & set(root)
+    assert not {"sys", "boot", "srv", "var", "run"} & set(root)
+    with ExecClient(host.info) as client, client.session(isolation="sandbox") as session:
+        session.run("open('mine', 'w').close()")
+        assert (
+            session.run("import os; print(os.listdir('/mnt'), os.listdir('/mnt/data'))").stdout == "['data'] ['mine']\n"
+        )
     assert environ["KERNEL_MINE"] == "1"
     assert CANARY not in environ.values()
 
