@@ -1,12 +1,14 @@
 """What of the contract a kernel that is an ACA session cannot keep, and why; `docs/aca.md` has the same table.
 
-Each of these tests must fail on such a kernel: one that passes is reported, so that the table stays true.
+Each of these tests must fail on such a kernel: one that passes is reported, so that the table stays true. But for those
+that depend on the moment.
 """
 
 from __future__ import annotations
 
 _INTERRUPT = "The service has no interrupt: what runs goes on until its time limit, or the session is ended."
 _STREAM = "The service tells of a run when it has ended, and not before."
+_LATE = "The service tells of a run when it has ended; whether anything is left to cancel then is luck."
 _DEATH = "The service does not tell how a kernel ended: its exit code is always given as 1."
 _IDLE = "Nothing tells that a session ended while it was idle; the next run finds out, and is not carried out."
 _INPUT = "The service has no way to ask for input: the code gets `StdinNotImplementedError`."
@@ -20,7 +22,7 @@ _WHOLE = (
 #: By module and name of the test.
 EXCEPTIONS = {
     "test_attach::test_ending_the_session_leaves_the_kernel_and_its_variables": _INTERRUPT,
-    "test_attach::test_cancelling_what_waits_for_the_person_leaves_the_persons_code_running": _STREAM,
+    "test_attach::test_cancelling_what_waits_for_the_person_leaves_the_persons_code_running": _LATE,
     "test_attach::test_the_persons_interrupt_and_restart_end_the_execution": _INTERRUPT,
     "test_attach::test_the_session_ends_with_the_kernel": _STREAM,
     "test_control::test_code_that_takes_too_long_is_stopped_and_the_state_kept": _INTERRUPT,
@@ -43,3 +45,6 @@ EXCEPTIONS = {
     "test_streams::test_events_come_while_the_code_runs": _STREAM,
     "test_streams::test_a_log_is_read_again_from_the_start_and_from_a_cursor": _STREAM,
 }
+
+#: Reasons for which a test may fail, and need not.
+BY_LUCK = frozenset({_LATE})
