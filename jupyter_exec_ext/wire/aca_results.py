@@ -31,7 +31,6 @@ _STATUS_NAMES = {
 _MAX_NUMBER_CHARACTERS = 400
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _STRING = re.compile(r"""'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*\"""")
-_PNG = "image/png"
 
 
 class RunStatus(str, Enum):
