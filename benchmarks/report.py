@@ -1,0 +1,126 @@
+"""A run as text for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .goals import Goal
+from .results import Results, Series
+from .stats import histogram
+
+_LOWER_IS_BETTER = {"ms", "µs", "MB", "%"}
+_BIN_MS = 10.0
+
+
+def markdown(results: Results, machine: Mapping[str, Any], goals: Iterable[Goal], command: str) -> str:
+    """Return the report.
+
+    Parameters
+    ----------
+    machine : mapping
+        What `benchmarks.machine.description` returns, and the load at the end.
+    goals : iterable of Goal
+        What is promised.
+    command : str
+        What made it.
+    """
+    about = (
+        f"Made by `{command}`; the samples are in [report.json](report.json). Contenders take turns within each table, "
+        "in an order that rotates, so that a slow moment hits all alike: compare ratios; the times are one machine's."
+    )
+    parts = [
+        "# Benchmarks",
+        about,
+        machine_text(machine),
+        "![Medians by table](plot.svg)",
+        goals_text(results, goals),
+        *(table_text(table, series, results.notes.get(table)) for table, series in results.tables()),
+        distribution_text([one for one in results.series if one.unit == "ms" and one.contender.startswith("AutoGen")]),
+        left_out_text(results.left_out),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Return the machine in a paragraph."""
+    versions = ", ".join(f"{name} {version}" for name, version in machine.get("versions", {}).items())
+    before, after = (numbers(machine[f"load_average_{when}"]) for when in ("before", "after"))
+    about = (
+        f"{machine['date']}, commit {machine['commit'] or 'unknown'}, {machine['seconds'] / 60:.0f} minutes: "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['system']}, Python {machine['python']}; load average {before} before and {after} after. {versions}."
+    )
+    peers = [
+        f"- {name}: {', '.join(f'{package} {version}' for package, version in found.items())}"
+        for name, found in machine.get("peers", {}).items()
+    ]
+    return "\n".join([about, *(["", "Environments of peers:", "", *peers] if peers else [])])
+
+
+def goals_text(results: Results, goals: Iterable[Goal]) -> str:
+    """Return what is promised, and whether it holds, in a table."""
+    lines = ["## What must hold", "", "| what | goal | reached | holds |", "|---|---|---|---|"]
+    for goal in goals:
+        figure, holds = goal.figure(results), goal.holds(results)
+        reached = "not measured" if figure is None else f"{number(figure)} {goal.unit}"
+        verdict = {True: "yes", False: "**no**", None: "not known"}[holds]
+        lines.append(f"| {goal.what} | {goal.bound} | {reached} | {verdict} |")
+    return "\n".join(lines)
+
+
+def table_text(table: str, series: Sequence[Series], note: str | None) -> str:
+    """Return one table, the best contender first, with the ratio of each to the best."""
+    unit = series[0].unit
+    best_is_low = unit in _LOWER_IS_BETTER
+    ordered = sorted(series, key=lambda one: one.summary.median, reverse=not best_is_low)
+    best = ordered[0].summary.median
+    lines = [f"## {table[0].upper()}{table[1:]}", ""]
+    if len(series[0].samples) == 1 and all(len(one.samples) == 1 for one in series):
+        lines += [f"| | {unit} | x the first |", "|---|---|---|"]
+    else:
+        lines += [f"| | median {unit} | quartiles | p99 | x the first | samples |", "|---|---|---|---|---|---|"]
+    for one in ordered:
+        found = one.summary
+        ratio = found.median / best if best_is_low else best / found.median
+        row = [one.contender, number(found.median)]
+        if "quartiles" in lines[2]:
+            row += [f"{number(found.lower_quartile)} to {number(found.upper_quartile)}", number(found.p99)]
+        row.append(f"{ratio:.2f}")
+        lines.append("| " + " | ".join(row + ([str(found.count)] if "samples" in lines[2] else [])) + " |")
+    return "\n".join(lines + (["", note[0].upper() + note[1:] + "."] if note else []))
+
+
+def distribution_text(series: Iterable[Series]) -> str:
+    """Return how AutoGen's times are spread: it waits for one delayed acknowledgement of 40 ms, or for two."""
+    lines = [
+        f"| {one.table} | "
+        + ", ".join(f"{start:g} to {start + _BIN_MS:g} ms: {count}" for start, count in histogram(one.samples, _BIN_MS))
+        + " |"
+        for one in series
+    ]
+    if not lines:
+        return ""
+    about = (
+        "Its path writes small packets without TCP_NODELAY, so that a run waits for one delayed acknowledgement "
+        "(40 ms) or for two; which, depends on the moment and the machine. A median alone hides that:"
+    )
+    return "\n".join(["## How AutoGen 0.2's times are spread", "", about, "", "| | samples |", "|---|---|", *lines])
+
+
+def left_out_text(left_out: Mapping[str, str]) -> str:
+    """Return who was not measured, and why."""
+    if not left_out:
+        return ""
+    lines = [f"- {name}: {reason.splitlines()[0]}" for name, reason in left_out.items()]
+    return "\n".join(["## Left out", "", *lines])
+
+
+def number(value: float) -> str:
+    """Return a number with three digits that matter."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def numbers(values: Iterable[float]) -> str:
+    """Return numbers in a row."""
+    return ", ".join(f"{value:g}" for value in values)
