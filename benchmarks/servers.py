@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -14,7 +16,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,6 +27,7 @@ from .peers import PeerError, environment
 
 LIBRARIES = ("numpy", "pandas", "matplotlib")
 POOLED = 2
+_PORTS = range(20000, 30000)  # below those that systems give away
 _START_SECONDS = 90.0
 _STOP_SECONDS = 60.0
 _GATEWAY = ("-m", "kernel_gateway")
@@ -112,7 +114,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}/"
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(place: Place, options: Sequence[str] = ()) -> Iterator[Server]:
     """Start a server; at the end stop it, with its kernels.
 
@@ -130,9 +132,7 @@ def running(place: Place, options: Sequence[str] = ()) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         _add_kernelspec(home, place.kernels, python)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        port = _free_port()
         token = secrets.token_hex(16)
         log = home / "log"
         with log.open("wb") as output:
@@ -157,6 +157,15 @@ def running(place: Place, options: Sequence[str] = ()) -> Iterator[Server]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens on, and that no kernel of another server gets meanwhile."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise PeerError("no port is free")
 
 
 def _options(place: Place, port: int, more: Sequence[str]) -> list[str]:
