@@ -26,7 +26,7 @@ from .goals import GOALS
 from .machine import description, load_average
 from .peers import ROOT, PeerError
 from .peers import versions as peer_versions
-from .plot import draw
+from .plot import svg
 from .report import goals_text, markdown
 from .results import Results
 from .rows import ROWS
@@ -117,7 +117,7 @@ def write(target: Path, text: str, results: Results, machine: dict[str, Any]) ->
     goals = [{"goal": goal.what, "bound": goal.bound, "reached": goal.figure(results)} for goal in GOALS]
     content |= {"goals": goals, "series": [one.as_json() for one in results.series]}
     (target / "report.json").write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
-    draw(results, target / "plot.svg")
+    (target / "plot.svg").write_text(svg(results))
 
 
 def listing() -> str:

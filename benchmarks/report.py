@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .contestants import AUTOGEN, DIRECT, WEBSOCKET
 from .goals import Goal
 from .results import Results, Series
 from .stats import histogram
 
 _LOWER_IS_BETTER = {"ms", "µs", "MB", "%"}
 _BIN_MS = 10.0
+# Whom the others are compared with, where they are.
+_REFERENCES = (AUTOGEN.label, WEBSOCKET.label, DIRECT.label)
 
 
 def markdown(results: Results, machine: Mapping[str, Any], goals: Iterable[Goal], command: str) -> str:
@@ -36,7 +39,7 @@ def markdown(results: Results, machine: Mapping[str, Any], goals: Iterable[Goal]
         "![Medians by table](plot.svg)",
         goals_text(results, goals),
         *(table_text(table, series, results.notes.get(table)) for table, series in results.tables()),
-        distribution_text([one for one in results.series if one.unit == "ms" and one.contender.startswith("AutoGen")]),
+        distribution_text([one for one in results.series if one.unit == "ms" and one.contender == AUTOGEN.label]),
         left_out_text(results.left_out),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -70,25 +73,26 @@ def goals_text(results: Results, goals: Iterable[Goal]) -> str:
 
 
 def table_text(table: str, series: Sequence[Series], note: str | None) -> str:
-    """Return one table, the best contender first, with the ratio of each to the best."""
+    """Return one table, the best contender first, with its ratios to those that are named, or else to the best."""
     unit = series[0].unit
-    best_is_low = unit in _LOWER_IS_BETTER
-    ordered = sorted(series, key=lambda one: one.summary.median, reverse=not best_is_low)
-    best = ordered[0].summary.median
-    lines = [f"## {table[0].upper()}{table[1:]}", ""]
-    if len(series[0].samples) == 1 and all(len(one.samples) == 1 for one in series):
-        lines += [f"| | {unit} | x the first |", "|---|---|---|"]
-    else:
-        lines += [f"| | median {unit} | quartiles | p99 | x the first | samples |", "|---|---|---|---|---|---|"]
+    is_cost = unit in _LOWER_IS_BETTER
+    ordered = sorted(series, key=lambda one: one.summary.median, reverse=not is_cost)
+    medians = {one.contender: one.summary.median for one in ordered}
+    references = [one for one in _REFERENCES if one in medians] or [ordered[0].contender]
+    single = all(len(one.samples) == 1 for one in series)
+    spread = [] if single else ["quartiles", "p99", "samples"]
+    head = ["", f"{unit}" if single else f"median {unit}", *spread, *(f"x {name}" for name in references)]
+    rows = []
     for one in ordered:
         found = one.summary
-        ratio = found.median / best if best_is_low else best / found.median
         row = [one.contender, number(found.median)]
-        if "quartiles" in lines[2]:
-            row += [f"{number(found.lower_quartile)} to {number(found.upper_quartile)}", number(found.p99)]
-        row.append(f"{ratio:.2f}")
-        lines.append("| " + " | ".join(row + ([str(found.count)] if "samples" in lines[2] else [])) + " |")
-    return "\n".join(lines + (["", note[0].upper() + note[1:] + "."] if note else []))
+        if not single:
+            quartiles = f"{number(found.lower_quartile)} to {number(found.upper_quartile)}"
+            row += [quartiles, number(found.p99), str(found.count)]
+        rows.append(row + [number(found.median / medians[name]) for name in references])
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    told = ["", f"{note[0].upper()}{note[1:]}."] if note else []
+    return "\n".join([f"## {table[0].upper()}{table[1:]}", "", *lines, *told])
 
 
 def distribution_text(series: Iterable[Series]) -> str:

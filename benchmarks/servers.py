@@ -25,7 +25,7 @@ from jupyter_exec_ext.engine.engine import ExecEngine
 
 from .peers import PeerError, environment
 
-LIBRARIES = ("numpy", "pandas", "matplotlib")
+LIBRARIES = ("numpy", "pandas", "matplotlib.pyplot")
 POOLED = 2
 _PORTS = range(20000, 30000)  # below those that systems give away
 _START_SECONDS = 90.0
