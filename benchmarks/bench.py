@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .contestants import Contestant
 from .interleave import interleaved
@@ -21,6 +21,7 @@ from .servers import Place, Server, running
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+T = TypeVar("T")
 Check = Callable[[Any], bool]
 
 
@@ -129,12 +130,12 @@ class Bench:
     def interleave(
         self,
         handles: Iterable[Handle],
-        sample: Callable[[Handle], float],
+        sample: Callable[[Handle], T],
         rounds: int,
         warm_up: int = 1,
         *,
         rest: bool = False,
-    ) -> dict[str, list[float]]:
+    ) -> dict[str, list[T]]:
         """Take a sample of each contender in turns; see `interleaved`.
 
         Parameters

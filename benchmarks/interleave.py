@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def rotated(order: Sequence[str], number: int) -> list[str]:
@@ -12,11 +15,11 @@ def rotated(order: Sequence[str], number: int) -> list[str]:
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], float]],
+    contenders: Mapping[str, Callable[[], T]],
     rounds: int,
     warm_up: int,
     settle: Callable[[], None] = lambda: None,
-) -> dict[str, list[float]]:
+) -> dict[str, list[T]]:
     """Let every contender run once a round.
 
     Parameters
@@ -30,7 +33,7 @@ def interleaved(
     settle : callable
         Called before each, to let what the last one left behind come to its end.
     """
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    samples: dict[str, list[T]] = {name: [] for name in contenders}
     for number in range(warm_up + rounds):
         for name in rotated(list(contenders), number):
             settle()

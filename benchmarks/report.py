@@ -12,8 +12,12 @@ from .stats import histogram
 
 _LOWER_IS_BETTER = {"ms", "µs", "MB", "%"}
 _BIN_MS = 10.0
-# Whom the others are compared with, where they are.
-_REFERENCES = (AUTOGEN.label, WEBSOCKET.label, DIRECT.label)
+# With whom the others are compared, and whether to say how many times as long it takes.
+_REFERENCES = {
+    AUTOGEN.label: ("AutoGen 0.2", True),
+    WEBSOCKET.label: ("gateway", True),
+    DIRECT.label: ("direct loop", False),
+}
 
 
 def markdown(results: Results, machine: Mapping[str, Any], goals: Iterable[Goal], command: str) -> str:
@@ -78,10 +82,12 @@ def table_text(table: str, series: Sequence[Series], note: str | None) -> str:
     is_cost = unit in _LOWER_IS_BETTER
     ordered = sorted(series, key=lambda one: one.summary.median, reverse=not is_cost)
     medians = {one.contender: one.summary.median for one in ordered}
-    references = [one for one in _REFERENCES if one in medians] or [ordered[0].contender]
+    references = {name: _REFERENCES[name] for name in _REFERENCES if name in medians}
+    references = references or {ordered[0].contender: ("the best", False)}
+    inverted = {name: is_slow and is_cost for name, (_, is_slow) in references.items()}
     single = all(len(one.samples) == 1 for one in series)
-    spread = [] if single else ["quartiles", "p99", "samples"]
-    head = ["", f"{unit}" if single else f"median {unit}", *spread, *(f"x {name}" for name in references)]
+    head = ["", unit if single else f"median {unit}", *([] if single else ["quartiles", "p99", "samples"])]
+    head += [f"{called} / this" if inverted[name] else f"this / {called}" for name, (called, _) in references.items()]
     rows = []
     for one in ordered:
         found = one.summary
@@ -89,7 +95,8 @@ def table_text(table: str, series: Sequence[Series], note: str | None) -> str:
         if not single:
             quartiles = f"{number(found.lower_quartile)} to {number(found.upper_quartile)}"
             row += [quartiles, number(found.p99), str(found.count)]
-        rows.append(row + [number(found.median / medians[name]) for name in references])
+        ratios = {name: found.median / medians[name] for name in references}
+        rows.append(row + [number(1 / ratio if inverted[name] else ratio) for name, ratio in ratios.items()])
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     told = ["", f"{note[0].upper()}{note[1:]}."] if note else []
     return "\n".join([f"## {table[0].upper()}{table[1:]}", "", *lines, *told])

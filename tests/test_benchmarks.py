@@ -217,7 +217,7 @@ def test_the_report_says_what_holds_and_what_was_left_out() -> None:
     assert "| ≥ 40 x | 80 x | yes |" in text and "| not measured | not known |" in text
     assert "- ExecClient: fork: no fork today\n" in text and "and more" not in text
     assert "Abacus 9, 2 cores, 16 GiB" in text and "pyautogen 0.2.35" in text
-    assert f"| {goals.POOLED.label} | 8 | 8 to 8 | 8 | 3 | 0.0125 | 0.02 |" in text
+    assert f"| {goals.POOLED.label} | 8 | 8 to 8 | 8 | 3 | 80 | 0.02 |" in text
     assert "600 to 610 ms: 1, 640 to 650 ms: 1, 680 to 690 ms: 1" in text
 
 

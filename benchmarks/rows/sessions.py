@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ..bench import Bench, Handle
 from ..contestants import ASYNC_CLIENT, WEBSOCKET, of_ours
-from ..stats import quantile
 
 LEVELS = (1, 4, 16, 64)
 _RUNS_AT_LEAST = 64
@@ -30,20 +29,14 @@ def measure(bench: Bench) -> None:
     with bench.made(bench.available([OURS, THEIRS]), sessions=max(levels)) as handles:
         for level in levels:
             runs = max(2, bench.scaled(_RUNS_AT_LEAST, 4) // level)
-            times: dict[str, list[float]] = {handle.contestant.label: [] for handle in handles}
 
-            def rate(
-                handle: Handle, level: int = level, runs: int = runs, times: dict[str, list[float]] = times
-            ) -> float:
+            def spread(handle: Handle, level: int = level, runs: int = runs) -> tuple[float, list[float]]:
                 answer = handle.call("spread", "print(1)", level, runs, "1")
-                times[handle.contestant.label] += [seconds * 1e3 for seconds in answer["runs"]]
-                return float(level * runs / answer["seconds"])
+                return level * runs / answer["seconds"], [seconds * 1e3 for seconds in answer["runs"]]
 
-            rounds = bench.times(0.5)
-            bench.results.add(rate_table(level), "runs/s", bench.interleave(handles, rate, rounds))
-            counted = {label: seconds[-rounds * level * runs :] for label, seconds in times.items()}
-            bench.results.add(time_table(level), "ms", counted)
-            bench.results.notes[time_table(level)] = "; ".join(
-                f"{label}: p99 is {quantile(values, 0.99) / quantile(values, 0.5):.2f} of the median"
-                for label, values in counted.items()
+            found = bench.interleave(handles, spread, bench.times(0.5))
+            times = {name: [time for _, runs in turns for time in runs] for name, turns in found.items()}
+            bench.results.add(
+                rate_table(level), "runs/s", {name: [rate for rate, _ in turns] for name, turns in found.items()}
             )
+            bench.results.add(time_table(level), "ms", times)
