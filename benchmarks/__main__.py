@@ -7,7 +7,7 @@
 
 Peers get virtual environments of their own in `.bench/`, with the versions in `benchmarks/peers/*.txt`, made when
 first needed. What cannot be installed is left out, and the report says so. Every contender runs in a process of its
-own, which takes the times; a wrong result ends the run. Before it: `pip install -e '.[benchmarks]'`.
+own, which takes the times; a wrong result of ours ends the run. Before it: `pip install -e '.[benchmarks]'`.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def write(target: Path, text: str, results: Results, machine: dict[str, Any]) ->
     content: dict[str, Any] = {
         "machine": machine,
         "left_out": results.left_out,
+        "failures": results.failures,
         "notes": results.notes,
         "seconds": results.seconds,
     }

@@ -138,13 +138,26 @@ class Bench:
     ) -> dict[str, list[T]]:
         """Take a sample of each contender in turns; see `interleaved`.
 
+        What one of ours does wrong ends the run. What a peer does wrong is noted, and no sample.
+
         Parameters
         ----------
         rest : bool
             Whether to wait before each until nothing goes on any more.
         """
-        turns = {handle.contestant.label: partial(sample, handle) for handle in handles}
-        return interleaved(turns, rounds, min(warm_up, 1) if self.quick else warm_up, settle if rest else _go_on)
+        turns = {handle.contestant.label: partial(self._attempt, sample, handle) for handle in handles}
+        found = interleaved(turns, rounds, min(warm_up, 1) if self.quick else warm_up, settle if rest else _go_on)
+        return {label: [one for one in samples if one is not None] for label, samples in found.items()}
+
+    def _attempt(self, sample: Callable[[Handle], T], handle: Handle) -> T | None:
+        try:
+            return sample(handle)
+        except (PeerError, WrongAnswerError) as error:
+            if not handle.contestant.is_peer:
+                raise
+            self.say(f"  {error}")
+            self.results.failures.setdefault(handle.contestant.label, []).append(str(error).strip().splitlines()[-1])
+            return None
 
 
 def _go_on() -> None:
@@ -179,8 +192,8 @@ class Handle:
     def first(self, code: str, check: Check) -> float:
         """Make it, run code, end it; return the milliseconds until the result."""
         answer = self._ask(["first", self._key, self.contestant.kind, self._options, code])
-        self._check(answer["value"], check, code)
         self.close()
+        self._check(answer["value"], check, code)
         return float(answer["seconds"]) * 1e3
 
     def timed(self, method: str, check: Check, *arguments: object) -> float:

@@ -48,6 +48,11 @@ class Contestant:
         """All environments that it needs."""
         return {name for name in (self.environment, self.place and self.place.peer) if name}
 
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is somebody else's."""
+        return bool(self.environments)
+
     def options(self, server: Server | None) -> dict[str, object]:
         """Return what its kind is made with."""
         if server is None:

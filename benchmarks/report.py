@@ -44,6 +44,7 @@ def markdown(results: Results, machine: Mapping[str, Any], goals: Iterable[Goal]
         goals_text(results, goals),
         *(table_text(table, series, results.notes.get(table)) for table, series in results.tables()),
         distribution_text([one for one in results.series if one.unit == "ms" and one.contender == AUTOGEN.label]),
+        failures_text(results.failures),
         left_out_text(results.left_out),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -117,6 +118,17 @@ def distribution_text(series: Iterable[Series]) -> str:
         "(40 ms) or for two; which, depends on the moment and the machine. A median alone hides that:"
     )
     return "\n".join(["## How AutoGen 0.2's times are spread", "", about, "", "| | samples |", "|---|---|", *lines])
+
+
+def failures_text(failures: Mapping[str, Sequence[str]]) -> str:
+    """Return what peers did wrong: errors and wrong results, which are no samples."""
+    lines = [f"- {name}, {len(found)} times: {escaped(found[0])}" for name, found in failures.items()]
+    return "\n".join(["## Wrong results and errors of peers", "", *lines]) if lines else ""
+
+
+def escaped(text: str) -> str:
+    """Return a text as it stands, in a line of Markdown."""
+    return f"`{text[:200].replace('`', chr(39))}`"
 
 
 def left_out_text(left_out: Mapping[str, str]) -> str:

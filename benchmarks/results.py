@@ -51,6 +51,8 @@ class Results:
     series: list[Series] = field(default_factory=list)
     # By contender: why it is in no table, or not in one of them.
     left_out: dict[str, str] = field(default_factory=dict)
+    # By contender, a peer: what it did wrong, each time.
+    failures: dict[str, list[str]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from benchmarks.peers import ROOT, PeerError, Worker
 from benchmarks.report import markdown
 from benchmarks.results import Results, Series
 from benchmarks.rows import ROWS, first, outputs, warm
+from benchmarks.servers import GATEWAY
 
 SCRIPTS = Path(executors.__file__).parent / "peers" / "executors"
 WORKER = """
@@ -259,6 +260,25 @@ def test_a_wrong_result_ends_a_row_and_says_whose() -> None:
             handle.first("print(2)", prints("2"))
         with pytest.raises(PeerError, match=r"Tornado POST \(requests\) failed(.|\n)*KeyError: 'no such'"):
             Handle(bench, replace(POST_REQUESTS, kind="no such"), servers).make()
+
+
+def test_what_a_peer_does_wrong_is_told_and_is_no_sample() -> None:
+    results = Results()
+    with Bench(results, rounds=1) as bench, bench.servers([POST_REQUESTS]) as servers:
+        ours = Handle(bench, POST_REQUESTS, servers)
+        peer = Handle(bench, replace(POST_REQUESTS, label="Peer"), servers)
+        peer.contestant = replace(peer.contestant, place=GATEWAY)  # of somebody else
+        answers = iter([1.0, 0.0, 3.0])
+
+        def sample(handle: Handle) -> float:
+            answer = next(answers) if handle is peer else 1.0
+            if not answer:
+                raise WrongAnswerError("Peer gave 0")
+            return answer
+
+        found = bench.interleave([ours, peer], sample, rounds=2)
+    assert found == {POST_REQUESTS.label: [1.0, 1.0], "Peer": [3.0]}
+    assert "- Peer, 1 times: `Peer gave 0`" in markdown(results, MACHINE, GOALS, "")
 
 
 def test_who_is_not_wanted_is_told_to_be_left_out() -> None:

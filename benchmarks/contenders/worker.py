@@ -43,12 +43,17 @@ class _Worker:
             self._make(*arguments)
         elif verb == "first":
             key, kind, options, code = arguments
-            value = self._finish(self._make(key, kind, options).run(code))
+            made = self._make(key, kind, options)
+            try:
+                value = self._finish(made.run(code))
+            except BaseException:
+                self._close(key)
+                raise
         elif verb == "call":
             key, method, given = arguments
             value = self._finish(getattr(self._kept[key], method)(*given))
         elif verb == "close":
-            self._finish(self._kept.pop(arguments[0]).close())
+            self._close(arguments[0])
         elif verb == "versions":
             value = {package: found for package in arguments[0] if (found := _installed(package))}
         else:
@@ -59,6 +64,9 @@ class _Worker:
     def _make(self, key: str, kind: str, options: dict[str, Any]) -> Any:
         made = self._kept[key] = self._finish(self._kinds[kind](**options))
         return made
+
+    def _close(self, key: str) -> None:
+        self._finish(self._kept.pop(key).close())
 
     def _finish(self, result: Any) -> Any:
         return self._loop.run_until_complete(result) if inspect.isawaitable(result) else result
