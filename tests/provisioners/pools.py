@@ -23,7 +23,8 @@ def add_aca_kernelspec(
     home: str | Path, name: str, host: Host, *, api_version: str = DEFAULT_API_VERSION, **more: Any
 ) -> None:
     """Install a kernelspec of a host's pool in a Jupyter data directory; its token is in the environment."""
-    add_pool_kernelspec(home, name, f"{host.info.url}exec/aca", api_version=api_version, **more)
+    endpoint = more.pop("endpoint", f"{host.info.url}exec/aca")
+    add_pool_kernelspec(home, name, endpoint, api_version=api_version, **more)
 
 
 def add_pool_kernelspec(home: str | Path, name: str, endpoint: str, **more: Any) -> None:

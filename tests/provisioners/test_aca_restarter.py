@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import pytest
-from jupyter_client.ioloop import AsyncIOLoopKernelManager, IOLoopKernelManager
+from jupyter_client.ioloop.manager import AsyncIOLoopKernelManager, IOLoopKernelManager
 from jupyter_client.multikernelmanager import AsyncMultiKernelManager
 from traitlets.config import Config
 
