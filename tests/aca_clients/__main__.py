@@ -4,8 +4,8 @@ Each client is the package that its project has published, unmodified, in an env
 ``.bench/aca_clients``; it gets our endpoint, on a host that is started for it, and one of our tokens in the place of
 Azure's. AutoGen's client has to pass AutoGen's own tests as well, out of the same release.
 
-In two of the environments this package is there, too: papermill's, whose kernels are the endpoint's sessions, and that of
-azure-identity, whose own credentials our clients get their tokens from.
+In two of the environments this package is there, too: in papermill's, whose kernels are the endpoint's sessions, and in
+that of azure-identity, whose own credentials our clients get their tokens from.
 """
 
 from __future__ import annotations
