@@ -24,6 +24,11 @@ def _kernelspecs() -> None:
     add_plain_kernelspec(LOCAL)
 
 
+def started_by(config: Config | None = None) -> AsyncMultiKernelManager:
+    """Return what starts kernels in an application with a configuration."""
+    return AsyncMultiKernelManager(config=config or Config(), connection_dir=os.environ["JUPYTER_DATA_DIR"])
+
+
 def interval_seconds(manager: Any) -> float:
     """Return how often the restarter of a running kernel really looks."""
     return float(manager._restarter._pcallback.callback_time) / 1000
@@ -39,7 +44,7 @@ async def intervals(manager: AsyncMultiKernelManager, *names: str) -> list[float
 
 
 async def test_a_session_is_looked_at_less_often_and_other_kernels_as_ever() -> None:
-    manager = AsyncMultiKernelManager()
+    manager = started_by()
     assert await intervals(manager, SESSION, LOCAL, SESSION) == [OURS_SECONDS, JUPYTERS_SECONDS, OURS_SECONDS]
     assert manager.config == Config()
 
@@ -54,7 +59,7 @@ async def test_a_session_is_looked_at_less_often_and_other_kernels_as_ever() -> 
     ],
 )
 async def test_a_deployments_own_interval_is_kept(config: dict[str, Any]) -> None:
-    assert await intervals(AsyncMultiKernelManager(config=Config(config)), SESSION) == [2.0]
+    assert await intervals(started_by(Config(config)), SESSION) == [2.0]
 
 
 async def test_other_settings_of_the_restarter_and_what_the_application_has_set_stay() -> None:
