@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .contestants import Contestant
 from .interleave import interleaved
-from .peers import PeerError, Worker, environment
+from .peers import ROOT, PeerError, Worker, environment
 from .processes import settle
 from .results import Results
 from .servers import Place, Server, running
@@ -99,7 +99,7 @@ class Bench:
             for name in sorted(contestant.environments):
                 environment(name)
         except PeerError as error:
-            return str(error)
+            return _without_places(str(error))
         return contestant.place.missing() if contestant.place else None
 
     def worker(self, contestant: Contestant) -> Worker:
@@ -156,8 +156,14 @@ class Bench:
             if not handle.contestant.is_peer:
                 raise
             self.say(f"  {error}")
-            self.results.failures.setdefault(handle.contestant.label, []).append(str(error).strip().splitlines()[-1])
+            told = _without_places(str(error)).strip().splitlines()[-1]
+            self.results.failures.setdefault(handle.contestant.label, []).append(told)
             return None
+
+
+def _without_places(text: str) -> str:
+    """Return what is to be told of an error, without what is this machine's alone."""
+    return text.replace(str(ROOT), ".").replace(str(Path.home()), "~")
 
 
 def _go_on() -> None:
