@@ -24,7 +24,7 @@ from typing import Any
 from .bench import Bench, WrongAnswerError
 from .goals import GOALS
 from .machine import description, load_average
-from .peers import ROOT, PeerError
+from .peers import ENVIRONMENTS, ROOT, PeerError
 from .peers import versions as peer_versions
 from .plot import svg
 from .report import goals_text, markdown
@@ -32,6 +32,7 @@ from .results import Results
 from .rows import ROWS
 
 OUTPUT = ROOT / "docs" / "performance"
+PARTIAL = ENVIRONMENTS / "report"
 PEERS = ("autogen02", "autogen07", "kernel_gateway", "mcp", "nbmodel", "smolagents126")
 
 
@@ -55,8 +56,8 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--output",
         type=Path,
-        help="a directory for report.md, report.json, plot.svg (default: docs/performance; with "
-        "--quick: none, and the report is printed)",
+        help="a directory for report.md, report.json and plot.svg (default: docs/performance after a whole run, "
+        "else .bench/report)",
     )
     add(
         "--server-option",
@@ -69,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and report; 1 if a contender failed or gave a wrong result."""
+    """Measure and report; 1 if one of ours failed or gave a wrong result, after what came before is reported."""
     parser = build_parser()
     args = parser.parse_args(arguments)
     if args.rounds < 1:
@@ -82,26 +83,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     without = frozenset(PEERS if args.no_peers else args.without)
     began = time.monotonic()
     with Bench(results, args.rounds, args.quick, without, args.server_option) as bench:
-        for name in args.rows:
-            bench.say(f"{name} ...")
-            started = time.monotonic()
-            try:
-                ROWS[name](bench)
-            except (PeerError, WrongAnswerError) as error:
-                print(f"benchmarks: {name}: {error}", file=sys.stderr)
-                return 1
-            results.seconds[name] = round(time.monotonic() - started, 1)
-            bench.say(f"{name}: {results.seconds[name]:.0f} s")
+        failed = measure(bench, args.rows)
     machine |= {"load_average_after": load_average(), "peers": peer_versions(sorted(set(PEERS) - without))}
     machine["seconds"] = round(time.monotonic() - began)
     command = shlex.join(["python", "-m", "benchmarks", *(sys.argv[1:] if arguments is None else arguments)])
     text = markdown(results, machine, GOALS, command)
-    if args.output or not args.quick:
-        write(args.output or OUTPUT, text, results, machine)
-        print(goals_text(results, GOALS))
-    else:
-        print(text)
-    return 0
+    is_complete = not (failed or args.quick or without or set(args.rows) != set(ROWS))
+    target = args.output or (OUTPUT if is_complete else PARTIAL)
+    write(target, text, results, machine)
+    print(text if args.quick else goals_text(results, GOALS))
+    bench.say(f"the report is in {target}" if is_complete else f"a report of what was measured is in {target}")
+    return int(failed)
+
+
+def measure(bench: Bench, rows: Sequence[str]) -> bool:
+    """Measure rows, and return whether one of them failed, after which there are no more."""
+    for name in rows:
+        bench.say(f"{name} ...")
+        began = time.monotonic()
+        try:
+            ROWS[name](bench)
+        except (PeerError, WrongAnswerError, KeyboardInterrupt) as error:
+            print(f"benchmarks: {name}: {str(error) or 'interrupted'}", file=sys.stderr)
+            return True
+        bench.results.seconds[name] = round(time.monotonic() - began, 1)
+        bench.say(f"{name}: {bench.results.seconds[name]:.0f} s")
+    return False
 
 
 def write(target: Path, text: str, results: Results, machine: dict[str, Any]) -> None:

@@ -301,12 +301,40 @@ def test_every_contender_of_a_peer_has_a_file_with_versions() -> None:
             assert any("==" in line for line in lines), name
 
 
-def test_one_row_is_measured_on_a_real_server() -> None:
-    command = [sys.executable, "-m", "benchmarks", "--quick", "--no-peers", "--rows", "tokens"]
+def test_one_row_is_measured_on_a_real_server(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "--quick",
+        "--no-peers",
+        "--rows",
+        "tokens",
+        "--output",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plot.svg", "report.json", "report.md"]
     assert "## Warm `print(1)` with a scoped token" in done.stdout
     assert "| ExecClient: scoped token |" in done.stdout and "| ExecClient: owner |" in done.stdout
+
+
+def test_what_was_measured_before_a_row_failed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fine(bench: Bench) -> None:
+        bench.results.add("a table", "ms", {"ExecClient: plain": [1.5]})
+
+    def fails(bench: Bench) -> None:
+        raise WrongAnswerError("ours gave 41")
+
+    for name, row in (("first", fine), ("warm", fails)):
+        monkeypatch.setitem(ROWS, name, row)
+    monkeypatch.setattr("benchmarks.__main__.PARTIAL", tmp_path)
+    assert main(["--rows", "first", "warm", "outputs", "--no-peers"]) == 1
+    assert "warm: ours gave 41" in capsys.readouterr().err
+    assert "| ExecClient: plain | 1.5 | 1 |" in (tmp_path / "report.md").read_text()
 
 
 def test_the_command_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
