@@ -104,7 +104,11 @@ class WorkCounter:
         if known is None:
             path = code.co_filename
             name = next((n for (end, f), n in _NAMED.items() if path.endswith(end) and code.co_name == f), None)
-            known = self._codes[code] = (path.startswith(_OURS), name, f"{'/'.join(path.split('/')[-2:])} {code.co_name}")
+            known = self._codes[code] = (
+                path.startswith(_OURS),
+                name,
+                f"{'/'.join(path.split('/')[-2:])} {code.co_name}",
+            )
         return known
 
 

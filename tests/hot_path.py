@@ -188,7 +188,9 @@ def measure(directory: Path) -> Work:
         for number in range(WARM_UP_RUNS + COUNTED_RUNS):
             counter.work = Work()
             # Each waits for what the one before has left to do.
-            run = _post(connection, path, _REQUEST, {"Prefer": "respond-async, wait=25", "Idempotency-Key": str(number)})
+            run = _post(
+                connection, path, _REQUEST, {"Prefer": "respond-async, wait=25", "Idempotency-Key": str(number)}
+            )
             assert run["state"] == "ok" and run["stdout"] == "1\n", run
             _settled()
             if number >= WARM_UP_RUNS:
