@@ -63,6 +63,7 @@ class StoredLog:
     """The log of a finished execution, read from its file."""
 
     closed = True
+    end = None
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
@@ -201,6 +202,11 @@ class DurableLog:
         if self._unsaved:
             raise StorageFull("the event log of an execution could not be written")
         return self._file
+
+    @property
+    def end(self) -> bytes | None:
+        """The last event as it is in the file, once it has been published."""
+        return self._fresh[-1].line if self.closed else None
 
     def publish_end(self, lines: list[LogLine]) -> None:
         """Let readers see the last events, and that there are no more."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,7 +87,7 @@ class Writer:
         self._retry: asyncio.TimerHandle | None = None
         self._in_use = threading.Lock()
         self.commits = self._synced = self._checkpointed = 0
-        self._queued_sync: asyncio.Future[None] | None = None
+        self._sync: asyncio.Future[None] | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self.closed = False
         self.generation = 0
@@ -221,11 +222,20 @@ class Writer:
 
     async def synced(self, commits: int | None = None) -> None:
         """Return once so many commits, by default all so far, would survive a power failure."""
-        if self._synced >= (self.commits if commits is None else commits) or self.closed:
-            return
-        if self._queued_sync is None:  # one that has not begun covers all who wait by then
-            self._queued_sync = asyncio.get_running_loop().run_in_executor(self.thread, self.sync)
-        await asyncio.shield(self._queued_sync)
+        wanted = self.commits if commits is None else commits
+        while self._synced < wanted and not self.closed:
+            # One sync at a time: the next is for all who have come meanwhile.
+            await asyncio.shield(self._sync or self._begin_sync(asyncio.get_running_loop()))
+
+    def _begin_sync(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        self._sync = loop.run_in_executor(self.thread, self.sync)
+        self._sync.add_done_callback(partial(self._note_synced, self.commits))
+        return self._sync
+
+    def _note_synced(self, commits: int, sync: asyncio.Future[None]) -> None:
+        self._sync = None
+        sync.result()
+        self._synced = commits
 
     def sync_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sync in a moment what nobody waits for, if no other sync has come by then."""
@@ -234,19 +244,15 @@ class Writer:
 
     def _sync_behind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sync_timer = None
-        if self._synced < self.commits and not self.closed:
-            loop.run_in_executor(self.thread, self.sync)
+        if self._synced < self.commits and self._sync is None and not self.closed:
+            self._begin_sync(loop)
 
     def sync(self) -> None:
         """Make what was committed survive a power failure; in the store's thread."""
-        self._queued_sync = None  # what is committed from here on is the next one's
-        commits = self.commits
         try:
             self._database.sync()
         except OSError as error:
             self.health.report(f"the database could not be synced: {error}")
-            return
-        self._synced = commits
         self._checkpoint_if_due()
 
     def _checkpoint_if_due(self) -> None:
