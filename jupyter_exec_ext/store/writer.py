@@ -228,14 +228,16 @@ class Writer:
             await asyncio.shield(self._sync or self._begin_sync(asyncio.get_running_loop()))
 
     def _begin_sync(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        self._sync = loop.run_in_executor(self.thread, self.sync)
-        self._sync.add_done_callback(partial(self._note_synced, self.commits))
+        self._sync = loop.create_future()
+        job = loop.run_in_executor(self.thread, self.sync)
+        job.add_done_callback(partial(self._note_synced, self._sync, self.commits))
         return self._sync
 
-    def _note_synced(self, commits: int, sync: asyncio.Future[None]) -> None:
+    def _note_synced(self, noted: asyncio.Future[None], commits: int, job: asyncio.Future[None]) -> None:
         self._sync = None
-        sync.result()
         self._synced = commits
+        noted.set_result(None)
+        job.result()
 
     def sync_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sync in a moment what nobody waits for, if no other sync has come by then."""
