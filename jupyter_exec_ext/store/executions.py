@@ -162,9 +162,11 @@ class ExecutionRepository:
 
         def row(db: Database) -> None:
             file = log.require_saved()
+            if complete_row(db, execution, owner, file, self._trail):
+                return
             if _insert(db, execution, owner, self._server, None):  # the first row was in a database that was set aside
                 self._trail.accepted(db, execution, owner)
-            complete_row(db, execution, owner, file, self._trail)
+                complete_row(db, execution, owner, file, self._trail)
 
         in_thread = partial(loop.run_in_executor, self._writer.thread)
         at_once = not log.writing and not is_large(execution, _SHORT_CHARACTERS)
@@ -311,8 +313,8 @@ def _spooled_bytes(execution: Execution) -> int:
     return sum(spooled.size_bytes for spooled in execution.spooled)
 
 
-def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, trail: ExecutionTrail) -> None:
-    """Make the row of an accepted execution a terminal one; a terminal row is never changed."""
+def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, trail: ExecutionTrail) -> bool:
+    """Make the row of an accepted execution a terminal one; return False if there is none, or if it is that already."""
     completed = db.execute(
         "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, spool_bytes = ?, last_seq = ?, "
         "end_offset = ?, record = ? WHERE id = ? AND NOT finished",
@@ -327,9 +329,10 @@ def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, 
         ),
     )
     if not completed.rowcount:
-        return
+        return False
     trail.ended(db, execution, owner)
     db.executemany(
         "INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)",
         [(execution.id, seq, offset) for seq, offset in file.index.entries],
     )
+    return True
