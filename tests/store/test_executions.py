@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -28,10 +29,12 @@ from jupyter_exec_ext.models import (
     StoredExecution,
     StreamEvent,
 )
+from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.eventlog import DurableLog
 from jupyter_exec_ext.store.logfile import LogFile
 from jupyter_exec_ext.store.store import ExecStore
+from jupyter_exec_ext.wire.chain import verify
 from jupyter_exec_ext.wire.jsontext import loads_strict
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -285,6 +288,32 @@ async def test_after_a_kill_everything_accepted_has_an_end(tmp_path: Path) -> No
     assert [p.name for p in (path / "servers").iterdir() if store._instance.id not in p.name] == []
     store.close()
     assert list((path / "servers").iterdir()) == []
+
+
+async def test_an_end_that_only_the_log_has_is_one_after_a_power_failure(tmp_path: Path) -> None:
+    path, kept = tmp_path / "store", tmp_path / "what the disk has of the database"
+    store = ExecStore(path=str(path), reserve_bytes=4096)
+    log = await accept(store, key=KEY)
+    await store.executions.sync()
+    kept.mkdir()
+    for file in path.glob("executions.db*"):
+        shutil.copy(file, kept)
+    await store.executions.finish(finished(stdout="out"), "me", log)  # its row is on no disk when this returns
+    store.close()
+    for file in path.glob("executions.db*"):
+        file.unlink()
+    for file in kept.iterdir():
+        shutil.copy(file, path)
+    store = ExecStore(path=str(path), reserve_bytes=4096)
+    store.recover()
+    assert await store.executions.get("exe_1") == StoredExecution("me", finished(stdout="out"))
+    assert await store.executions.find("ses_1", "me", KEY) == StoredExecution("me", finished(stdout="out"))
+    store.close()
+    trail = AuditReader(path)
+    with trail.snapshot() as (ends, lines):
+        assert list(verify(lines, ends)) == []
+    assert [line.record().action for line in trail.newest(9)] == ["accepted", "ended"]
+    trail.close()
 
 
 # --- retention ---
