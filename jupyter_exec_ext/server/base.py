@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
@@ -278,7 +278,7 @@ class ExecHandler(APIHandler):
         if len(body) <= _PIECE_BYTES:
             self.finish(body)
             return
-        await self._send_pieces([body[at : at + _PIECE_BYTES] for at in range(0, len(body), _PIECE_BYTES)])
+        await self._send_pieces(list(in_pieces([body])))
 
     async def _send_pieces(self, pieces: Sequence[bytes]) -> None:
         self.set_header("Content-Length", str(sum(map(len, pieces))))
@@ -380,6 +380,23 @@ class ExecHandler(APIHandler):
             if name in request.headers:
                 request.headers[name] = one_line(request.headers[name])
         super()._log()
+
+
+def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Join what is short, and cut what is long, to pieces of a size that is sent at once."""
+    short: list[bytes] = []
+    size = 0
+    for part in parts:
+        if size + len(part) > _PIECE_BYTES and short:
+            yield b"".join(short)
+            short, size = [], 0
+        if len(part) > _PIECE_BYTES:
+            yield from (part[at : at + _PIECE_BYTES] for at in range(0, len(part), _PIECE_BYTES))
+        else:
+            short.append(part)
+            size += len(part)
+    if short:
+        yield b"".join(short)
 
 
 def _nothing() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
+from collections.abc import Iterable
 
 from tornado import web
 from tornado.iostream import StreamClosedError
@@ -12,15 +12,14 @@ from ..engine.ports import EventLog, LogEntry
 from ..engine.stream import follow
 from ..errors import ExecError, InternalError, InvalidRequest
 from ..models import Execution
-from ..wire.jsontext import dumps, to_bytes
+from ..wire.jsontext import dumps
 from ..wire.native import execution_in, summary_to_json, to_json
 from ..wire.requests import execution_request_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
-from .base import ExecHandler
+from .base import ExecHandler, in_pieces
 
 HEARTBEAT_SECONDS = 15.0
 _MAX_LIST = 1000
-_PIECE_CHARACTERS = 512 * 1024
 _MAX_SEQ = 2**53
 _KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
@@ -52,15 +51,10 @@ class ExecutionBase(ExecHandler):
             self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr]
             await self.flush()
             async for batch in follow(log, after, heartbeat_seconds=HEARTBEAT_SECONDS):
-                if not any(entry.large for entry in batch):
-                    text = "".join(_frame(entry, sse) for entry in batch)
-                    self.write(to_bytes(text or (KEEP_ALIVE if sse else "\n")))
+                parts = [part for entry in batch for part in _frame(entry, sse)]
+                for piece in in_pieces(parts or [KEEP_ALIVE if sse else b"\n"]):
+                    self.write(piece)
                     await self.flush()
-                    continue
-                for entry in batch:
-                    for piece in await asyncio.to_thread(_frame_in_pieces, entry, sse):
-                        self.write(piece)
-                        await self.flush()
             self.finish()
         except StreamClosedError:
             self.log.debug("the reader of an event stream is gone (request %s)", self.request_id)
@@ -99,14 +93,8 @@ class ExecutionBase(ExecHandler):
         return after
 
 
-def _frame(entry: LogEntry, sse: bool) -> str:
-    text = entry.text()
-    return encode_event(entry.seq, entry.type, text) if sse else text + "\n"
-
-
-def _frame_in_pieces(entry: LogEntry, sse: bool) -> list[bytes]:
-    frame = _frame(entry, sse)
-    return [to_bytes(frame[at : at + _PIECE_CHARACTERS]) for at in range(0, len(frame), _PIECE_CHARACTERS)]
+def _frame(entry: LogEntry, sse: bool) -> Iterable[bytes]:
+    return encode_event(entry.seq, entry.type, entry.line) if sse else (entry.line, b"\n")
 
 
 class SessionExecutionsHandler(ExecutionBase):

@@ -27,7 +27,7 @@ from .logfile import LogFile
 _WRITE_BEHIND_SECONDS = 0.02
 _FRESH_BYTES = 1024 * 1024
 _READ_BYTES = 1024 * 1024
-_LARGE_BYTES = 256 * 1024
+_BEGINNING_BYTES = 80
 
 
 def _line_of(event: OutputEvent, seq: int, at: str) -> bytes:
@@ -47,16 +47,7 @@ class LogLine:
     def type(self) -> str:
         """The event's type."""
         # As `event_to_text` begins every line: {"seq":7,"type":"stream",
-        return self.line.split(b'"', 6)[5].decode()
-
-    @property
-    def large(self) -> bool:
-        """Whether `text` takes so long that it is to be called in a worker thread."""
-        return len(self.line) > _LARGE_BYTES
-
-    def text(self) -> str:
-        """Return the event as one line of JSON."""
-        return self.line.decode()
+        return self.line[:_BEGINNING_BYTES].split(b'"', 6)[5].decode()
 
 
 class StoredLog:

@@ -59,7 +59,7 @@ class LogFile:
         fd = self._open()
         try:
             try:
-                _write_all(fd, b"".join(line + b"\n" for line in lines), self.size_bytes)
+                _write_all(fd, b"\n".join([*lines, b""]), self.size_bytes)
             except OSError:
                 os.ftruncate(fd, self.size_bytes)
                 raise

@@ -238,20 +238,22 @@ def test_waiting_for_a_result_ends_when_the_time_is_up() -> None:
 # --- streams ---
 
 
-def frames(*texts: str, first_seq: int = 1) -> list[str]:
+def frame(seq: int, event_type: str, data: str) -> bytes:
+    return b"".join(encode_event(seq, event_type, data.encode()))
+
+
+def frames(*texts: str, first_seq: int = 1) -> list[bytes]:
     events = [StreamEvent("stdout", text) for text in texts]
-    return [
-        encode_event(seq, event.type, event_to_text(event, seq, "t")) for seq, event in enumerate(events, first_seq)
-    ]
+    return [frame(seq, event.type, event_to_text(event, seq, "t")) for seq, event in enumerate(events, first_seq)]
 
 
-def end_frame(seq: int) -> str:
+def end_frame(seq: int) -> bytes:
     data = json.dumps({"seq": seq, "type": "end", "at": "t", "execution": to_json(execution())})
-    return encode_event(seq, "end", data)
+    return frame(seq, "end", data)
 
 
-def chunks(*pieces: str) -> list[Any]:
-    return [piece.encode() for piece in pieces]
+def chunks(*pieces: bytes) -> list[Any]:
+    return list(pieces)
 
 
 def text_of(events: list[OutputEvent]) -> str:
@@ -294,7 +296,7 @@ def test_events_seen_already_are_not_shown_twice() -> None:
 @pytest.mark.parametrize("data", ["{", '{"type":"stream","name":"stdout","text":"x","seq":"1"}'])
 def test_an_event_that_cannot_be_read_is_named_as_such(data: str) -> None:
     with pytest.raises(UnexpectedAnswer):
-        Script(chunks(f"event: stream\ndata: {data}\n\n")).perform(API.events("exe_1"))
+        Script(chunks(f"event: stream\ndata: {data}\n\n".encode())).perform(API.events("exe_1"))
 
 
 def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
@@ -324,7 +326,7 @@ def test_a_refused_stream_raises_the_servers_error() -> None:
 def test_a_stream_that_fails_on_the_server_raises_its_error() -> None:
     failure = json.dumps({"message": "gone", "code": "log_expired"})
     with pytest.raises(ExecError, match="gone"):
-        Script(chunks(f"event: failure\ndata: {failure}\n\n")).perform(API.events("exe_1"))
+        Script(chunks(f"event: failure\ndata: {failure}\n\n".encode())).perform(API.events("exe_1"))
 
 
 def test_an_empty_end_means_that_nothing_is_left() -> None:
@@ -334,7 +336,7 @@ def test_an_empty_end_means_that_nothing_is_left() -> None:
 
 def test_input_is_asked_for_and_sent() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
-    script = Script(chunks(encode_event(1, "input_request", request), end_frame(2)), answer(204))
+    script = Script(chunks(frame(1, "input_request", request), end_frame(2)), answer(204))
     script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}, "key"))
     assert script.requests[1].path == "exec/v1/executions/exe_1/input"
     assert script.requests[1].json == {"value": "NAME"}
@@ -343,7 +345,7 @@ def test_input_is_asked_for_and_sent() -> None:
 def test_an_answer_that_comes_too_late_is_no_error() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     late = answer(409, {"message": "it ended", "code": "no_input_requested"})
-    script = Script(chunks(encode_event(1, "input_request", request), end_frame(2)), late)
+    script = Script(chunks(frame(1, "input_request", request), end_frame(2)), late)
     assert script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}, "key")).ok
 
 

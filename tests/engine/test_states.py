@@ -497,7 +497,7 @@ class EngineMachine(RuleBasedStateMachine):
                 log = await store.executions.log(submission.record.id)
                 assert stored is not None and log is not None, submission.code
                 assert stored.execution == submission.record, f"{stored.execution}\n{submission.record}"
-                events = [loads_strict(entry.text()) async for batch in follow(log) for entry in batch]
+                events = [loads_strict(entry.line) async for batch in follow(log) for entry in batch]
                 assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
                 assert [event["type"] for event in events].count("end") == 1
                 states = [S(event["state"]) for event in events if event["type"] == "state"]

@@ -60,7 +60,7 @@ async def accept(store: ExecStore, execution: Execution = QUEUED, key: Idempoten
 
 
 async def texts(log: Any, after: int = 0) -> list[Any]:
-    return [loads_strict(entry.text()) async for batch in follow(log, after) for entry in batch]
+    return [loads_strict(entry.line) async for batch in follow(log, after) for entry in batch]
 
 
 async def test_a_finished_execution_is_found_with_everything(store: ExecStore) -> None:

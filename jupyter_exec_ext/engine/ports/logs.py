@@ -21,11 +21,8 @@ class LogEntry(Protocol):
         """The event's type."""
 
     @property
-    def large(self) -> bool:
-        """Whether `text` takes so long that it is to be called in a worker thread."""
-
-    def text(self) -> str:
-        """Return the event as one line of JSON."""
+    def line(self) -> bytes:
+        """The event as one line of JSON, without the line's end."""
 
 
 class EventLog(Protocol):
