@@ -28,6 +28,7 @@ from .exchange import (
 )
 from .steps import (
     IDEMPOTENCY_KEY,
+    MINIMAL,
     AskInput,
     CloseStream,
     Emit,
@@ -146,7 +147,7 @@ class ExecApi:
             "POST",
             f"sessions/{segment(session_id)}/executions",
             request,
-            headers={"Prefer": f"respond-async, wait={wait_seconds}", IDEMPOTENCY_KEY: key},
+            headers={"Prefer": f"respond-async, wait={wait_seconds}, {MINIMAL}", IDEMPOTENCY_KEY: key},
             read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
         )
         return execution_from_json(body)
@@ -182,7 +183,7 @@ class ExecApi:
 
     def get_execution(self, execution_id: str, *, wait_seconds: int = 0) -> Operation[Execution]:
         """Read an execution, waiting up to `wait_seconds` for its end."""
-        headers = {"Prefer": f"wait={wait_seconds}"} if wait_seconds else {}
+        headers = {"Prefer": f"wait={wait_seconds}, {MINIMAL}" if wait_seconds else MINIMAL}
         body = yield from self._call(
             "GET",
             f"executions/{segment(execution_id)}",

@@ -8,10 +8,11 @@ from dataclasses import replace
 from ..errors import UnexpectedAnswer
 from ..models import EndEvent, Execution, OutputEvent
 from ..wire.jsontext import loads_strict
-from ..wire.native import event_from_json
+from ..wire.native import event_from_json, is_bare
+from ..wire.outputs import OutputFold, with_outputs
 from ..wire.sse import MEDIA_TYPE, EventStreamDecoder
 from .exchange import error_from
-from .steps import Reply, Request
+from .steps import MINIMAL, Reply, Request
 
 API = "exec/v1/"
 _STREAM_SILENCE_SECONDS = 60.0
@@ -21,8 +22,11 @@ class EventStreamReader:
     """One execution's events, read over any number of connections, each number once."""
 
     def __init__(self, start: Request, after: int) -> None:
+        # From the first event on, the outputs are what they make, and the end need not repeat them.
+        self._fold = OutputFold() if after == 0 else None
+        self._headers = {"Accept": MEDIA_TYPE, **({"Prefer": MINIMAL} if after == 0 else {})}
         self._start = replace(
-            start, headers={**start.headers, "Accept": MEDIA_TYPE}, read_timeout_seconds=_STREAM_SILENCE_SECONDS
+            start, headers={**start.headers, **self._headers}, read_timeout_seconds=_STREAM_SILENCE_SECONDS
         )
         self._decoder = EventStreamDecoder()
         self.last_seq = after
@@ -39,7 +43,7 @@ class EventStreamReader:
             method="GET",
             path=f"{API}executions/{self.execution_id}/events",
             json=None,
-            headers={"Accept": MEDIA_TYPE, "Last-Event-ID": str(self.last_seq)},
+            headers={**self._headers, "Last-Event-ID": str(self.last_seq)},
         )
 
     def opened(self, headers: Mapping[str, str]) -> None:
@@ -67,7 +71,11 @@ class EventStreamReader:
             if event.seq <= self.last_seq:
                 continue
             self.last_seq = event.seq
+            if self._fold is not None:
+                self._fold.add(event)
             if isinstance(event, EndEvent):
+                if self._fold is not None and is_bare(data["execution"]):
+                    event = replace(event, execution=with_outputs(event.execution, self._fold))
                 self.finished = event.execution
             events.append(event)
         return events

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
+#: In a Prefer header (RFC 7240): send no output twice. Who does not know it sends all.
+MINIMAL = "return=minimal"
 
 
 @dataclass(frozen=True, slots=True)

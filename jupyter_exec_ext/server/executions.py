@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from tornado import web
 from tornado.iostream import StreamClosedError
@@ -11,9 +13,10 @@ from tornado.iostream import StreamClosedError
 from ..engine.ports import EventLog, LogEntry
 from ..engine.stream import follow
 from ..errors import ExecError, InternalError, InvalidRequest
-from ..models import Execution
+from ..models import EndEvent, Execution
 from ..wire.jsontext import dumps
-from ..wire.native import execution_in, summary_to_json, to_json
+from ..wire.large_json import collect, dump_in_pieces
+from ..wire.native import before_execution, execution_in, once_to_json, summary_to_json, to_json
 from ..wire.requests import execution_request_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
 from .base import ExecHandler, in_pieces
@@ -23,6 +26,8 @@ _MAX_LIST = 1000
 _MAX_SEQ = 2**53
 _KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
+_MINIMAL = re.compile(r"\breturn\s*=\s*minimal\b")
+_TO_THE_END_SECONDS = 60.0
 
 
 class ExecutionBase(ExecHandler):
@@ -42,8 +47,19 @@ class ExecutionBase(ExecHandler):
         match = _WAIT.search(self.request.headers.get("Prefer", "").lower())
         return float(match[1]) if match else 0.0
 
-    async def stream(self, log: EventLog, after: int, media_type: str) -> None:
-        """Send the log from a cursor to its end, as it grows."""
+    @property
+    def minimal(self) -> bool:
+        """Whether the caller wants no output twice: ``return=minimal`` in the ``Prefer`` header."""
+        return _MINIMAL.search(self.request.headers.get("Prefer", "").lower()) is not None
+
+    async def answer_with(self, record: Execution, status: int = 200) -> None:
+        """Send an execution, as the caller wants it."""
+        await self.answer_apart(once_to_json(record) if self.minimal else to_json(record), status)
+
+    async def stream(
+        self, log: EventLog, after: int, media_type: str, ended: Callable[[], Awaitable[Execution]]
+    ) -> None:
+        """Send the log from a cursor to its end, as it grows; `ended` returns the finished record."""
         self.set_header("Content-Type", media_type)
         self.set_header("X-Accel-Buffering", "no")  # asks a reverse proxy not to hold events back
         sse = media_type == MEDIA_TYPE
@@ -51,7 +67,10 @@ class ExecutionBase(ExecHandler):
             self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr]
             await self.flush()
             async for batch in follow(log, after, heartbeat_seconds=HEARTBEAT_SECONDS):
-                parts = [part for entry in batch for part in _frame(entry, sse)]
+                lines = [entry.line for entry in batch]
+                if batch and batch[-1].type == EndEvent.type and not (self.minimal or log.end):
+                    lines[-1] = await asyncio.to_thread(_whole, lines[-1], await ended())
+                parts = [p for entry, line in zip(batch, lines, strict=True) for p in _frame(entry, line, sse)]
                 for piece in in_pieces(parts or [KEEP_ALIVE if sse else b"\n"]):
                     self.write(piece)
                     await self.flush()
@@ -93,8 +112,13 @@ class ExecutionBase(ExecHandler):
         return after
 
 
-def _frame(entry: LogEntry, sse: bool) -> Iterable[bytes]:
-    return encode_event(entry.seq, entry.type, entry.line) if sse else (entry.line, b"\n")
+def _frame(entry: LogEntry, line: bytes, sse: bool) -> Iterable[bytes]:
+    return encode_event(entry.seq, entry.type, line) if sse else (line, b"\n")
+
+
+def _whole(end: bytes, execution: Execution) -> bytes:
+    """Return the last event with an execution that has all outputs."""
+    return b"".join([before_execution(end), *collect(dump_in_pieces(to_json(execution))), b"}"])
 
 
 class SessionExecutionsHandler(ExecutionBase):
@@ -115,7 +139,7 @@ class SessionExecutionsHandler(ExecutionBase):
         self.locate(execution.record)
         media_type = self.wanted_stream()
         if media_type is not None:
-            await self.stream(execution.log, 0, media_type)
+            await self.stream(execution.log, 0, media_type, execution.wait)
             return
         respond_async = "respond-async" in self.request.headers.get("Prefer", "").lower()
         if respond_async:
@@ -124,7 +148,7 @@ class SessionExecutionsHandler(ExecutionBase):
         if execution.log.end is not None:
             await self.send(execution_in(execution.log.end))
         else:
-            await self.answer_apart(to_json(record), 200 if record.state.finished else 202)
+            await self.answer_with(record, 200 if record.state.finished else 202)
 
 
 class ExecutionHandler(ExecutionBase):
@@ -134,7 +158,7 @@ class ExecutionHandler(ExecutionBase):
     async def get(self, execution_id: str) -> None:
         """Read an execution, as often as wanted; with ``Prefer: wait=N``, once it has ended or N seconds later."""
         record = await self.engine.get_execution(self.caller, execution_id, self.wait_seconds())
-        await self.answer_apart(to_json(record))
+        await self.answer_with(record)
 
 
 class ExecutionEventsHandler(ExecutionBase):
@@ -144,7 +168,8 @@ class ExecutionEventsHandler(ExecutionBase):
     async def get(self, execution_id: str) -> None:
         """Stream the event log from a cursor to its end."""
         log = await self.engine.open_log(self.caller, execution_id)
-        await self.stream(log, self.cursor(log), self.wanted_stream() or MEDIA_TYPE)
+        ended = partial(self.engine.get_execution, self.caller, execution_id, _TO_THE_END_SECONDS)
+        await self.stream(log, self.cursor(log), self.wanted_stream() or MEDIA_TYPE, ended)
 
 
 class ExecutionCancelHandler(ExecutionBase):
@@ -154,7 +179,7 @@ class ExecutionCancelHandler(ExecutionBase):
     async def post(self, execution_id: str) -> None:
         """Cancel an execution, queued or running."""
         record = await self.engine.cancel(self.caller, execution_id)
-        await self.answer_apart(to_json(record), 200 if record.state.finished else 202)
+        await self.answer_with(record, 200 if record.state.finished else 202)
 
 
 class ExecutionInputHandler(ExecutionBase):

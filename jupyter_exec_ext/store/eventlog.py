@@ -19,21 +19,14 @@ from dataclasses import dataclass
 
 from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
-from ..wire.jsontext import to_bytes
-from ..wire.large_json import dump_in_pieces, event_is_large
-from ..wire.native import event_to_json, event_to_text, utc_timestamp
+from ..wire.native import utc_timestamp
 from .logfile import LogFile
+from .loglines import is_long, line_of
 
 _WRITE_BEHIND_SECONDS = 0.02
 _FRESH_BYTES = 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _BEGINNING_BYTES = 80
-
-
-def _line_of(event: OutputEvent, seq: int, at: str) -> bytes:
-    if event_is_large(event):
-        return b"".join(map(to_bytes, dump_in_pieces(event_to_json(event, seq, at))))
-    return to_bytes(event_to_text(event, seq, at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +92,7 @@ class DurableLog:
         self._writing = False
         self.last_seq = 0
         self.closed = False
+        self._end_is_whole = False
         self.accepted_commit = 0  # which of the database's commits has the execution's first row
 
     # --- writing ---
@@ -144,7 +138,7 @@ class DurableLog:
 
     def _save(self, batch: list[tuple[int, float, OutputEvent]]) -> list[LogLine]:
         """Write a batch, and what could not be written before it. Called in the writer's thread."""
-        lines = [LogLine(seq, _line_of(event, seq, utc_timestamp(at))) for seq, at, event in batch]
+        lines = [LogLine(seq, line_of(event, seq, utc_timestamp(at))) for seq, at, event in batch]
         unsaved = [*self._unsaved, *lines]
         try:
             self._file.append([line.line for line in unsaved])
@@ -165,6 +159,7 @@ class DurableLog:
         """
         self._cancel_timer()
         self._seq += 1
+        self._end_is_whole = not is_long(end.execution)
         batch = [*self._pending, (self._seq, time.time(), end)]
         self._pending = []
         return lambda: self._save(batch)
@@ -196,8 +191,8 @@ class DurableLog:
 
     @property
     def end(self) -> bytes | None:
-        """The last event as it is in the file, once it has been published."""
-        return self._fresh[-1].line if self.closed else None
+        """The last event, once it has been published; None if it is without the outputs."""
+        return self._fresh[-1].line if self.closed and self._end_is_whole else None
 
     def publish_end(self, lines: list[LogLine]) -> None:
         """Let readers see the last events, and that there are no more."""

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import IdempotencyKeyReused, StorageFull
+from ..errors import IdempotencyKeyReused, StorageFull, UnexpectedAnswer
 from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredExecution
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
@@ -25,6 +25,7 @@ from .database import Database
 from .eventlog import DurableLog, StoredLog
 from .execution_trail import ExecutionTrail
 from .logfile import LogFile, LogIndex, log_path
+from .loglines import record_in
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import Busy, Writer
@@ -80,6 +81,10 @@ class ExecutionRepository:
 
     def _log_file(self, execution: Execution) -> LogFile:
         return LogFile(log_path(self._logs, execution.session_id, execution.id))
+
+    def _finished_file(self, row: sqlite3.Row, index: LogIndex | None = None) -> LogFile:
+        path = log_path(self._logs, row["session_id"], row["id"])
+        return LogFile(path, row["log_bytes"], row["last_seq"], index)
 
     async def accept(
         self, execution: Execution, owner: str, key: IdempotencyKey | None, sender: str | None = None
@@ -226,9 +231,12 @@ class ExecutionRepository:
         execution = execution_from_json(loads_strict(row["record"]))
         if row["finished"]:
             try:
-                end = loads_strict(self._log_file(execution).read_at(row["end_offset"]))
-                execution = execution_from_json(end["execution"])
-            except (OSError, ValueError):  # somebody removed or damaged the file: the row is what there is
+                execution = record_in(self._finished_file(row), row["end_offset"])
+            except (
+                OSError,
+                ValueError,
+                UnexpectedAnswer,
+            ):  # somebody removed or damaged the file: the row is what there is
                 reason = "; ".join(filter(None, (execution.reason, "its output is no longer kept")))
                 execution = replace(execution, reason=reason)
         return StoredExecution(row["owner"], execution)
@@ -246,10 +254,8 @@ class ExecutionRepository:
         row, index = await self._writer.run(job)
         if row is None or not row["finished"]:
             return None
-        path = log_path(self._logs, row["session_id"], execution_id)
-        if not path.exists():
-            return None
-        return StoredLog(LogFile(path, row["log_bytes"], row["last_seq"], LogIndex(index)))
+        file = self._finished_file(row, LogIndex(index))
+        return StoredLog(file) if file.path.exists() else None
 
     async def summary(self, execution_id: str) -> StoredExecution | None:
         """Return a record without its outputs."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..errors import UnexpectedAnswer
 from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
-from ..wire.jsontext import loads_strict, to_bytes
-from ..wire.native import event_from_json, event_to_text, execution_from_json, session_from_json, utc_timestamp
+from ..wire.jsontext import loads_strict
+from ..wire.native import event_from_json, execution_from_json, session_from_json, utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
 from .audit import AuditLog
 from .database import Database
@@ -18,6 +18,7 @@ from .execution_trail import ExecutionTrail
 from .executions import complete_row
 from .instances import ServerInstance
 from .logfile import log_path, recovered
+from .loglines import line_of
 from .sessions import put_session
 from .spool import remove_spool
 
@@ -69,7 +70,7 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTr
     lines: list[tuple[int, OutputEvent]] = [] if events else [(1, StateEvent(ExecutionState.QUEUED))]
     lines.append((file.last_seq + len(lines) + 1, EndEvent(execution)))
     moment = utc_timestamp(time.time())
-    file.append([to_bytes(event_to_text(event, seq, moment)) for seq, event in lines])
+    file.append([line_of(event, seq, moment) for seq, event in lines])
     file.sync()
     complete_row(db, execution, row["owner"], file, trail)
 

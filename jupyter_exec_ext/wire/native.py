@@ -7,7 +7,7 @@ understands a newer server; how the server reads requests is in `requests`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from enum import Enum
 from functools import cache, lru_cache
@@ -45,6 +45,7 @@ from ..models import (
     UnresponsiveEvent,
 )
 from .jsontext import dumps
+from .outputs import text_in
 
 SUMMARY_CODE_CHARS = 4096
 
@@ -133,6 +134,24 @@ def summary_to_json(execution: Execution) -> JSONObject:
     return summary
 
 
+def bare_to_json(execution: Execution) -> JSONObject:
+    """Return an execution without what the events before its end have told: its outputs."""
+    return _fields(execution, _SUMMARY_FIELDS)
+
+
+def is_bare(execution: Any) -> bool:
+    """Return whether the JSON of an execution is what `bare_to_json` returns."""
+    return isinstance(execution, dict) and "outputs" not in execution
+
+
+_ONCE_FIELDS = tuple(name for name in _names(Execution) if name not in ("stdout", "stderr"))
+
+
+def once_to_json(execution: Execution) -> JSONObject:
+    """Return an execution with no text twice: `stdout` and `stderr` are in its outputs."""
+    return _fields(execution, _ONCE_FIELDS)
+
+
 def event_to_json(event: OutputEvent, seq: int, at: str) -> JSONObject:
     """Return an output event as a JSON object."""
     numbered = {"seq": seq, "type": event.type, "at": at}
@@ -146,8 +165,13 @@ def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
 
 def execution_in(end: bytes) -> bytes:
     """Return the JSON of the execution in an `EndEvent` as `event_to_text` wrote it: what `to_json` makes of it."""
+    return end[len(before_execution(end)) : -1]
+
+
+def before_execution(end: bytes) -> bytes:
+    """Return what stands before the execution in an `EndEvent`; after it stands a brace."""
     name = b'"execution":'
-    return end[end.index(name) + len(name) : -1]
+    return end[: end.index(name) + len(name)]
 
 
 # --- in: answers, read by the client -------------------------------------------------------------------------------
@@ -194,8 +218,8 @@ def _files_from_json(data: Any) -> tuple[FileInfo, ...]:
 
 
 def execution_from_json(data: Any) -> Execution:
-    """Read an `Execution`; raises `UnexpectedAnswer` if it is none."""
-    return _build(
+    """Read an `Execution`, if need be from `once_to_json`; raises `UnexpectedAnswer` if it is none."""
+    execution = _build(
         Execution,
         data,
         {
@@ -206,6 +230,13 @@ def execution_from_json(data: Any) -> Execution:
             "approval": approval_from_json,
         },
     )
+    if not execution.outputs or "stdout" in data:
+        return execution
+    try:
+        texts = {name: text_in(execution.outputs, name) for name in ("stdout", "stderr")}
+    except (TypeError, KeyError) as error:
+        raise UnexpectedAnswer(f"the server sent outputs that cannot be read: {error!r}") from None
+    return replace(execution, **texts)
 
 
 def approval_from_json(data: Any) -> Approval:

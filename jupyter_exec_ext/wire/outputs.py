@@ -6,6 +6,7 @@ fold the log it read, and both get the same outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,17 +163,26 @@ class OutputFold:
         return texts[0] if len(texts) == 1 else "".join(texts)
 
 
+def with_outputs(record: Execution, fold: OutputFold, **fields: Any) -> Execution:
+    """Return `record` with what `fold` made of its events."""
+    return replace(record, stdout=fold.text("stdout"), stderr=fold.text("stderr"), outputs=fold.outputs(), **fields)
+
+
+def text_in(outputs: Sequence[JSONObject], name: str) -> str:
+    """Return all text of the stream `name` in nbformat outputs: as `OutputFold.text` has it."""
+    texts = [output["text"] for output in outputs if output["output_type"] == "stream" and output["name"] == name]
+    return texts[0] if len(texts) == 1 else "".join(texts)
+
+
 def finished_record(record: Execution, fold: OutputFold, state: ExecutionState, **fields: Any) -> Execution:
     """Return `record` in its terminal state, with what `fold` made of its events."""
     error = fold.error
     if error is None and state is ExecutionState.ERROR:
         error = ErrorInfo("Error", "the kernel reported an error without saying which")
-    return replace(
+    return with_outputs(
         record,
+        fold,
         state=state,
-        stdout=fold.text("stdout"),
-        stderr=fold.text("stderr"),
-        outputs=fold.outputs(),
         error=error,
         truncated=fold.truncated,
         files=fold.files,

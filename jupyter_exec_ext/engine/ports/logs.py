@@ -41,7 +41,7 @@ class EventLog(Protocol):
 
     @property
     def end(self) -> bytes | None:
-        """The last event, an `EndEvent`, as `event_to_text` has it; None if it is not in, or not at hand."""
+        """The last event, an `EndEvent`, as `event_to_text` has it; None if it is not in, or without the outputs."""
 
     async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         """Return up to `limit` entries that follow number `after`."""

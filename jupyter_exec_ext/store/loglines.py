@@ -1,0 +1,56 @@
+"""What the lines of a log say: an event each and, at the end, the finished record.
+
+Of an execution with much output the record has none: it is the fold of the lines before.
+"""
+
+from __future__ import annotations
+
+from ..models import EndEvent, Execution, OutputEvent
+from ..wire.jsontext import dump_bytes, loads_strict, to_bytes
+from ..wire.large_json import dump_in_pieces, event_is_large, is_large
+from ..wire.native import bare_to_json, event_from_json, event_to_json, event_to_text, execution_from_json, is_bare
+from ..wire.outputs import OutputFold, with_outputs
+from .logfile import LogFile
+
+_SHORT_CHARACTERS = 32 * 1024
+
+
+def is_long(execution: Execution) -> bool:
+    """Return whether the log has the finished record without its outputs."""
+    return is_large(execution, _SHORT_CHARACTERS)
+
+
+def line_of(event: OutputEvent, seq: int, at: str) -> bytes:
+    """Return the line of an event."""
+    if isinstance(event, EndEvent) and is_long(event.execution):
+        return dump_bytes({"seq": seq, "type": event.type, "at": at, "execution": bare_to_json(event.execution)})
+    if event_is_large(event):
+        return b"".join(map(to_bytes, dump_in_pieces(event_to_json(event, seq, at))))
+    return to_bytes(event_to_text(event, seq, at))
+
+
+def record_in(file: LogFile, end_offset: int) -> Execution:
+    """Return the finished record in a log whose last line begins at `end_offset`.
+
+    Raises
+    ------
+    OSError, ValueError, UnexpectedAnswer
+        If the file is gone or damaged.
+    """
+    end = loads_strict(file.read_at(end_offset))["execution"]
+    execution = execution_from_json(end)
+    return with_outputs(execution, _folded(file)) if is_bare(end) else execution
+
+
+def _folded(file: LogFile) -> OutputFold:
+    """Return the fold of all lines but the last."""
+    fold = OutputFold()
+    lines = file.read(0, file.last_seq - 1, file.size_bytes)
+    if len(lines) != file.last_seq - 1:
+        raise ValueError("lines are missing in a log")
+    for number, line in enumerate(lines, 1):
+        event = event_from_json(loads_strict(line))
+        if event is None or event.seq != number:
+            raise ValueError("a log has something else than its events")
+        fold.add(event)
+    return fold
