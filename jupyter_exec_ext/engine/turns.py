@@ -21,7 +21,8 @@ class Turns:
     """Calls those who have more to do one after the other, and rests in between.
 
     A rest is a multiple of what the turn before it took and of how late that came, both by the clock: the less of the
-    processor we get, the longer others have it.
+    processor we get, the longer others have it. Of the work of who is alone only as much counts as it had to wait for a
+    processor: where nobody wants one, there is no rest.
     """
 
     def __init__(self) -> None:
@@ -41,10 +42,15 @@ class Turns:
 
     def _call(self, due: float) -> None:
         turn = self._waiting.popleft()
+        alone = not self._waiting
+        began = time.thread_time()
         try:
             turn()
         finally:
-            self._rest_seconds = min(_REST_FACTOR * (time.monotonic() - due), _MAX_REST_SECONDS)
+            worked = time.thread_time() - began
+            waited = max(time.monotonic() - due - worked, 0.0)
+            counted = min(worked, waited) if alone else worked
+            self._rest_seconds = min(_REST_FACTOR * (waited + counted), _MAX_REST_SECONDS)
             self._next = None
             if self._waiting:
                 self._schedule()

@@ -232,11 +232,8 @@ class ExecutionRepository:
         if row["finished"]:
             try:
                 execution = record_in(self._finished_file(row), row["end_offset"])
-            except (
-                OSError,
-                ValueError,
-                UnexpectedAnswer,
-            ):  # somebody removed or damaged the file: the row is what there is
+            except (OSError, ValueError, UnexpectedAnswer):
+                # Somebody removed or damaged the file: the row is what there is.
                 reason = "; ".join(filter(None, (execution.reason, "its output is no longer kept")))
                 execution = replace(execution, reason=reason)
         return StoredExecution(row["owner"], execution)

@@ -233,10 +233,10 @@ def execution_from_json(data: Any) -> Execution:
     if not execution.outputs or "stdout" in data:
         return execution
     try:
-        texts = {name: text_in(execution.outputs, name) for name in ("stdout", "stderr")}
+        stdout, stderr = (text_in(execution.outputs, name) for name in ("stdout", "stderr"))
     except (TypeError, KeyError) as error:
         raise UnexpectedAnswer(f"the server sent outputs that cannot be read: {error!r}") from None
-    return replace(execution, **texts)
+    return replace(execution, stdout=stdout, stderr=stderr)
 
 
 def approval_from_json(data: Any) -> Approval:

@@ -279,6 +279,22 @@ def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
     assert script.requests[1].headers["Last-Event-ID"] == "2"
 
 
+def test_an_end_without_outputs_gets_those_that_were_streamed_over_all_connections() -> None:
+    bare = {name: value for name, value in to_json(execution()).items() if name not in ("stdout", "stderr", "outputs")}
+    end = frame(4, "end", json.dumps({"seq": 4, "type": "end", "at": "t", "execution": bare}))
+    script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("c", first_seq=3), end))
+    finished = script.perform(API.stream("ses_1", {"code": "1"}, "key"))
+    assert (finished.stdout, finished.outputs) == ("abc", [{"output_type": "stream", "name": "stdout", "text": "abc"}])
+    assert script.events[-1].execution == finished  # type: ignore[attr-defined]
+    assert {request.headers["Prefer"] for request in script.requests} == {"return=minimal"}
+
+
+def test_who_has_not_seen_the_beginning_asks_for_all_at_the_end() -> None:
+    script = Script(chunks(*frames("c", first_seq=3), end_frame(4)))
+    assert script.perform(API.events("exe_1", after=2)) == execution()
+    assert "Prefer" not in script.requests[0].headers
+
+
 @pytest.mark.parametrize("cut", range(1, len(frames("long text")[0])))
 def test_an_event_cut_in_the_middle_is_read_again_whole(cut: int) -> None:
     whole = frames("long text")[0]

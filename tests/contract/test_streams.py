@@ -117,6 +117,52 @@ def test_ndjson_carries_the_same_events(host: Host, session: Any) -> None:
     assert [json.loads(line) for line in lines] == [json.loads(line) for line in data]
 
 
+MUCH = "print('ä' * 300_000, flush=True)\ndisplay({'text/html': 'y' * 300_000}, raw=True)\nprint('again')"
+
+
+def test_much_output_is_the_same_however_it_is_read(client: Any, session: Any) -> None:
+    """The log does not repeat it at its end; neither do answers to our clients."""
+    run = session.run(MUCH)
+    assert (run.stdout, len(run.outputs)) == ("ä" * 300_000 + "\nagain\n", 3)
+    streamed = list(session.stream(MUCH))
+    end = streamed[-1].execution
+    assert [output.get("text") or output["data"] for output in end.outputs] == [
+        output.get("text") or output["data"] for output in run.outputs
+    ]
+    handle = client.get_execution(end.id)
+    assert handle.record == end
+    assert list(handle.events()) == streamed
+    assert list(handle.events(after=3)) == streamed[3:]
+
+
+@pytest.mark.parametrize("media_type", ["text/event-stream", "application/x-ndjson"])
+def test_who_does_not_ask_for_less_gets_the_whole_record_at_the_end(
+    host: Host, client: Any, session: Any, media_type: str
+) -> None:
+    execution = session.run(MUCH)
+    headers = {**host.info.auth_headers, "Accept": media_type}
+    url = f"{host.info.url}exec/v1/executions/{execution.id}"
+
+    def end(**more: str) -> Any:
+        lines = requests.get(f"{url}/events", headers={**headers, **more}, timeout=30).text.strip().split("\n")
+        return json.loads(lines[-1].removeprefix("data: "))["execution"]
+
+    record = requests.get(url, headers=host.info.auth_headers, timeout=30).json()
+    assert record == end()
+    assert (record["stdout"], len(record["outputs"])) == (execution.stdout, 3)
+    outputs = {"stdout", "stderr", "outputs"}
+    assert end(Prefer="return=minimal") == {name: value for name, value in record.items() if name not in outputs}
+
+
+def test_a_stream_without_less_has_the_whole_record_at_its_end_while_it_is_written(host: Host, session: Any) -> None:
+    url = f"{host.info.url}exec/v1/sessions/{session.id}/executions"
+    headers = {**host.info.auth_headers, "Accept": "application/x-ndjson"}
+    lines = requests.post(url, json={"code": MUCH}, headers=headers, timeout=60).text.strip().split("\n")
+    end = json.loads(lines[-1])
+    assert (end["seq"], len(end["execution"]["outputs"])) == (len(lines), 3)
+    assert len(end["execution"]["stdout"]) == 300_007
+
+
 def test_last_event_id_resumes(host: Host, session: Any) -> None:
     end = list(session.stream("for i in range(5): print(i, flush=True)"))[-1]
     url = f"{host.info.url}exec/v1/executions/{end.execution.id}/events"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from jupyter_exec_ext.engine.turns import Turns
 
 
@@ -28,6 +30,36 @@ async def test_everybody_gets_a_turn_in_order_and_others_in_between() -> None:
     assert seen == ["a", "b"] * 3
     assert time.monotonic() - began >= 0.01 * 5 * 4
     assert others > 50
+
+
+class Clock:
+    """Goes on while there is work, and for nothing else: nobody waits for a processor."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    thread_time = monotonic
+
+
+async def test_one_that_is_alone_and_waits_for_nothing_has_no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("jupyter_exec_ext.engine.turns.time", clock)
+    turns, over = Turns(), asyncio.Event()
+
+    def turn(left: int) -> None:
+        clock.seconds += 10.0
+        if left:
+            turns.take(lambda: turn(left - 1))
+        else:
+            over.set()
+
+    began = time.monotonic()
+    turns.take(lambda: turn(50))
+    await over.wait()
+    assert time.monotonic() - began < 2.5  # with rests it would be five seconds
 
 
 async def test_a_turn_that_fails_does_not_take_the_others_theirs() -> None:

@@ -23,6 +23,7 @@ from jupyter_exec_ext.models import (
     Execution,
     ExecutionState,
     IdempotencyKey,
+    OutputEvent,
     Session,
     SessionState,
     StateEvent,
@@ -36,6 +37,7 @@ from jupyter_exec_ext.store.logfile import LogFile
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.chain import verify
 from jupyter_exec_ext.wire.jsontext import loads_strict
+from jupyter_exec_ext.wire.outputs import OutputFold, finished_record
 
 NOW = "2026-01-01T00:00:00.000Z"
 QUEUED = Execution("exe_1", "ses_1", ExecutionState.QUEUED, "print(1)", NOW, outputs=[])
@@ -353,6 +355,57 @@ async def test_the_old_are_forgotten_with_their_sessions(tmp_path: Path, monkeyp
     assert await store.executions.get("exe_2") is not None
     assert await store.sessions.get("ses_1") is not None  # of exe_2 it is still needed
     store.close()
+
+
+# --- much output ---
+
+
+def much() -> tuple[list[OutputEvent], Execution]:
+    events: list[OutputEvent] = [RUNNING, StreamEvent("stdout", "x" * 50_000), StreamEvent("stdout", "y" * 50_000)]
+    fold = OutputFold()
+    for event in events:
+        fold.add(event)
+    return events, finished_record(QUEUED, fold, ExecutionState.OK, finished_at=NOW, session_state_preserved=True)
+
+
+async def finish_much(store: ExecStore) -> Execution:
+    events, execution = much()
+    log = await accept(store)
+    for event in events:
+        log.append(event)
+    await store.executions.finish(execution, "me", log)
+    return execution
+
+
+async def test_much_output_is_in_the_log_once(store: ExecStore) -> None:
+    execution = await finish_much(store)
+    (path,) = store.logs.rglob("*.ndjson")
+    assert 100_000 < path.stat().st_size < 110_000
+    assert await store.executions.get("exe_1") == StoredExecution("me", execution)
+
+
+async def test_a_log_that_repeats_much_output_at_its_end_is_read_as_ever(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As versions before wrote it."""
+    monkeypatch.setattr("jupyter_exec_ext.store.loglines.is_long", lambda execution: False)
+    execution = await finish_much(store)
+    (path,) = store.logs.rglob("*.ndjson")
+    assert path.stat().st_size > 300_000
+    assert await store.executions.get("exe_1") == StoredExecution("me", execution)
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbled"])
+async def test_a_part_of_much_output_is_not_taken_for_all(store: ExecStore, damage: str) -> None:
+    await finish_much(store)
+    (path,) = store.logs.rglob("*.ndjson")
+    lines = path.read_bytes().split(b"\n")
+    # Of the same length, so that the end is where it was.
+    lines[1] = b" " * len(lines[1]) if damage == "garbled" else lines[1][:20] + b"\n" + lines[1][21:]
+    path.write_bytes(b"\n".join(lines))
+    stored = await store.executions.get("exe_1")
+    assert stored is not None
+    assert (stored.execution.stdout, stored.execution.reason) == ("", "its output is no longer kept")
 
 
 # --- the disk ---

@@ -33,6 +33,7 @@ from jupyter_exec_ext.wire.native import (
     event_from_json,
     event_to_text,
     execution_from_json,
+    once_to_json,
     session_from_json,
     summary_to_json,
     to_json,
@@ -141,6 +142,26 @@ def test_any_json_is_either_a_request_or_refused_with_a_sentence(body: Any) -> N
         except ExecError as error:
             refusal = error
         assert refusal is None or (refusal.status == 400 and refusal.message)
+
+
+def test_an_execution_that_says_nothing_twice_is_read_as_a_whole() -> None:
+    outputs: list[dict[str, Any]] = [
+        {"output_type": "stream", "name": "stdout", "text": "a"},
+        {"output_type": "stream", "name": "stderr", "text": "e"},
+        {"output_type": "display_data", "data": {"text/plain": "d"}, "metadata": {}},
+        {"output_type": "stream", "name": "stdout", "text": "b"},
+    ]
+    whole = Execution("exe_1", "ses_1", ExecutionState.OK, "1", "t", stdout="ab", stderr="e", outputs=outputs)
+    told = once_to_json(whole)
+    assert "stdout" not in told
+    assert execution_from_json(loads_strict(dump_bytes(told))) == whole
+
+
+@pytest.mark.parametrize("outputs", [[1], [{}], [{"output_type": "stream", "name": "stdout", "text": 1}] * 2, 7])
+def test_outputs_that_cannot_be_read_are_named_as_such(outputs: object) -> None:
+    told = {"id": "e", "session_id": "s", "state": "ok", "code": "", "created_at": "t", "outputs": outputs}
+    with pytest.raises(UnexpectedAnswer):
+        execution_from_json(told)
 
 
 @given(st.text())
