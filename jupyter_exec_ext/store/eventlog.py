@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
+from ..wire.large_json import event_is_large
 from ..wire.native import utc_timestamp
 from .logfile import LogFile
 from .loglines import is_long, line_of
@@ -113,7 +114,7 @@ class DurableLog:
     def _write_soon(self) -> None:
         if self._writing or not self._pending:
             return
-        if self._readers is not None:
+        if self._readers is not None or event_is_large(self._pending[-1][2]):
             self._cancel_timer()
             self._write()
         elif self._timer is None:
