@@ -208,6 +208,11 @@ class KernelConnection:
         else:  # the next large one is not read before this one is where it belongs
             self._resources.when_few_wait(partial(self._go_on, channel))
 
+    def catch_up(self) -> None:
+        """Take in what has arrived and was not read yet."""
+        for channel in self._sockets:
+            self._drain(channel)
+
     # --- the kernel's pulse, on the control channel ---
 
     def look(self) -> None:
