@@ -168,7 +168,10 @@ class ExecEngine(EngineSettings):
         chosen = await self._access.choose(caller, request, others)
         for policy in caller.policies:
             check_env(policy, request.env)
-        live = self._place(caller, request, chosen, self._environment(request.env), setup_code)
+        env, settings = self._environment(request.env), session_settings(self, caller)
+        kind = self._kind(chosen, env, settings) if request.kernel_id is None and not request.env else None
+        live = self._place(caller, request, chosen, env, setup_code, settings, kind)
+        prepared = live.record.kernel_starts > 0
         self._keep_touching()
         loop = asyncio.get_running_loop()
         self._store.on_forget(lambda session_ids: _post(loop, self._remove_files, session_ids))
@@ -183,6 +186,8 @@ class ExecEngine(EngineSettings):
         if self._stopping:
             await live.close("the server is shutting down")
             raise ShuttingDown("the server is shutting down")
+        if kind is not None and not prepared:
+            self.pool.missed(kind)
         self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, chosen.spec.name)
         return live.record
 
@@ -197,6 +202,8 @@ class ExecEngine(EngineSettings):
         chosen: ChosenKernel,
         env: dict[str, str],
         setup_code: str | None,
+        settings: SessionSettings,
+        kind: KernelKind | None,
     ) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
         if self._stopping:
@@ -206,9 +213,8 @@ class ExecEngine(EngineSettings):
             raise TooManySessions(f"this server runs at most {self.max_sessions} sessions; delete one first")
         alive = [live.record for live in self._live.values() if live.record.state is not SessionState.ENDED]
         self._admission.check_session(caller, (session.owner for session in alive))
-        moment, spec, settings = utc_timestamp(time.time()), chosen.spec, session_settings(self, caller)
+        moment, spec = utc_timestamp(time.time()), chosen.spec
         idle_timeout_seconds = idle_seconds(self, caller, request.idle_timeout_seconds)
-        kind = self._kind(chosen, env, settings) if request.kernel_id is None and not request.env else None
         pooled = None if kind is None else self.pool.take(kind)
         record = Session(
             id=new_session_id() if pooled is None else pooled.session_id,

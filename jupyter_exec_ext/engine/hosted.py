@@ -110,10 +110,8 @@ class HostedKernels:
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
-        # Of its content no more than that: there may be secrets in its environment.
-        self._versions[plain_name(name)] = hashlib.sha256(
-            repr((spec.to_dict(), spec.resource_dir)).encode()
-        ).hexdigest()
+        content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
+        self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
         return spec_info(name, spec)
 
     def version_of(self, kernel_name: str) -> str:

@@ -116,7 +116,7 @@ class KernelPool:
     ----------
     bounds : callable
         Returns how much it may hold.
-    note : callable
+    write_down : callable
         Keeps the sessions' ids with their kernels' where the next server finds them, should this one be killed; blocks.
     is_busy : callable
         Whether somebody waits for a kernel or for code.
@@ -133,7 +133,7 @@ class KernelPool:
         host: KernelHost,
         files: SessionFiles,
         resources: EngineResources,
-        note: Callable[[Mapping[str, str]], None],
+        write_down: Callable[[Mapping[str, str]], None],
         *,
         is_busy: Callable[[], bool],
         start_timeout_seconds: float,
@@ -144,9 +144,9 @@ class KernelPool:
         self._host = host
         self._files = files
         self._resources = resources
-        self._note = note
-        self._noted: dict[str, str] = {}
-        self._note_lock = asyncio.Lock()
+        self._write = write_down
+        self._written: dict[str, str] = {}
+        self._write_lock = asyncio.Lock()
         self._is_busy = is_busy
         self._start_timeout = start_timeout_seconds
         self._log = log
@@ -176,24 +176,31 @@ class KernelPool:
         ------
         TooManyKernels
         """
-        if not self._on:
+        pooled = self._first(kind) if self._on else None
+        if pooled is None:
             return None
-        loop = asyncio.get_running_loop()
+        assert pooled.kernel is not None and pooled.kernel.kernel is not None
+        self._host.enlist(pooled.kernel.kernel)
+        self._kernels.remove(pooled)
+        pooled.leave()
+        self._note(kind, found=True)
+        return pooled
+
+    def missed(self, kind: KernelKind) -> None:
+        """Take note that a session had to start its kernel, and could."""
+        if self._on:
+            self._note(kind, found=False)
+
+    def _note(self, kind: KernelKind, *, found: bool) -> None:
+        now = asyncio.get_running_loop().time()
         for old in [old for old in self._demands if kind.replaces(old)]:
             del self._demands[old]
-        pooled = self._first(kind)
-        if pooled is not None:
-            assert pooled.kernel is not None and pooled.kernel.kernel is not None
-            self._host.enlist(pooled.kernel.kernel)
-            self._kernels.remove(pooled)
-            pooled.leave()
         if kind in self._demands:
-            self._demands[kind].ask(loop.time(), found=pooled is not None, most=self._bounds().max_kernels)
+            self._demands[kind].ask(now, found=found, most=self._bounds().max_kernels)
         else:  # nobody could have known
-            self._demands[kind] = Demand(loop.time())
-        self.on_event("missed" if pooled is None else "taken")
+            self._demands[kind] = Demand(now)
+        self.on_event("taken" if found else "missed")
         self.look()
-        return pooled
 
     def _first(self, kind: KernelKind) -> PooledKernel | None:
         while True:
@@ -339,11 +346,11 @@ class KernelPool:
 
     async def _write_down(self) -> None:
         """Keep what there is where the next server finds it."""
-        async with self._note_lock:
+        async with self._write_lock:
             present = {pooled.session_id: pooled.kernel_id for pooled in self._kernels}
-            if present != self._noted:
-                await asyncio.to_thread(self._note, present)
-                self._noted = present
+            if present != self._written:
+                await asyncio.to_thread(self._write, present)
+                self._written = present
 
     async def _give_way(self) -> None:
         """End a kernel, since the host has no room for somebody who waits for one."""
