@@ -28,7 +28,7 @@ DENIALS = Counter("jupyter_exec_denials", "Requests refused for lack of a right,
 POOL_SESSIONS = Counter(
     "jupyter_exec_pool_sessions", "Sessions whose kernel was ready in the pool (taken), or was not (missed)", ["kernel"]
 )
-POOL_DISCARDED = Counter("jupyter_exec_pool_discarded", "Kernels of the pool that no session has had")
+POOL_DISCARDED = Counter("jupyter_exec_pool_discarded", "Kernels that were ready and that no session has had")
 for _event in ("taken", "missed"):
     POOL_SESSIONS.labels(_event)
 for _state in _STATES:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from ..errors import ExecError, KernelStartTimeout
+from ..errors import ExecError, KernelStartTimeout, TooManyKernels
 from ..wire.kernel import KernelMessage
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
 from .ports import KernelExit, KernelHost, SessionFiles
@@ -248,8 +248,8 @@ class KernelPool:
                     self._look_at(next_step.look_again_at)
                     break
                 await self._until_quiet()
-                if not self._closed:
-                    await self._start(next_step.start)
+                if not self._closed and not await self._start(next_step.start):
+                    break
         finally:
             self._worker = None
 
@@ -271,7 +271,8 @@ class KernelPool:
 
     # --- a kernel's life here ---
 
-    async def _start(self, kind: KernelKind) -> None:
+    async def _start(self, kind: KernelKind) -> bool:
+        """Start a kernel; return False if the host has no room for it, until a session ends or somebody asks."""
         pooled = PooledKernel(kind, self._spoiled)
         pooled.kernel = SessionKernel(
             kind.name,
@@ -300,6 +301,10 @@ class KernelPool:
                 raise ExecError("its kernelspec has changed")
             await self._measure(pooled)
             await self._write_down()
+        except TooManyKernels as error:
+            if pooled in self._kernels:
+                self._end(pooled, error.message)
+            return False
         except ExecError as error:
             pooled.spoil(error.message)
         except Exception:
@@ -308,6 +313,7 @@ class KernelPool:
         else:
             pooled.ready = pooled in self._kernels and not self._closed
             self._log.debug("pool: kernel %s (%s) is ready, as %s", pooled.kernel_id, kind.name, pooled.session_id)
+        return True
 
     async def _measure(self, pooled: PooledKernel) -> None:
         assert pooled.kernel is not None and pooled.kernel.kernel is not None
@@ -325,10 +331,11 @@ class KernelPool:
 
     def _end(self, pooled: PooledKernel, reason: str) -> asyncio.Task[None]:
         """Throw a kernel away."""
+        if pooled.ready:
+            self.on_event("discarded")
         self._kernels.remove(pooled)
         pooled.leave()
         self._log.debug("pool: kernel %s (%s) is thrown away: %s", pooled.kernel_id, pooled.kind.name, reason)
-        self.on_event("discarded")
         task = asyncio.get_running_loop().create_task(self._clear_away(pooled))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
