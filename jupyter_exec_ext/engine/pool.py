@@ -300,7 +300,6 @@ class KernelPool:
             if self._host.version_of(kind.name) != kind.version:
                 raise ExecError("its kernelspec has changed")
             await self._measure(pooled)
-            await self._write_down()
         except TooManyKernels as error:
             if pooled in self._kernels:
                 self._end(pooled, error.message)
@@ -313,6 +312,7 @@ class KernelPool:
         else:
             pooled.ready = pooled in self._kernels and not self._closed
             self._log.debug("pool: kernel %s (%s) is ready, as %s", pooled.kernel_id, kind.name, pooled.session_id)
+            await self._write_down()
         return True
 
     async def _measure(self, pooled: PooledKernel) -> None:
