@@ -192,14 +192,14 @@ class HostedKernels:
         cwd: str | None,
         isolate: str | None = None,
         *,
-        aside: bool = False,
+        aside: str | None = None,
     ) -> HostedKernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
 
         With `isolate` it gets that isolation, whatever its kernelspec says. With `aside` the host has it, and lists it,
         only while it is being started and ended.
         """
-        kernel_id = str(uuid.uuid4())
+        kernel_id = aside or str(uuid.uuid4())
         name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
         options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
         directory = cwd or getattr(self._manager, "root_dir", None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -43,18 +44,13 @@ class PooledKernel:
 
     def __init__(self, kind: KernelKind, on_spoiled: Callable[[PooledKernel, str], None]) -> None:
         self.kind = kind
-        self.session_id = new_session_id()
+        # Both are written down before there is anything that goes by them.
+        self.session_id, self.kernel_id = new_session_id(), str(uuid.uuid4())
         self.ready = False
         self.kernel: SessionKernel | None = None
         self._on_spoiled: Callable[[PooledKernel, str], None] | None = on_spoiled
         self._seen: set[tuple[str, str]] = set()
         self._is_set_up = asyncio.Event()
-
-    @property
-    def kernel_id(self) -> str:
-        """The host's id of the kernel, once it has been started."""
-        kernel = None if self.kernel is None else self.kernel.kernel
-        return "" if kernel is None else kernel.kernel_id
 
     def listener(self) -> KernelListener:
         """Return what hears of the kernel until a session does."""
@@ -289,7 +285,7 @@ class KernelPool:
             process_limits=kind.limits,
             listener=pooled.listener(),
             log=self._log,
-            aside=True,
+            aside=pooled.kernel_id,
         )
         self._kernels.append(pooled)
         try:
@@ -312,7 +308,6 @@ class KernelPool:
         else:
             pooled.ready = pooled in self._kernels and not self._closed
             self._log.debug("pool: kernel %s (%s) is ready, as %s", pooled.kernel_id, kind.name, pooled.session_id)
-            await self._write_down()
         return True
 
     async def _measure(self, pooled: PooledKernel) -> None:

@@ -81,8 +81,8 @@ class SessionKernel:
         What a kernel of the session's own runs, silently, before anything else.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
-    aside : bool
-        Start a kernel that is nobody's yet, until `adopt`.
+    aside : str or None
+        The id of a kernel that is to be nobody's yet, until `adopt`.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class SessionKernel:
         process_limits: ProcessLimits,
         listener: KernelListener,
         log: logging.Logger | logging.LoggerAdapter[Any],
-        aside: bool = False,
+        aside: str | None = None,
     ) -> None:
         self.lock = asyncio.Lock()
         self.setups: list[str] = []
@@ -184,7 +184,7 @@ class SessionKernel:
     def adopt(self, listener: KernelListener, setup_code: str | None) -> None:
         """Be a session's from now on; the kernel, which was started aside, is enlisted already."""
         self._listener = listener
-        self._aside = False
+        self._aside = None
         self._setup_code = setup_code
         if setup_code is not None and self.connection is not None:
             self._set_up(self.connection, setup_code)

@@ -350,10 +350,11 @@ class ScriptedHost:
         cwd: str | None = None,
         isolate: str | None = None,
         *,
-        aside: bool = False,
+        aside: str | None = None,
     ) -> ScriptedKernel:
         await asyncio.sleep(self.start_delay())
         kernel = ScriptedKernel(self, env[MARK])
+        kernel.kernel_id = aside or kernel.kernel_id
         self.kernels[kernel.kernel_id] = kernel
         if aside:
             self.aside.add(kernel.kernel_id)

@@ -17,6 +17,7 @@ from tests.hosts import Host, running_host
 from tests.processes import marked
 
 POOL_KERNELS = "--ExecEngine.pool_kernels=python3"
+DEBUG = "--Application.log_level=DEBUG"
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -46,8 +47,9 @@ def prepared(home: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
 def test_sessions_get_kernels_that_nobody_saw_before(tmp_path: Path, name: str) -> None:
-    with running_host(name, tmp_path, POOL_KERNELS) as host, ExecClient(host.info) as client:
-        (noted,) = until(lambda: prepared(tmp_path)).items()
+    with running_host(name, tmp_path, POOL_KERNELS, DEBUG) as host, ExecClient(host.info) as client:
+        until(lambda: "is ready" in host.log_text())
+        (noted,) = prepared(tmp_path).items()
         assert get(host, "api/kernels").json() == []
         assert client.list_sessions() == []
         assert get(host, f"api/kernels/{noted[1]}").status_code == 404
@@ -55,7 +57,7 @@ def test_sessions_get_kernels_that_nobody_saw_before(tmp_path: Path, name: str) 
         assert (session.id, session.record.kernel_id, session.record.kernel_starts) == (*noted, 1)
         assert session.run("print(6 * 7)").stdout == "42\n"
         assert [kernel["id"] for kernel in get(host, "api/kernels").json()] == [noted[1]]
-        until(lambda: set(prepared(tmp_path)) - {session.id})
+        until(lambda: host.log_text().count("is ready") == 2)
         if not host.is_gateway:  # which serves no metrics
             assert metric(host, "jupyter_exec_pooled_kernels") == 1
             assert metric(host, 'jupyter_exec_pool_sessions_total{kernel="taken"}') == 1
@@ -68,9 +70,10 @@ def test_sessions_get_kernels_that_nobody_saw_before(tmp_path: Path, name: str) 
 
 
 def test_a_full_gateway_has_room_for_whoever_asks(tmp_path: Path) -> None:
-    options = (POOL_KERNELS, "--KernelGatewayApp.max_kernels=1")
+    options = (POOL_KERNELS, DEBUG, "--KernelGatewayApp.max_kernels=1")
     with running_host("gateway", tmp_path, *options) as host, ExecClient(host.info) as client:
-        (ready,) = until(lambda: prepared(tmp_path))
+        until(lambda: "is ready" in host.log_text())
+        (ready,) = prepared(tmp_path)
         url = f"{host.info.url}api/kernels"
         kernel = requests.post(url, headers=host.info.auth_headers, timeout=30)
         assert kernel.status_code == 201
@@ -78,13 +81,14 @@ def test_a_full_gateway_has_room_for_whoever_asks(tmp_path: Path) -> None:
         requests.delete(f"{url}/{kernel.json()['id']}", headers=host.info.auth_headers, timeout=30).raise_for_status()
         with client.session(env={"KERNEL_A": "1"}) as session:
             assert session.run("print(1)").stdout == "1\n"
-        until(lambda: prepared(tmp_path))
+        until(lambda: host.log_text().count("is ready") == 2)
 
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
 def test_the_next_server_clears_away_what_a_killed_one_had_ready(tmp_path: Path, name: str) -> None:
-    with running_host(name, tmp_path, POOL_KERNELS) as host:
-        ((session, kernel),) = until(lambda: prepared(tmp_path)).items()
+    with running_host(name, tmp_path, POOL_KERNELS, DEBUG) as host:
+        until(lambda: "is ready" in host.log_text())
+        ((session, kernel),) = prepared(tmp_path).items()
         (process,) = marked(session)
         psutil.Process(process).suspend()  # or it would see by itself that its server is gone
         host.process.kill()
@@ -102,8 +106,8 @@ def test_the_next_server_clears_away_what_a_killed_one_had_ready(tmp_path: Path,
 
 def test_files_of_a_session_that_just_began_are_not_cleared_away(tmp_path: Path) -> None:
     """Though the killed server had it among those to come until shortly before."""
-    with running_host("server", tmp_path, POOL_KERNELS) as host, ExecClient(host.info) as client:
-        until(lambda: prepared(tmp_path))
+    with running_host("server", tmp_path, POOL_KERNELS, DEBUG) as host, ExecClient(host.info) as client:
+        until(lambda: "is ready" in host.log_text())
         session = client.session()
         session.run("open('mine', 'w').write('1')")
         host.process.kill()

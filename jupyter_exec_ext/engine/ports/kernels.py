@@ -159,7 +159,7 @@ class KernelHost(Protocol):
         cwd: str | None,
         isolate: str | None = None,
         *,
-        aside: bool = False,
+        aside: str | None = None,
     ) -> Kernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
 
@@ -167,9 +167,9 @@ class KernelHost(Protocol):
         ----------
         isolate : str, optional
             The isolation to start it with, whatever its kernelspec says.
-        aside : bool
-            Nobody but the one who starts it is to see or use it, nor is the host busy with it, until `enlist`. It takes
-            up a place among the host's kernels only as long as nobody else needs that.
+        aside : str, optional
+            The kernel's id, if nobody but the one who starts it is to see or use it, nor is the host to be busy with
+            it, until `enlist`. It takes up a place among the host's kernels only as long as nobody else needs that.
 
         Raises
         ------
