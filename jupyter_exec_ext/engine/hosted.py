@@ -225,17 +225,7 @@ class HostedKernels:
                 if out_of_resources(error):
                     raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
-        if aside:
-            await self._require_to_fit(kernel)
         return kernel
-
-    async def _require_to_fit(self, kernel: HostedKernel) -> None:
-        """End a kernel that was started aside if its place was given to another one meanwhile."""
-        try:
-            self._require_place(self._all() - {kernel.kernel_id})
-        except TooManyKernels:
-            await kernel.shutdown(now=True)
-            raise
 
     def _note_own(self, kernel_id: str) -> None:
         """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""
