@@ -40,11 +40,12 @@ class _Configured(BaseIPythonApplication):
     def initialize(self, argv: Any = None) -> None:
         """Read the command line and the configuration, unless that is done."""
         if not self.configured:
-            super().initialize(argv)
+            base: Any = super()  # it has no types
+            base.initialize(argv)
             self.configured = True
 
 
-class _Application(IPKernelApp, _Configured):  # type: ignore[misc]  # one has no types that the other could keep to
+class _Application(IPKernelApp, _Configured):
     """ipykernel's, for a process whose parent is not the server."""
 
     name = "ipython-kernel"
@@ -64,7 +65,8 @@ class _Application(IPKernelApp, _Configured):  # type: ignore[misc]  # one has n
         shell = self.made_shell
         if shell is not None:
             _renew(shell)
-        super().init_kernel()
+        base: Any = super()
+        base.init_kernel()
         if shell is not None:
             shell.parent = shell.kernel = self.kernel
 
@@ -102,7 +104,7 @@ class ForkedKernel:
     def run(self, told: dict[str, Any], announce: Callable[[], object]) -> None:
         """Be a kernel, in a child."""
         sys.argv = [_launcher(), *self._arguments, "-f", told["connection_file"]]
-        application = self._application
+        application: Any = self._application
         application.connection_file = told["connection_file"]
         application.parent_handle = int(not told["independent"])  # it only tells whether there is one
         application.announce = announce
@@ -126,9 +128,10 @@ def _shell(application: Any) -> Any:
     configured = application.config.get("IPythonKernel", {})
     if application.kernel_class is not IPythonKernel or "shell_class" in configured:
         return None
-    history, ZMQInteractiveShell.init_history = ZMQInteractiveShell.init_history, lambda self: None
+    kind: Any = ZMQInteractiveShell
+    opened, kind.init_history = kind.init_history, lambda self: None  # a database and a thread
     try:
-        return ZMQInteractiveShell.instance(
+        return kind.instance(
             parent=application,
             profile_dir=application.profile_dir,
             user_module=None,
@@ -136,7 +139,7 @@ def _shell(application: Any) -> Any:
             compiler_class=IPythonKernel.compiler_class.default_value,
         )
     finally:
-        ZMQInteractiveShell.init_history = history
+        kind.init_history = opened
 
 
 def _renew(shell: Any) -> None:
@@ -145,6 +148,7 @@ def _renew(shell: Any) -> None:
     shell.init_environment()
     shell.save_sys_module_state()
     shell.init_history()
+    shell.configurables.insert(1, shell.configurables.pop())  # where it is otherwise
     shell.init_encoding()
     shell.init_user_ns()
 

@@ -164,8 +164,8 @@ def _installed() -> list[str]:
 
 
 def _files_of(modules: list[str]) -> list[str]:
-    loaded = [sys.modules[name] for name in modules if name in sys.modules]
-    return [module.__file__ for module in loaded if getattr(module, "__file__", None)]
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return [file for file in files if file]
 
 
 def _stamps(paths: list[str]) -> dict[str, int]:
@@ -191,7 +191,8 @@ def _serve(control: socket.socket) -> list[int]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     while True:
-        readable, _, _ = select.select([control, awake], [], [])
+        sources: list[Any] = [control, awake]
+        readable, _, _ = select.select(sources, [], [])
         if awake in readable:
             os.read(awake, 4096)
             _report_ends(control)

@@ -71,9 +71,9 @@ class ForkServerProvisioner(LocalProvisioner):
         except NotForkableError as error:
             self.log.warning("kernel %s is not forked, but started as usual: %s", self.kernel_id, error)
             return await super().launch_kernel(cmd, **kwargs)
-        self.process = process  # type: ignore[assignment]  # what is inherited says that it is none
-        self.pid = self.pgid = process.pid  # type: ignore[assignment]
-        self.cwd = Path(kwargs.get("cwd") or os.getcwd())  # type: ignore[assignment]
+        self.process = process
+        self.pid = self.pgid = process.pid
+        self.cwd = Path(kwargs.get("cwd") or os.getcwd())
         return self.connection_info
 
     async def wait(self) -> int | None:
