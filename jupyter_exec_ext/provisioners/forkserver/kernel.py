@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.application import BaseIPythonApplication
 
+ipkernel: Any = importlib.import_module("ipykernel.ipkernel")
+IPythonKernel = ipkernel.IPythonKernel
 # What a kernel imports when it begins, and with its first cells; what of it there is depends on the versions.
 _LATER = (
     *("ipykernel.debugger", "tornado.locks", "tornado.platform.asyncio", "tornado.queues", "sqlite3", "faulthandler"),
@@ -45,12 +46,36 @@ class _Configured(BaseIPythonApplication):
             self.configured = True
 
 
+class _Module:
+    """A module's file, without the module."""
+
+    def __init__(self, file: str) -> None:
+        self.__file__ = file
+
+
+class _Modules:
+    """Stands for `sys` while a kernel notes the files of all modules, for its debugger.
+
+    To look at a module writes to the memory that it is in, which then is no longer shared with other kernels: megabytes
+    for all of them. What is looked at here is in a few pages.
+    """
+
+    def __init__(self) -> None:
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        self.modules = {number: _Module("".join(file)) for number, file in enumerate(files) if isinstance(file, str)}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else there is in `sys`."""
+        return getattr(sys, name)
+
+
 class _Application(IPKernelApp, _Configured):
     """ipykernel's, for a process whose parent is not the server."""
 
     name = "ipython-kernel"
     announce: Callable[[], object]
     made_shell: Any = None
+    files_of_modules: Any = sys
 
     def init_poller(self) -> None:
         """Leave it to the channel to tell that the server is gone."""
@@ -66,7 +91,11 @@ class _Application(IPKernelApp, _Configured):
         if shell is not None:
             _renew(shell)
         base: Any = super()
-        base.init_kernel()
+        ipkernel.sys = self.files_of_modules
+        try:
+            base.init_kernel()
+        finally:
+            ipkernel.sys = sys
         if shell is not None:
             shell.parent = shell.kernel = self.kernel
 
@@ -93,6 +122,7 @@ class ForkedKernel:
         self._application = _Application.instance()
         _Configured.initialize(self._application, arguments)
         self._application.made_shell = _shell(self._application)
+        self._application.files_of_modules = _Modules()
         self._blas = _openblas()
 
     def config_files(self) -> list[str]:
