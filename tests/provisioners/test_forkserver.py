@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -366,8 +367,9 @@ async def test_a_kernel_that_nobody_holds_any_more_ends(tmp_path: Path) -> None:
     provisioner: Any = manager.provisioner
     process = psutil.Process(provisioner.process.pid)
     provisioner.process = None
-    assert await asyncio.to_thread(process.wait, 5) is None
+    await until(lambda: not process.is_running())
     manager.cleanup_connection_file()
+    manager.context.destroy(linger=0)
 
 
 async def test_a_start_that_is_cancelled_leaves_no_kernel(tmp_path: Path) -> None:
@@ -380,6 +382,7 @@ async def test_a_start_that_is_cancelled_leaves_no_kernel(tmp_path: Path) -> Non
             await asyncio.sleep(0.005 * number)  # in the middle of it, wherever that is
             starting.cancel()
             await asyncio.wait([starting])
+            manager.context.destroy(linger=0)
             del manager, starting
         await until(lambda: [c.pid for c in parent.children()] == [kernel.pid])
 
@@ -409,9 +412,11 @@ async def test_many_forks_in_a_row_leave_nothing(tmp_path: Path) -> None:
             manager.context.destroy(linger=0)
 
         await start_and_end(0)
+        gc.collect()
         before = (parent.num_fds(), own.num_fds(), own.num_threads(), sorted(os.listdir(tmp_path)))
         for number in range(_FORKS):
             await start_and_end(number)
+        gc.collect()
         assert [child.pid for child in parent.children()] == [kernel.pid]
         assert (parent.num_fds(), own.num_fds(), own.num_threads(), sorted(os.listdir(tmp_path))) == before
         assert await kernel.says("print(1)") == "1"
