@@ -75,6 +75,7 @@ class _Application(IPKernelApp, _Configured):
     name = "ipython-kernel"
     announce: Callable[[], object]
     made_shell: Any = None
+    subshells = True
     files_of_modules: Any = sys
 
     def init_poller(self) -> None:
@@ -90,6 +91,8 @@ class _Application(IPKernelApp, _Configured):
         shell = self.made_shell
         if shell is not None:
             _renew(shell)
+        if not self.subshells:
+            self.shell_channel_thread = None  # without which ipykernel neither has nor offers them
         base: Any = super()
         ipkernel.sys = self.files_of_modules
         try:
@@ -138,6 +141,7 @@ class ForkedKernel:
         application.connection_file = told["connection_file"]
         application.parent_handle = int(not told["independent"])  # it only tells whether there is one
         application.announce = announce
+        application.subshells = told["subshells"]
         if not os.path.isdir(application.profile_dir.location):
             os.makedirs(application.profile_dir.location, exist_ok=True)
         application.profile_dir.check_dirs()

@@ -34,6 +34,8 @@ class ForkedProcess(subprocess.Popen[bytes]):
         self.returncode: int | None = None
         #: How it ended, as `Popen` tells it; None if that is not known.
         self.exited: concurrent.futures.Future[int | None] = concurrent.futures.Future()
+        # Whoever gives up waiting for it must not cancel it for everybody.
+        self.exited.set_running_or_notify_cancel()
         self.channel = channel
 
     def end(self, code: int | None) -> None:

@@ -15,13 +15,15 @@ from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
-from traitlets import List, Unicode
+from traitlets import Bool, List, Unicode
 
 from .command import NotForkableError, parsed, program_of
 from .parents import fork_parents
 from .process import ForkedProcess
 
 _READY_SECONDS = 30.0
+# What the engine's sessions are known by.
+_SESSION = "JUPYTER_EXEC_SESSION"
 # What a start can be told that a forked kernel can be, too.
 _KNOWN = frozenset({"env", "cwd", "stdin", "stdout", "stderr", "independent", "kernel_id", "extra_arguments"})
 
@@ -39,6 +41,13 @@ class ForkServerProvisioner(LocalProvisioner):
         Unicode(),
         help="Modules that are imported once, before kernels are forked, such as numpy, pandas and matplotlib.pyplot. "
         "They must start no threads when they are imported; those that do are left out, with a warning.",
+    ).tag(config=True)
+
+    subshells = Bool(
+        None,
+        allow_none=True,
+        help="Whether kernels offer subshells, as ipykernel 7 does: there, a widget can answer while a cell runs. They "
+        "cost a thread, and a tenth of a short run. By default those of `exec/v1` sessions do without.",
     ).tag(config=True)
 
     @classmethod
@@ -101,6 +110,7 @@ class ForkServerProvisioner(LocalProvisioner):
         if not independent:
             environment["JPY_PARENT_PID"] = str(os.getpid())
         told = {
+            "subshells": _SESSION not in environment if self.subshells is None else self.subshells,
             "connection_file": command.connection_file,
             "directory": str(options.get("cwd") or os.getcwd()),
             "environment": environment,
