@@ -81,6 +81,10 @@ if not done.wait(10):
 get_ipython().history_manager.db_cache_size = 100
 # After each cell a kernel sleeps for clients that take its reply for the end of its output. We wait for both.
 get_ipython().kernel._execute_sleep = 0
+# It would make a record of each step that no handler wants.
+log = get_ipython().kernel.log
+if log.handlers and not log.propagate:
+    log.setLevel(max(log.level, min(handler.level for handler in log.handlers)))
 for stream in (sys.stdout, sys.stderr):
     if type(stream) is OutStream:
         stream.__class__ = OutStreamInParts

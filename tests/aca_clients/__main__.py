@@ -3,6 +3,9 @@
 Each client is the package that its project has published, unmodified, in an environment of its own below
 ``.bench/aca_clients``; it gets our endpoint, on a host that is started for it, and one of our tokens in the place of
 Azure's. AutoGen's client has to pass AutoGen's own tests as well, out of the same release.
+
+In two of the environments this package is there, too: in papermill's, whose kernels are the endpoint's sessions, and in
+that of azure-identity, whose own credentials our clients get their tokens from.
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec
 from tests.tokens import UNPROTECTED, mint
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 HOME = ROOT / ".bench" / "aca_clients"
 POOL = "exec/aca/subscriptions/s/resourceGroups/g/sessionPools/p"
 KERNEL = "with_the_clients_packages"
@@ -39,6 +47,8 @@ class Client:
     requirements: tuple[str, ...]
     # Installed without its own requirements, where most of them have nothing to do with sessions.
     alone: str | None = None
+    # Installed with this package, for which it is not a client but what works with ours; no credential is replaced.
+    ours: bool = False
     host: str = "server"
     tls: bool = False
     # The oldest that it can be installed with.
@@ -66,8 +76,11 @@ CLIENTS = {
             "tests/code_executors/test_aca_user_defined_functions.py",
         ),
     ),
+    # The asynchronous credentials need aiohttp, which this package has brought.
+    "azure_identity": Client(("azure-identity==1.27.0",), ours=True),
     "langchain": Client(("langchain-azure-dynamic-sessions==1.0.4",), host="gateway", python=(3, 11)),
     "llama_index": Client(("llama-index-tools-azure-code-interpreter==0.7.0",)),
+    "papermill": Client(("papermill==2.7.0",), ours=True),
     "semantic_kernel": Client(
         # What the package imports for the sessions tool; it requires a third of a gigabyte more for other tools.
         (
@@ -95,7 +108,11 @@ def prepare(name: str) -> Path | None:
     client = CLIENTS[name]
     if sys.version_info < client.python:
         return None
-    return environment(HOME / name, [*client.requirements, *TOOLS], alone=client.alone)
+    requirements = [*client.requirements, *TOOLS]
+    if not client.ours:
+        return environment(HOME / name, requirements, alone=client.alone)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return environment(HOME / name, ["-e", ".", *requirements], project["dependencies"])
 
 
 def test(name: str) -> None:
@@ -107,7 +124,8 @@ def test(name: str) -> None:
         return
     with tempfile.TemporaryDirectory() as directory, _host(client, python, Path(directory)) as host:
         environ = _environ(host, str(host.info.verify) if client.tls else "")
-        pytest = [str(python), "-m", "pytest", "-p", "tests.aca_clients.credential", "--timeout=120"]
+        plugin = [] if client.ours else ["-p", "tests.aca_clients.credential"]
+        pytest = [str(python), "-m", "pytest", *plugin, "--timeout=120"]
         here = Path(__file__).parent
         # Warnings of theirs are no errors of ours.
         ours = ["-Wdefault", f"--confcutdir={here}", str(here / f"test_{name}.py")]

@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "test_attach::test_the_session_ends_with_the_kernel": _STREAM,
     "test_control::test_code_that_takes_too_long_is_stopped_and_the_state_kept": _INTERRUPT,
     "test_control::test_the_time_limit_is_total_however_much_the_code_prints": _INTERRUPT,
-    "test_control::test_a_running_execution_is_cancelled_and_its_code_stops": _INTERRUPT,
+    "test_control::test_a_running_execution_is_cancelled_and_its_code_stops": _LATE,
     "test_control::test_a_running_execution_can_be_cancelled_right_away": _INTERRUPT,
     "test_control::test_an_interrupt_ends_the_code_as_ctrl_c_would": _INTERRUPT,
     "test_control::test_a_kernel_that_exits_is_named_with_its_code_at_once": _DEATH,

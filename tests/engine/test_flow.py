@@ -138,6 +138,12 @@ async def test_the_history_is_written_in_batches_and_complete_in_the_session(rea
     assert await reader.run("%history -l 2\nprint(get_ipython().history_manager.db_cache_size)") == "first = 1\n100\n"
 
 
+async def test_a_run_leaves_no_log_records_that_nobody_reads(reader: Reader) -> None:
+    code = "import logging\nlog = get_ipython().kernel.log\nprint(log.isEnabledFor(logging.{}))"
+    assert await reader.run(code.format("DEBUG")) == "False\n"
+    assert await reader.run(code.format("WARNING")) == "True\n"
+
+
 async def test_wrong_use_of_the_streams_is_reported_as_ever(reader: Reader) -> None:
     code = "import sys\ntry: sys.stdout.write(5)\nexcept TypeError as error: print(error)"
     assert "must be str" in await reader.run(code)

@@ -23,10 +23,16 @@ def add_aca_kernelspec(
     home: str | Path, name: str, host: Host, *, api_version: str = DEFAULT_API_VERSION, **more: Any
 ) -> None:
     """Install a kernelspec of a host's pool in a Jupyter data directory; its token is in the environment."""
+    endpoint = more.pop("endpoint", f"{host.info.url}exec/aca")
+    add_pool_kernelspec(home, name, endpoint, api_version=api_version, **more)
+
+
+def add_pool_kernelspec(home: str | Path, name: str, endpoint: str, **more: Any) -> None:
+    """Install a kernelspec of any pool; nothing need answer there until something is asked of the session."""
     directory = Path(home, "kernels", name)
     directory.mkdir(parents=True)
     env = more.pop("spec_env", {})
-    config = {"endpoint": f"{host.info.url}exec/aca", "credential": f"env:{VARIABLE}", "api_version": api_version}
+    config = {"endpoint": endpoint, "credential": f"env:{VARIABLE}"}
     stanza = {"provisioner_name": "aca-provisioner", "config": {**config, **more}}
     spec = {
         "argv": [],

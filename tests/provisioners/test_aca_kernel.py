@@ -160,6 +160,22 @@ async def test_an_interrupt_is_answered_with_what_can_be_done(server: Host) -> N
         assert outputs == [f"{NO_INTERRUPT}.\n", "done\n"]
 
 
+@pytest.mark.parametrize("question", ["interrupt_request", "kernel_info_request"])
+async def test_what_is_asked_meanwhile_does_not_make_a_busy_kernel_look_idle(question: str) -> None:
+    async with running_kernel("remote") as kernel:
+        await kernel.run("1")
+        await begin(kernel, "import time; time.sleep(2)")
+        client = kernel.client
+        client.control_channel.send(client.session.msg(question, {}))
+        states: list[tuple[str, str]] = []
+        while not states or states[-1] != ("execute_request", "idle"):
+            message = await client.get_iopub_msg(timeout=20)
+            if message["msg_type"] == "status":
+                states.append((message["parent_header"]["msg_type"], message["content"]["execution_state"]))
+        of_question = [(question, "busy"), (question, "idle")]
+        assert states == [*of_question, ("execute_request", "busy"), ("execute_request", "idle")]
+
+
 async def test_nothing_to_interrupt_is_no_error() -> None:
     async with running_kernel("remote") as kernel:
         client = kernel.client

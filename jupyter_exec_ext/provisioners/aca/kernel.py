@@ -107,6 +107,8 @@ class ACAKernel:
             self._sockets.publish("status", {"execution_state": "idle"}, request)
             if kind == "shutdown_request":
                 self.end(0)
+            elif self._running is not None:  # front ends show what they heard last
+                self._sockets.publish("status", {"execution_state": "busy"}, self._running)
         elif channel == "shell":
             self._waiting.append((channel, identities, request))
             if self._worker is None:

@@ -13,6 +13,7 @@ import zmq
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from traitlets import Bool, Integer, List, Unicode, Union
+from traitlets.config import Config
 
 from ...wire.aca import ALLOWED_HOSTS, DEFAULT_API_VERSION, MAX_RUN_SECONDS, check_endpoint, check_host, family_of
 from .credentials import AZURE, check_source, credential_from
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _KILLED = -signal.SIGKILL
 _TERMINATED = -signal.SIGTERM
+_RESTARTER, _INTERVAL = "KernelRestarter", "time_to_dead"
+_LOOK_EVERY_SECONDS = 10.0
 
 
 class ACAProvisioner(KernelProvisionerBase):
@@ -97,6 +100,7 @@ class ACAProvisioner(KernelProvisionerBase):
         check_host(check_endpoint(self.endpoint), self.allowed_hosts)
         family_of(self.api_version)
         check_source(self.credential)
+        self._look_less_often()
         chosen = await super().pre_launch(**kwargs)
         given: Mapping[str, str] = chosen["env"]
         own = self.kernel_spec.env
@@ -182,6 +186,17 @@ class ACAProvisioner(KernelProvisionerBase):
                 self._leave()
 
     # --- ---
+
+    def _look_less_often(self) -> None:
+        """Have the application ask every 10 s, and not every 3, whether the kernel lives, unless its settings say.
+
+        There is no process that could die unseen. That a session has ended on Azure is noticed by the next run; what a
+        look can find is a kernel that code has ended. The looks are all that hundreds of idle kernels cost.
+        """
+        manager = self.parent
+        # A setting of the restarter's subclass, or below the manager's own name, goes before this one.
+        if manager is not None and f"{_RESTARTER}.{_INTERVAL}" not in manager.config:
+            manager.update_config(Config({_RESTARTER: {_INTERVAL: _LOOK_EVERY_SECONDS}}))  # a copy, for this kernel
 
     def _leave(self) -> None:
         loop, self._loop = self._loop, None
