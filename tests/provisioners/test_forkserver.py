@@ -467,6 +467,14 @@ async def test_many_forks_in_a_row_leave_nothing(tmp_path: Path) -> None:
         assert await kernel.says("print(1)") == "1"
 
 
+async def test_a_directory_that_is_not_there_is_said_as_for_any_kernel(tmp_path: Path) -> None:
+    add_forked(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        async with running(tmp_path, cwd=str(tmp_path / "nowhere")):
+            raise AssertionError("it started all the same")
+    gc.collect()
+
+
 # --- its parent ---
 
 
@@ -498,6 +506,26 @@ async def test_a_changed_configuration_holds_for_the_next_kernel(tmp_path: Path)
         async with running(tmp_path) as later:
             assert await later.says("print(get_ipython().ast_node_interactivity, begun)") == "all 1"
             assert await later.says("print(get_ipython().history_manager.enabled)") == "False"
+
+
+async def test_where_no_shell_can_be_made_ahead_each_kernel_makes_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with versions of IPython that are still to come."""
+    once = """\
+from ipykernel.zmqshell import ZMQInteractiveShell as Shell
+usual = Shell.init_prompts
+def init_prompts(self):
+    Shell.init_prompts = usual
+    raise RuntimeError("not ahead")
+Shell.init_prompts = init_prompts
+"""
+    add_forked(tmp_path, preload=["once"])
+    with caplog.at_level(logging.WARNING):
+        async with running(tmp_path, env=module(tmp_path, "once", once)) as kernel:
+            assert isinstance(kernel.process, ForkedProcess)
+            assert await kernel.says("print(get_ipython().parent is get_ipython().kernel, In[0] == '')") == "True True"
+    assert "each makes its own shell: RuntimeError: not ahead" in caplog.text
 
 
 async def test_a_module_that_starts_threads_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

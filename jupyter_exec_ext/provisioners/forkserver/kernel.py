@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from ipykernel.compiler import XCachingCompiler
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.application import BaseIPythonApplication
@@ -124,7 +126,13 @@ class ForkedKernel:
         self._arguments = arguments
         self._application = _Application.instance()
         _Configured.initialize(self._application, arguments)
-        self._application.made_shell = _shell(self._application)
+        #: What there is to be said of it.
+        self.notes: list[str] = []
+        try:
+            self._application.made_shell = _shell(self._application)
+        except Exception as error:  # of a version that does something else
+            ZMQInteractiveShell.clear_instance()
+            self.notes.append(f"each makes its own shell: {type(error).__name__}: {error}")
         self._application.files_of_modules = _Modules()
         self._blas = _openblas()
 
@@ -163,17 +171,21 @@ def _shell(application: Any) -> Any:
     if application.kernel_class is not IPythonKernel or "shell_class" in configured:
         return None
     kind: Any = ZMQInteractiveShell
-    opened, kind.init_history = kind.init_history, lambda self: None  # a database and a thread
+    # A database and a thread; and what is named after what they hold.
+    later = {name: getattr(kind, name) for name in ("init_history", "init_user_ns")}
+    for name in later:
+        setattr(kind, name, lambda self: None)
     try:
         return kind.instance(
             parent=application,
             profile_dir=application.profile_dir,
             user_module=None,
             user_ns=None,
-            compiler_class=IPythonKernel.compiler_class.default_value,
+            compiler_class=XCachingCompiler,
         )
     finally:
-        kind.init_history = opened
+        for name, method in later.items():
+            setattr(kind, name, method)
 
 
 def _renew(shell: Any) -> None:

@@ -135,6 +135,7 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
             os.environ[name] = value
     kernel = module.ForkedKernel(orders["arguments"])
     _require_one_thread("IPython")
+    notes += kernel.notes
     return kernel
 
 

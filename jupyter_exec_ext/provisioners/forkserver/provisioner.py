@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import json
 import os
 import subprocess
@@ -105,6 +106,9 @@ class ForkServerProvisioner(LocalProvisioner):
         if unknown:
             raise NotForkableError(f"a forked kernel cannot be told {', '.join(unknown)}")
         command = parsed(cmd)
+        directory = str(options.get("cwd") or Path.cwd())
+        if not await asyncio.to_thread(os.path.isdir, directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         environment = dict(options.get("env") or os.environ)
         independent = bool(options.get("independent"))
         if not independent:
@@ -112,7 +116,7 @@ class ForkServerProvisioner(LocalProvisioner):
         told = {
             "subshells": _SESSION not in environment if self.subshells is None else self.subshells,
             "connection_file": command.connection_file,
-            "directory": str(options.get("cwd") or os.getcwd()),
+            "directory": directory,
             "environment": environment,
             "independent": independent,
         }
