@@ -372,23 +372,25 @@ from tests.forked import running
 async def main():
     async with running(Path(sys.argv[1])) as kernel:
         print(kernel.pid, kernel.parent, flush=True)
-        await asyncio.sleep(600)
+        await asyncio.to_thread(sys.stdin.read)
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
-def test_kernels_and_parents_end_with_the_server(tmp_path: Path, signum: int) -> None:
+@pytest.mark.parametrize("killed", [True, False])
+def test_kernels_and_parents_end_with_the_server(tmp_path: Path, killed: bool) -> None:
     add_forked(tmp_path)
     with subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", _SERVER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
-        assert server.stdout is not None
+        assert server.stdout is not None and server.stdin is not None
         processes = [psutil.Process(int(pid)) for pid in server.stdout.readline().split()]
         assert len(processes) == 2 and all(process.is_running() for process in processes)
-        server.send_signal(signum)
-        server.wait(30)
+        if killed:
+            server.kill()
+        server.stdin.close()
+        assert server.wait(60) == (-signal.SIGKILL if killed else 0)
     gone, alive = psutil.wait_procs(processes, 5)
     assert not alive and len(gone) == 2
 
