@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Iterable
+from importlib.metadata import distributions
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 ENVIRONMENTS = ROOT / ".bench"
+_COMMON = ("ipykernel", "jupyter_client", "jupyter_server", "pyzmq", "tornado")
 _LAST_BYTES = 4000
 _END_SECONDS = 30
 
@@ -40,7 +44,7 @@ def environment(name: str) -> Path:
     stamp = root / "requirements.txt"
     python = root / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     if not stamp.exists() or stamp.read_text() != requirements.read_text():
-        print(f"making the environment of {name} ...", file=sys.stderr)
+        print(f"making the environment of {name} in {root} ...", file=sys.stderr, flush=True)
         venv.create(root, with_pip=True, clear=True)
         try:
             subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True, cwd=ROOT)
@@ -49,6 +53,23 @@ def environment(name: str) -> Path:
             raise PeerError(f"{name} is not installed: run `{command}` in {ROOT} and see what is missing") from None
         stamp.write_text(requirements.read_text())
     return python
+
+
+def versions(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the versions in environments that are made: of what their files name, and of what all stand on."""
+    found: dict[str, dict[str, str]] = {}
+    for name in names:
+        places = [str(place) for place in (ENVIRONMENTS / name).glob("[lL]ib/**/site-packages")]
+        named = re.findall(r"^[A-Za-z][\w.-]*", (HERE / f"{name}.txt").read_text(), re.MULTILINE)
+        wanted = {_plain(package) for package in [*named, *_COMMON]}
+        installed = {_plain(one.name): one.version for one in distributions(path=places)}
+        if kept := {package: version for package, version in sorted(installed.items()) if package in wanted}:
+            found[name] = kept
+    return found
+
+
+def _plain(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 class Worker:
@@ -122,21 +143,3 @@ class Worker:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         self.close()
-
-
-class Peer(Worker):
-    """A worker that gets code, runs it its own way, and says how long that took.
-
-    Parameters
-    ----------
-    name : str
-        Of its ``<name>.txt`` and ``<name>.py`` beside this file.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(environment(name), str(HERE / f"{name}.py"))
-        self.run("0")
-
-    def run(self, code: str) -> float:
-        """Run code and return the seconds it took inside the worker."""
-        return float(self.ask(code))

@@ -1,0 +1,190 @@
+"""What is promised, as data, and whether a run kept it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .contestants import (
+    ASYNC_CLIENT,
+    AUTOGEN,
+    CLIENT,
+    DIRECT,
+    DIRECT_ASYNC,
+    EXECUTOR,
+    POST_AIOHTTP,
+    WEBSOCKET,
+    Contestant,
+    of_ours,
+)
+from .results import Results
+from .rows import first, idle, memory, outputs, sessions, streaming, warm
+
+Term = tuple[str, str, str]  # table, contender, quantile
+
+
+def median(table: str, contestant: Contestant | str) -> Term:
+    """Return the median of a series, as part of a goal."""
+    return table, contestant if isinstance(contestant, str) else contestant.label, "median"
+
+
+def p99(table: str, contestant: Contestant) -> Term:
+    """Return the 99th percentile of a series, as part of a goal."""
+    return table, contestant.label, "p99"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio, or a figure, that must be reached.
+
+    Parameters
+    ----------
+    what : str
+        In the words of the report.
+    over : tuple
+        What is added up above the line.
+    under : tuple
+        What is added up below it; nothing for a figure that is no ratio.
+    at_least, at_most : float, optional
+        The bound: one of the two.
+    unit : str
+        Of the figure: ``x`` for a ratio.
+    """
+
+    what: str
+    over: tuple[Term, ...]
+    under: tuple[Term, ...] = ()
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = "x"
+
+    @property
+    def bound(self) -> str:
+        """The bound as it is written."""
+        sign, value = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
+        return f"{sign} {value:g} {self.unit}"
+
+    def figure(self, results: Results) -> float | None:
+        """Return what the run reached; None if a part of it was not measured."""
+        over, under = total(results, self.over), total(results, self.under)
+        if over is None or under is None:
+            return None
+        return over / under if self.under else over
+
+    def holds(self, results: Results) -> bool | None:
+        """Whether it was reached; None if it was not measured."""
+        figure = self.figure(results)
+        if figure is None:
+            return None
+        return figure >= self.at_least if self.at_least is not None else figure <= (self.at_most or 0.0)
+
+
+def total(results: Results, terms: tuple[Term, ...]) -> float | None:
+    """Return the sum of terms; None if one of them was not measured."""
+    found = 0.0
+    for table, contender, statistic in terms:
+        series = results.get(table, contender)
+        if series is None:
+            return None
+        found += float(getattr(series.summary, statistic))
+    return found
+
+
+FORKED, POOLED = of_ours(CLIENT, "fork"), of_ours(CLIENT, "fork", pool=True)
+SANDBOXED = of_ours(CLIENT, "sandbox", pool=True)
+SCIENTIFIC = of_ours(CLIENT, "fork with libraries", pool=True)
+EXECUTED = of_ours(EXECUTOR, "fork", pool=True)
+WARM = of_ours(ASYNC_CLIENT)
+
+
+def _first(what: str, ours: Contestant, at_least: float) -> Goal:
+    text = f"fresh session to first `print(1)`, {what}: times as fast as AutoGen 0.2's executor"
+    return Goal(text, (median(first.TABLE, AUTOGEN),), (median(first.TABLE, ours),), at_least=at_least)
+
+
+_MANY = max(sessions.LEVELS)
+GOALS = (
+    _first("with the pool", POOLED, 40),
+    _first("with the pool (what we aim for)", POOLED, 80),
+    _first("from the fork server without a pool", FORKED, 10),
+    _first("sandboxed with the pool", SANDBOXED, 30),
+    _first("`JupyterCodeExecutor(server)` made for it, with the pool", EXECUTED, 30),
+    Goal(
+        "first result with numpy, pandas and matplotlib, with the pool: times as fast as the stock gateway",
+        (median(first.LIBRARIES_TABLE, WEBSOCKET),),
+        (median(first.LIBRARIES_TABLE, SCIENTIFIC),),
+        at_least=90,
+    ),
+    Goal(
+        "warm `print(1)`, `AsyncExecClient`: times direct loop + trivial POST with the same HTTP client",
+        (median(warm.PRINT_TABLE, WARM),),
+        (median(warm.PRINT_TABLE, DIRECT), median(warm.PRINT_TABLE, POST_AIOHTTP)),
+        at_most=1.2,
+    ),
+    Goal(
+        "warm `print(1)`, `AsyncExecClient`: p99 over median",
+        (p99(warm.PRINT_TABLE, WARM),),
+        (median(warm.PRINT_TABLE, WARM),),
+        at_most=2,
+    ),
+    Goal(
+        "warm `print(1)`, `AsyncExecClient`: times jupyter_client's asynchronous client in process",
+        (median(warm.PRINT_TABLE, WARM),),
+        (median(warm.PRINT_TABLE, DIRECT_ASYNC),),
+        at_most=1.1,
+    ),
+    Goal(
+        "warm `print(1)`, `AsyncExecClient`: times as fast as AutoGen 0.2's executor",
+        (median(warm.PRINT_TABLE, AUTOGEN),),
+        (median(warm.PRINT_TABLE, WARM),),
+        at_least=15,
+    ),
+    Goal(
+        f"{_MANY} sessions: executions a second, times those of the gateway's WebSocket API",
+        (median(sessions.rate_table(_MANY), sessions.OURS),),
+        (median(sessions.rate_table(_MANY), sessions.THEIRS),),
+        at_least=2,
+    ),
+    Goal(
+        f"{_MANY} sessions: p99 of an execution over its median",
+        (p99(sessions.time_table(_MANY), sessions.OURS),),
+        (median(sessions.time_table(_MANY), sessions.OURS),),
+        at_most=3,
+    ),
+    Goal(
+        "an execution beside 200 idle sessions: times one without them",
+        (median(idle.RUN_TABLE, idle.MANY),),
+        (median(idle.RUN_TABLE, idle.ONE),),
+        at_most=1.1,
+    ),
+    Goal(
+        "memory of a further idle session from the fork server",
+        (median(memory.TABLE, memory.FORK),),
+        at_most=15,
+        unit="MB",
+    ),
+    Goal(
+        "the same with numpy and pandas preloaded",
+        (median(memory.LIBRARIES_TABLE, memory.SCIENCE),),
+        at_most=25,
+        unit="MB",
+    ),
+    Goal("processor used by 200 idle sessions", (median(idle.CPU_TABLE, "fork"),), at_most=2, unit="%"),
+    Goal(
+        "10,000 small prints, `AsyncExecClient`: times the direct loop",
+        (median(outputs.PRINTS_TABLE, WARM),),
+        (median(outputs.PRINTS_TABLE, DIRECT),),
+        at_most=1.0,
+    ),
+    Goal(
+        "100 MB of stdout through server-sent events (or the floor: see its table)",
+        (median(streaming.FLOOD_TABLE, streaming.OURS),),
+        at_least=100,
+        unit="MB/s",
+    ),
+    Goal(
+        "5 MB picture, `AsyncExecClient`: times the direct loop",
+        (median(outputs.PICTURE_TABLE, WARM),),
+        (median(outputs.PICTURE_TABLE, DIRECT),),
+        at_most=1.3,
+    ),
+)

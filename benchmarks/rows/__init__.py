@@ -1,0 +1,22 @@
+"""What is measured, a module each; `ROWS` has them all, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..bench import Bench
+from . import first, idle, imports, memory, outputs, sessions, startup, streaming, tokens, warm
+
+ROWS: dict[str, Callable[[Bench], None]] = {
+    "first": first.measure,
+    "libraries": first.measure_with_libraries,
+    "warm": warm.measure,
+    "outputs": outputs.measure,
+    "streaming": streaming.measure,
+    "sessions": sessions.measure,
+    "idle": idle.measure,
+    "memory": memory.measure,
+    "tokens": tokens.measure,
+    "startup": startup.measure,
+    "imports": imports.measure,
+}

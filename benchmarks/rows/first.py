@@ -1,0 +1,67 @@
+"""Until the first result of a fresh session, on servers that run already.
+
+A contender that starts its own kernel has no server. `ExecClient` is one for all sessions, as an agent has it; an
+executor is made anew each time, and its connection with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..bench import Bench, Check, Handle, prints
+from ..contestants import AUTOGEN, CLIENT, DIRECT, DIRECT_ASYNC, EXECUTOR, PEERS, SMOLAGENTS, WEBSOCKET, Contestant
+from ..contestants import of_ours as ours
+
+TABLE = "fresh session to first `print(1)`"
+LIBRARIES_TABLE = "fresh session to first result with numpy, pandas and matplotlib"
+FORK, SCIENCE = "fork", "fork with libraries"
+
+CONTESTANTS = (
+    ours(CLIENT),
+    ours(CLIENT, pool=True),
+    ours(CLIENT, FORK),
+    ours(CLIENT, FORK, pool=True),
+    ours(CLIENT, "sandbox"),
+    ours(CLIENT, "sandbox", pool=True),
+    ours(EXECUTOR),
+    ours(EXECUTOR, pool=True),
+    ours(EXECUTOR, FORK),
+    ours(EXECUTOR, FORK, pool=True),
+    DIRECT,
+    DIRECT_ASYNC,
+    *PEERS,
+    SMOLAGENTS,
+)
+WITH_LIBRARIES = (
+    ours(CLIENT),
+    ours(CLIENT, SCIENCE),
+    ours(CLIENT, SCIENCE, pool=True),
+    DIRECT,
+    AUTOGEN,
+    WEBSOCKET,
+)
+LIBRARIES_CODE = """
+import numpy, pandas, matplotlib.pyplot
+figure, axes = matplotlib.pyplot.subplots()
+axes.plot(pandas.Series(numpy.arange(10)).cumsum())
+matplotlib.pyplot.close(figure)
+print(int(numpy.sum(pandas.Series([1, 2, 3]))))
+"""
+
+
+def measure(bench: Bench) -> None:
+    """Measure with `print(1)`."""
+    _measure(bench, TABLE, CONTESTANTS, "print(1)", prints("1"), bench.times(0.75))
+
+
+def measure_with_libraries(bench: Bench) -> None:
+    """Measure with a first cell that imports what data is looked at with, and uses it."""
+    _measure(bench, LIBRARIES_TABLE, WITH_LIBRARIES, LIBRARIES_CODE, prints("6"), bench.times(0.5))
+
+
+def _measure(bench: Bench, table: str, contestants: Sequence[Contestant], code: str, check: Check, rounds: int) -> None:
+    chosen = bench.available(contestants)
+    with bench.servers(chosen) as servers:
+        handles = [Handle(bench, one, servers) for one in chosen]
+        samples = bench.interleave(handles, lambda handle: handle.first(code, check), rounds, warm_up=2, rest=True)
+    bench.results.add(table, "ms", samples)

@@ -1,0 +1,36 @@
+"""What an agent's process waits for until our client is imported, and until its peers are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from ..bench import Bench
+from ..contestants import AUTOGEN, AUTOGEN_EXT
+from ..interleave import interleaved
+from ..peers import ROOT, environment
+
+TABLE = "import"
+CLIENT, EXECUTOR = "from jupyter_exec_ext import ExecClient", "from jupyter_exec_ext import JupyterCodeExecutor"
+AUTOGEN_IMPORT = "from autogen.coding.jupyter import JupyterCodeExecutor"
+AUTOGEN_EXT_IMPORT = "from autogen_ext.code_executors.jupyter import JupyterCodeExecutor"
+OURS = (CLIENT, "from jupyter_exec_ext import AsyncExecClient", EXECUTOR, "import requests", "import aiohttp")
+_TIMED = "import time; began = time.perf_counter(); {statement}; print(time.perf_counter() - began)"
+
+
+def milliseconds(python: Path, statement: str) -> float:
+    """Return how long a statement takes in a new process, whose start is not part of it."""
+    command = [str(python), "-c", _TIMED.format(statement=statement)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return float(done.stdout.splitlines()[-1]) * 1e3
+
+
+def measure(bench: Bench) -> None:
+    """Measure."""
+    turns = {statement: partial(milliseconds, Path(sys.executable), statement) for statement in OURS}
+    for contestant, statement in ((AUTOGEN, AUTOGEN_IMPORT), (AUTOGEN_EXT, AUTOGEN_EXT_IMPORT)):
+        if bench.available([contestant]):
+            turns[statement] = partial(milliseconds, environment(contestant.worker), statement)
+    bench.results.add(TABLE, "ms", interleaved(turns, bench.times(0.5), 1))
