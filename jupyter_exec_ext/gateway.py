@@ -93,6 +93,8 @@ class GatewayGate:
         self._allowed_hosts = allowed_hosts
         self._allow_origin = allow_origin
         self._bearers = bearers
+        self._user = User("gateway", "gateway", "gateway", "GW", None, None)
+        self._owner = owner("gateway", describe_user(self._user))
 
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the bearer of a scoped token, or the owner if the request brings the gateway's token."""
@@ -107,9 +109,8 @@ class GatewayGate:
             match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
             if not hmac.compare_digest(match[1].encode() if match else b"", self._token):
                 raise Unauthenticated(UNAUTHENTICATED)
-        user = User("gateway", "gateway", "gateway", "GW", None, None)
-        let_in(handler, user)
-        return owner("gateway", describe_user(user))
+        let_in(handler, self._user)
+        return self._owner
 
     async def preflight(self, handler: APIHandler) -> None:
         """Let those ask who may send requests; the stock handlers add the CORS headers."""

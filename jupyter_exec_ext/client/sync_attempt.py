@@ -1,4 +1,4 @@
-"""One blocking request on a connection: whether anything of it was sent, and the end of its time.
+"""One blocking request on a connection: whether anything of it was sent, in one piece, and the end of its time.
 
 A socket's timeout begins anew with every byte, so that a server that sends one now and then would never be given up;
 here a timer shuts the socket down, which wakes whoever reads from it or writes to it.
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connectionpool import ConnectionPool, HTTPConnectionPool, HTTPSConnectionPool
 
 if TYPE_CHECKING:
     _Base = HTTPConnection
 else:
     _Base = object
+
+_SHORT_BYTES = 64 * 1024
 
 _here = threading.local()
 _guard = threading.Lock()
@@ -80,6 +82,16 @@ class _Watched(_Base):
 
     attempt: Attempt | None = None
     watched: socket.socket | None = None
+    _held: bytes | None = None
+
+    def request(self, method: str, url: str, body: Any = None, headers: Any = None, **options: Any) -> None:
+        """Send a request; a short one in one piece, so that the server is woken up once."""
+        self._held = b"" if isinstance(body, bytes) else None
+        try:
+            super().request(method, url, body, headers, **options)
+            self._release()
+        finally:
+            self._held = None
 
     def cut(self) -> None:
         if self.watched is not None:
@@ -97,6 +109,18 @@ class _Watched(_Base):
         self._tell()
 
     def send(self, data: Any) -> None:
+        if self._held is not None and isinstance(data, bytes) and len(data) <= _SHORT_BYTES:
+            self._held += data
+            return
+        self._release()
+        self._send_now(data)
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held:
+            self._send_now(held)
+
+    def _send_now(self, data: Any) -> None:
         if self.sock is None:
             self.connect()
         attempt = getattr(_here, "attempt", None)
@@ -127,7 +151,29 @@ _POOLS = {"http": _HTTPPool, "https": _HTTPSPool}
 
 
 class WatchedAdapter(HTTPAdapter):
-    """Lets requests use such connections."""
+    """Lets requests use such connections.
+
+    Parameters
+    ----------
+    one_server : bool
+        All requests go to one server in one way, with no proxy before it; its pool is looked up once.
+    """
+
+    def __init__(self, *, one_server: bool, **options: Any) -> None:
+        self._one_server = one_server
+        self._pool: ConnectionPool | None = None
+        super().__init__(**options)
+
+    def get_connection_with_tls_context(
+        self, request: Any, verify: Any, proxies: Any = None, cert: Any = None
+    ) -> ConnectionPool:
+        """Return the pool that a request's connection is in."""
+        if self._pool is not None:
+            return self._pool
+        pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
+        if self._one_server:
+            self._pool = pool
+        return pool
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the pools."""

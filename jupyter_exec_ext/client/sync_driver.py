@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 import requests
 import urllib3.exceptions
+from requests.structures import CaseInsensitiveDict
 
 from ..errors import ClientError, Conflict
 from ..models import InputRequestEvent, OutputEvent
@@ -50,6 +52,8 @@ AnswerInput = Callable[[InputRequestEvent], str]
 _POOL_SIZE = 64
 _CONNECT_SECONDS = 10.0
 _PIECE_BYTES = 256 * 1024
+# One that requests would send as it is.
+_PLAIN_URL = re.compile(r"https?://[a-z0-9.:-]+/[A-Za-z0-9/_.~-]*")
 
 
 class RunLock:
@@ -85,7 +89,7 @@ class SyncDriver:
         self._http = requests.Session()
         if credential is not None:
             self._http.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        adapter = WatchedAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE)
+        adapter = WatchedAdapter(one_server=connection.is_loopback, pool_connections=1, pool_maxsize=_POOL_SIZE)
         self._http.mount("https://" if connection.use_https else "http://", adapter)
         self._http.auth = self._authenticate
         # With every request, or the environment's bundle would go before what the user has said.
@@ -202,15 +206,12 @@ class SyncDriver:
         connect_seconds = min(_CONNECT_SECONDS, (attempt.total_seconds or 2 * _CONNECT_SECONDS) / 2)
         try:
             with attempt.watching():
-                response = self._http.request(
-                    request.method,
-                    self.connection.url + request.path,
-                    data=body,
-                    headers=headers,
+                prepared = self._prepared(request, body, headers)
+                response = self._http.send(
+                    prepared,
+                    **self._settings(prepared, stream),
                     timeout=(connect_seconds, request.read_timeout_seconds),
                     allow_redirects=False,
-                    verify=self._verify,
-                    stream=stream,
                 )
         except requests.RequestException as error:
             return _failure(error, attempt)
@@ -221,6 +222,25 @@ class SyncDriver:
             response.close()
             return Failure(True, _too_long(attempt))
         return response
+
+    def _prepared(
+        self, request: Request, body: bytes | _Sent | None, headers: dict[str, str]
+    ) -> requests.PreparedRequest:
+        """Return what requests is to send; if it is as usual, without all the questions that requests asks itself."""
+        url = self.connection.url + request.path
+        if not isinstance(body, bytes) or not _PLAIN_URL.fullmatch(url) or len(self._http.cookies):
+            return self._http.prepare_request(requests.Request(request.method, url, data=body, headers=headers))
+        prepared = requests.PreparedRequest()
+        prepared.method, prepared.url, prepared.body = request.method, url, body
+        usual: Mapping[str, Any] = self._http.headers
+        prepared.headers = CaseInsensitiveDict({**usual, **headers, "Content-Length": str(len(body))})
+        prepared.prepare_cookies(self._http.cookies)  # there are none; a redirect asks for them
+        return self._authenticate(prepared)
+
+    def _settings(self, prepared: requests.PreparedRequest, stream: bool) -> dict[str, Any]:
+        if not self._http.trust_env:
+            return {"stream": stream, "verify": self._verify, "cert": self._http.cert, "proxies": {}}
+        return dict(self._http.merge_environment_settings(prepared.url, {}, stream, self._verify, None))
 
     def _request(self, request: Request) -> Reply | Failure:
         return self._exchange(request, None)

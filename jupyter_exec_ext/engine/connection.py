@@ -339,19 +339,20 @@ def _receive(socket: zmq.Socket[bytes]) -> tuple[list[bytes], bytes | memoryview
     zmq.Again
         If there is none.
     """
-    head = [socket.recv(zmq.NOBLOCK)]
+    frame = socket.recv(zmq.NOBLOCK, copy=False)
+    head = [frame.bytes]
     content_at = -1
     content: bytes | memoryview = b""
-    while socket.get(zmq.RCVMORE):
+    while frame.more:
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
         if content_at < 0 and head[-1] == DELIMITER:
             content_at = len(head) + 4
         if len(head) != content_at:
-            head.append(socket.recv(zmq.NOBLOCK))
+            head.append(frame.bytes)
             continue
-        frame = socket.recv(zmq.NOBLOCK, copy=False)
         content = frame.buffer if len(frame) > LARGE_BYTES else frame.bytes
-        while socket.get(zmq.RCVMORE):
-            socket.recv(zmq.NOBLOCK, copy=False)  # binary buffers, of which output has none
+        while frame.more:
+            frame = socket.recv(zmq.NOBLOCK, copy=False)  # binary buffers, of which output has none
         break
     return head, content
 

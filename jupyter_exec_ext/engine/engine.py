@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
 _MAX_ENDED_SESSIONS = 1000
 _MAX_NOTEBOOK_CELLS = 10_000
+_REQUEST_FIELDS = tuple(field.name for field in fields(ExecutionRequest))
 
 
 class ExecEngine(EngineSettings):
@@ -545,5 +546,6 @@ def _nothing() -> None:
 
 def _hash_of(request: ExecutionRequest) -> str:
     """Return what tells a repeated request from another one that was sent with its key."""
-    canonical = json.dumps(asdict(request), sort_keys=True, separators=(",", ":"))
+    values = {name: getattr(request, name) for name in _REQUEST_FIELDS}
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -252,8 +252,7 @@ class LiveSession:
                 self._kernel.release()
         self._worker = None
         if self._closing is None:
-            self.record = replace(self.record, state=SessionState.IDLE)
-            self._rest()
+            self._rest(state=SessionState.IDLE)
 
     async def _fail(self, execution: LiveExecution, error: Exception) -> None:
         """End an execution that a defect of ours left open."""
@@ -433,11 +432,11 @@ class LiveSession:
         self.record = replace(self.record, **changes)
         await self._store.save(self.record)
 
-    def _rest(self) -> None:
-        """Note the last activity and begin to count idle time."""
+    def _rest(self, **changes: Any) -> None:
+        """Note the last activity, and what else has changed, and begin to count idle time."""
         if self._closing is not None:
             return
-        self.record = replace(self.record, last_activity_at=utc_timestamp(time.time()))
+        self.record = replace(self.record, last_activity_at=utc_timestamp(time.time()), **changes)
         self._disarm_idle_timer()
         timeout = self.record.idle_timeout_seconds
         if timeout > 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
@@ -50,6 +50,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # What Jupyter Server's log shows of a request that was refused or failed.
 _LOGGED_HEADERS = ("Host", "Accept", "Referer", "User-Agent")
 _MAX_DIGITS = 18
+_PIECE_BYTES = 512 * 1024
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
@@ -270,7 +271,16 @@ class ExecHandler(APIHandler):
             self.answer(body, status)
             return
         self.set_status(status)
-        pieces = await asyncio.to_thread(lambda: collect(dump_in_pieces(body)))
+        await self._send_pieces(await asyncio.to_thread(lambda: collect(dump_in_pieces(body))))
+
+    async def send(self, body: bytes) -> None:
+        """Send `body`, which is JSON."""
+        if len(body) <= _PIECE_BYTES:
+            self.finish(body)
+            return
+        await self._send_pieces([body[at : at + _PIECE_BYTES] for at in range(0, len(body), _PIECE_BYTES)])
+
+    async def _send_pieces(self, pieces: Sequence[bytes]) -> None:
         self.set_header("Content-Length", str(sum(map(len, pieces))))
         try:
             for piece in pieces:

@@ -13,7 +13,7 @@ from ..engine.stream import follow
 from ..errors import ExecError, InternalError, InvalidRequest
 from ..models import Execution
 from ..wire.jsontext import dumps, to_bytes
-from ..wire.native import summary_to_json, to_json
+from ..wire.native import execution_in, summary_to_json, to_json
 from ..wire.requests import execution_request_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
 from .base import ExecHandler
@@ -133,7 +133,10 @@ class SessionExecutionsHandler(ExecutionBase):
         if respond_async:
             self.set_header("Preference-Applied", "respond-async")
         record = await execution.wait(self.wait_seconds() if respond_async else None)
-        await self.answer_apart(to_json(record), 200 if record.state.finished else 202)
+        if execution.log.end is not None:
+            await self.send(execution_in(execution.log.end))
+        else:
+            await self.answer_apart(to_json(record), 200 if record.state.finished else 202)
 
 
 class ExecutionHandler(ExecutionBase):

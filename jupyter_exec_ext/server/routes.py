@@ -203,13 +203,14 @@ def _aca_pattern(path: str) -> str:
 
 def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the table as Tornado wants it, below the base URL, and rules for paths that do not exist."""
+    # Tornado tries one after the other, so those of agents that run code come first.
     rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [
-        (_aca_pattern(route.path), route.handler, {"services": services, "access": route.methods})
-        for route in ACA_ROUTES
-    ]
-    rules.append((f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}}))
-    rules += [
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
         for route in ROUTES
     ]
-    return [*rules, (f"/{PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}})]
+    rules.append((f"/{PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}}))
+    rules += [
+        (_aca_pattern(route.path), route.handler, {"services": services, "access": route.methods})
+        for route in ACA_ROUTES
+    ]
+    return [*rules, (f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}})]

@@ -8,6 +8,7 @@ it is committed.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -67,6 +68,7 @@ class AuditLog:
         self._subscribers: list[Subscriber] = []
         self._committed: deque[AuditRecord] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
 
     # --- what is recorded with what it tells of ---
 
@@ -191,13 +193,19 @@ class AuditLog:
     def start(self) -> None:
         """Begin to give records to subscribers, in the running loop; until then they are held back."""
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._deliver()
 
     def _publish(self, record: AuditRecord) -> None:
         """Take in a committed record; in whatever thread committed it."""
         self._committed.append(record)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._deliver)
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        if threading.get_ident() == self._loop_thread:
+            loop.call_soon(self._deliver)
+        else:
+            loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._committed:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from .migrations import MIGRATIONS, RECORD_TABLE
 
 LOCK_WAIT_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.02
+# A transaction that finds more pages than this in the write-ahead log takes them into the database itself; `checkpoint`
+# comes first.
+_MOST_PAGES = 8000
 
 
 def translated(error: sqlite3.Error) -> ExecError:
@@ -76,6 +79,7 @@ class Database:
     def _set_up(self) -> None:
         self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
         self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint={_MOST_PAGES}")
         self._connection.execute("PRAGMA foreign_keys=ON")
         (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
@@ -162,6 +166,18 @@ class Database:
             # SQLite keeps no locks on this file, so a second descriptor takes none of them away when it is closed.
             self._wal_fd = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC)
         os.fsync(self._wal_fd)
+
+    def checkpoint(self) -> None:
+        """Take what is in the write-ahead log into the database, beside whoever uses it.
+
+        Raises
+        ------
+        sqlite3.DatabaseError
+        """
+        if self.path is None:
+            return
+        with closing(sqlite3.connect(self.path, isolation_level=None, timeout=0)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         """Close the database."""

@@ -63,6 +63,7 @@ class StoredLog:
     """The log of a finished execution, read from its file."""
 
     closed = True
+    end = None
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
@@ -107,8 +108,14 @@ class DurableLog:
         self._writing = False
         self.last_seq = 0
         self.closed = False
+        self.accepted_commit = 0  # which of the database's commits has the execution's first row
 
     # --- writing ---
+
+    @property
+    def writing(self) -> bool:
+        """Whether a batch is just being written, in the writer's thread."""
+        return self._writing
 
     def append(self, event: OutputEvent) -> None:
         """Number the event and store it soon."""
@@ -160,9 +167,10 @@ class DurableLog:
         return lines
 
     def close_with(self, end: EndEvent) -> Callable[[], list[LogLine]]:
-        """Take in the last event; return the function that writes all that is left, for the writer's thread.
+        """Take in the last event; return the function that writes all that is left.
 
-        `publish_end` then shows it to readers.
+        It is for the writer's thread; for any other only while that is not writing. `publish_end` then shows it to
+        readers.
         """
         self._cancel_timer()
         self._seq += 1
@@ -170,17 +178,19 @@ class DurableLog:
         self._pending = []
         return lambda: self._save(batch)
 
-    def sync(self) -> None:
-        """Make what is in the file survive a power failure; in any thread."""
+    def sync(self) -> bool:
+        """Make what is in the file survive a power failure, in any thread; return whether it would."""
         if self._unsaved:
-            return  # it goes on in memory, and is tried again
+            return False  # it goes on in memory, and is tried again
         try:
             self._file.sync()
         except OSError as error:
             self._loop.call_soon_threadsafe(self._on_trouble, error)
+            return False
+        return True
 
     def require_saved(self) -> LogFile:
-        """Return the file with everything in it; for the writer's thread.
+        """Return the file with everything in it; where `close_with` says.
 
         Raises
         ------
@@ -192,6 +202,11 @@ class DurableLog:
         if self._unsaved:
             raise StorageFull("the event log of an execution could not be written")
         return self._file
+
+    @property
+    def end(self) -> bytes | None:
+        """The last event as it is in the file, once it has been published."""
+        return self._fresh[-1].line if self.closed else None
 
     def publish_end(self, lines: list[LogLine]) -> None:
         """Let readers see the last events, and that there are no more."""

@@ -7,25 +7,33 @@ output; that is the log's, whose last line is the finished record as a whole.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from ..errors import IdempotencyKeyReused
+from ..errors import IdempotencyKeyReused, StorageFull
 from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredExecution
 from ..wire.jsontext import dump_bytes, loads_strict
+from ..wire.large_json import is_large
 from ..wire.native import execution_from_json, summary_to_json, to_json
 from .database import Database
-from .eventlog import DurableLog, LogLine, StoredLog
+from .eventlog import DurableLog, StoredLog
 from .execution_trail import ExecutionTrail
 from .logfile import LogFile, LogIndex, log_path
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
-from .writer import Writer
+from .writer import Busy, Writer
+
+T = TypeVar("T")
 
 _EXPIRE_SECONDS = 3600.0
+# What has more is written in the store's thread.
+_SHORT_CHARACTERS = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +103,19 @@ class ExecutionRepository:
                 self._trail.accepted(db, execution, sender or owner)
             return earlier
 
-        earlier = await self._writer.run(job, write=True)
-        if earlier is None:
-            return DurableLog(self._log_file(execution), self._writer.thread, self._report)
-        return await asyncio.to_thread(self._stored, earlier)
+        earlier = await self._write(job, execution)
+        if earlier is not None:
+            return await asyncio.to_thread(self._stored, earlier)
+        log = DurableLog(self._log_file(execution), self._writer.thread, self._report)
+        log.accepted_commit = self._writer.commits
+        return log
+
+    async def _write(self, job: Callable[[Database], T], execution: Execution) -> T:
+        """Write something of an execution: on the spot, if it is short and nothing is in the way."""
+        if not is_large(execution, _SHORT_CHARACTERS):
+            with contextlib.suppress(Busy):
+                return self._writer.perform_now(job)
+        return await self._writer.run(job, write=True)
 
     async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
         """Return the execution that was accepted with `key`, if there is one."""
@@ -107,9 +124,7 @@ class ExecutionRepository:
 
     async def sync(self) -> None:
         """Return once what was accepted would survive a power failure too."""
-        if self._writer.closed:  # it has ended since then, which is synced, too
-            return
-        await asyncio.get_running_loop().run_in_executor(self._writer.thread, self._writer.sync)
+        await self._writer.synced()
 
     def _report(self, error: OSError | None) -> None:
         self._writer.health.report(None if error is None else f"an event log could not be written: {error.strerror}")
@@ -137,38 +152,53 @@ class ExecutionRepository:
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
     async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
-        """Write the end event and the terminal row; then let readers see both."""
+        """Write the end event and the terminal row; then let readers see both.
+
+        The record in the log is the one that has to survive a power failure before anybody sees it, and the row that
+        says that there is such an execution: where the terminal row was lost, `recovery` makes it from the log.
+        """
         loop = asyncio.get_running_loop()
         save_log = log.close_with(EndEvent(execution))
 
         def row(db: Database) -> None:
             file = log.require_saved()
+            if complete_row(db, execution, owner, file, self._trail):
+                return
             if _insert(db, execution, owner, self._server, None):  # the first row was in a database that was set aside
                 self._trail.accepted(db, execution, owner)
-            complete_row(db, execution, owner, file, self._trail)
+                complete_row(db, execution, owner, file, self._trail)
 
-        def save() -> list[LogLine]:
-            lines = save_log()
-            log_synced = self._writer.syncer.submit(log.sync)  # the two files at once: a disk takes them together
-            self._writer.perform_last(execution.id, row)
-            self._writer.sync()
-            log_synced.result()
-            self._expire_if_due(sum(len(line.line) for line in lines) + _spooled_bytes(execution))
-            return lines
-
-        lines = await loop.run_in_executor(self._writer.thread, save)
+        in_thread = partial(loop.run_in_executor, self._writer.thread)
+        at_once = not log.writing and not is_large(execution, _SHORT_CHARACTERS)
+        lines = save_log() if at_once else await in_thread(save_log)
+        log_synced = loop.run_in_executor(self._writer.syncer, log.sync)
+        try:
+            if not at_once:
+                raise Busy
+            self._writer.perform_now(row)
+        except (Busy, StorageFull):
+            await in_thread(self._writer.perform_last, execution.id, row)
+        # The one is synced by now, unless it took no time at all; without the other the row has to do.
+        await self._writer.synced(log.accepted_commit if await log_synced else None)
+        self._writer.sync_soon(loop)
         if self._writer.has_unsaved(execution.id):
             self._unsaved[execution.id] = _Unsaved(StoredExecution(owner, execution), log)
             self._writer.retry_soon(loop)
         log.publish_end(lines)
+        if self._expiry_is_due(sum(len(line.line) for line in lines) + _spooled_bytes(execution)):
+            await in_thread(self._expire)
 
-    def _expire_if_due(self, new_bytes: int) -> None:
-        """Forget old executions, every now and then and whenever much was written. In the store's thread."""
+    def _expiry_is_due(self, new_bytes: int) -> bool:
+        """Whether old executions are to be forgotten: every now and then, and whenever much was written."""
         self._bytes_until_expiry -= new_bytes
         if time.monotonic() < self._expire_at and self._bytes_until_expiry > 0:
-            return
+            return False
         self._expire_at = time.monotonic() + _EXPIRE_SECONDS
         self._bytes_until_expiry = self._retention.max_bytes // 20
+        return True
+
+    def _expire(self) -> None:
+        """Forget old executions; in the store's thread."""
 
         def job(db: Database) -> None:
             forgotten = expire(db, self._logs, self._retention)
@@ -283,8 +313,8 @@ def _spooled_bytes(execution: Execution) -> int:
     return sum(spooled.size_bytes for spooled in execution.spooled)
 
 
-def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, trail: ExecutionTrail) -> None:
-    """Make the row of an accepted execution a terminal one; a terminal row is never changed."""
+def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, trail: ExecutionTrail) -> bool:
+    """Make the row of an accepted execution a terminal one; return False if there is none, or if it is that already."""
     completed = db.execute(
         "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, spool_bytes = ?, last_seq = ?, "
         "end_offset = ?, record = ? WHERE id = ? AND NOT finished",
@@ -299,9 +329,10 @@ def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, 
         ),
     )
     if not completed.rowcount:
-        return
+        return False
     trail.ended(db, execution, owner)
     db.executemany(
         "INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)",
         [(execution.id, seq, offset) for seq, offset in file.index.entries],
     )
+    return True

@@ -1,4 +1,8 @@
-"""The store's one thread, and the database that only it touches.
+"""The database, and the thread that has the patience for it.
+
+Short writes are made on the spot, in the event loop's thread: a commit is a write to a file that is open, and takes
+less time than the way to another thread and back. What is long, what has to wait and what fails is the store's thread's
+to do.
 
 What goes wrong with the storage is met here, once: a lock is waited for, for a bounded time; a damaged database is set
 aside and a new one begun; a full disk gets the reserve. `StoreHealth` says what is the matter.
@@ -9,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +26,15 @@ from .database import LOCK_WAIT_SECONDS, Database, is_corruption, set_aside, tra
 from .reserve import Reserve
 
 _RETRY_SECONDS = 1.0
+_SYNC_BEHIND_SECONDS = 0.05
+_SYNCERS = 4  # a disk takes several files together
+_CHECKPOINT_COMMITS = 200
 T = TypeVar("T")
 Log = logging.Logger | logging.LoggerAdapter[Any]
+
+
+class Busy(Exception):
+    """What was to be done on the spot is to be done in the store's thread."""
 
 
 class StoreHealth:
@@ -59,17 +72,23 @@ class Writer:
     ----------
     closed : bool
         No more jobs are taken.
+    commits : int
+        Counts the transactions.
     generation : int
         Counts the databases that there have been: a damaged one is replaced.
     """
 
     def __init__(self, path: Path | None, reserve: Reserve | None, health: StoreHealth) -> None:
         self.thread = ThreadPoolExecutor(1, "exec-store")
-        self.syncer = ThreadPoolExecutor(1, "exec-store-sync")
+        self.syncer = ThreadPoolExecutor(_SYNCERS, "exec-store-sync")
         self.health = health
         self._reserve = reserve
         self._unsaved: dict[str, Callable[[Database], object]] = {}
         self._retry: asyncio.TimerHandle | None = None
+        self._in_use = threading.Lock()
+        self.commits = self._synced = self._checkpointed = 0
+        self._sync: asyncio.Future[None] | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
         self.closed = False
         self.generation = 0
         self._database = self._opened(path)
@@ -103,23 +122,43 @@ class Writer:
         give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
         return await asyncio.get_running_loop().run_in_executor(self.thread, self.perform, job, write, give_up_at)
 
-    def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
-        """Run `job` now. For the store's thread, and for start-up before there is any other."""
+    def perform_now(self, job: Callable[[Database], T]) -> T:
+        """Run a short `job` on the spot, in a transaction.
+
+        Raises
+        ------
+        Busy
+            With nothing written: the database is in use, or something is the matter with it.
+        """
+        if self.closed or self._unsaved or self.health.trouble is not None or not self._in_use.acquire(blocking=False):
+            raise Busy
         try:
-            return self._attempt(job, write, give_up_at)
+            return self._attempt(job, True, 0.0)
         except sqlite3.DatabaseError as error:
-            if not is_corruption(error) or self._database.path is None:
-                raise translated(error) from error
-        path = self._database.path
-        self._database.close()
-        self._database = self._renewed(path)
-        return self._attempt(job, write, give_up_at)
+            raise Busy from error
+        finally:
+            self._in_use.release()
+
+    def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
+        """Run `job`. For the store's thread, and for start-up before there is any other."""
+        with self._in_use:
+            try:
+                return self._attempt(job, write, give_up_at)
+            except sqlite3.DatabaseError as error:
+                if not is_corruption(error) or self._database.path is None:
+                    raise translated(error) from error
+            path = self._database.path
+            self._database.close()
+            self._database = self._renewed(path)
+            return self._attempt(job, write, give_up_at)
 
     def _attempt(self, job: Callable[[Database], T], write: bool, give_up_at: float) -> T:
         if not write:
             return job(self._database)
         with self._database.transaction(give_up_at - time.monotonic()):
-            return job(self._database)
+            result = job(self._database)
+        self.commits += 1
+        return result
 
     # --- what must be written ---
 
@@ -179,12 +218,54 @@ class Writer:
         if self._reserve is not None and not self._reserve.held and not self._reserve.restore():
             raise StorageFull("the disk that keeps the executions is full; nothing new is accepted until there is room")
 
+    # --- what must survive a power failure ---
+
+    async def synced(self, commits: int | None = None) -> None:
+        """Return once so many commits, by default all so far, would survive a power failure."""
+        wanted = self.commits if commits is None else commits
+        while self._synced < wanted and not self.closed:
+            # One sync at a time: the next is for all who have come meanwhile.
+            await asyncio.shield(self._sync or self._begin_sync(asyncio.get_running_loop()))
+
+    def _begin_sync(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        self._sync = loop.create_future()
+        job = loop.run_in_executor(self.thread, self.sync)
+        job.add_done_callback(partial(self._note_synced, self._sync, self.commits))
+        return self._sync
+
+    def _note_synced(self, noted: asyncio.Future[None], commits: int, job: asyncio.Future[None]) -> None:
+        self._sync = None
+        self._synced = commits
+        noted.set_result(None)
+        job.result()
+
+    def sync_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sync in a moment what nobody waits for, if no other sync has come by then."""
+        if self._sync_timer is None:
+            self._sync_timer = loop.call_later(_SYNC_BEHIND_SECONDS, self._sync_behind, loop)
+
+    def _sync_behind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sync_timer = None
+        if self._synced < self.commits and self._sync is None and not self.closed:
+            self._begin_sync(loop)
+
     def sync(self) -> None:
-        """Make what was committed survive a power failure."""
+        """Make what was committed survive a power failure; in the store's thread."""
         try:
             self._database.sync()
         except OSError as error:
             self.health.report(f"the database could not be synced: {error}")
+        self._checkpoint_if_due()
+
+    def _checkpoint_if_due(self) -> None:
+        """Take the log of writes into the database: here, so that no transaction has to wait for it."""
+        if self.commits - self._checkpointed < _CHECKPOINT_COMMITS:
+            return
+        self._checkpointed = self.commits
+        try:
+            self._database.checkpoint()
+        except sqlite3.DatabaseError as error:
+            self.health.report(translated(error).message)
 
     def close(self) -> None:
         """Finish the jobs that wait, and close the database."""
@@ -193,7 +274,10 @@ class Writer:
         self.closed = True
         if self._retry is not None:
             self._retry.cancel()
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
         self.thread.submit(self._retry_all)
+        self.thread.submit(self.sync)
         self.thread.shutdown(wait=True)
         self.syncer.shutdown(wait=True)
         self._database.close()

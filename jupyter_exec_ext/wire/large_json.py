@@ -15,9 +15,9 @@ _PIECE_CHARACTERS = 512 * 1024
 _BATCH = 256
 
 
-def is_large(value: Any) -> bool:
+def is_large(value: Any, characters: int = LARGE_CHARACTERS) -> bool:
     """Return whether the JSON of `value` may take so long to write that others should not have to wait for it."""
-    left = LARGE_CHARACTERS
+    left = characters
     todo = [value]
     while todo:
         item = todo.pop()

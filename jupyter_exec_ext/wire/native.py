@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime, timezone
 from enum import Enum
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from ..errors import UnexpectedAnswer
@@ -73,7 +74,13 @@ EVENT_TYPES: dict[str, type[OutputEvent]] = {
 
 def utc_timestamp(seconds: float) -> str:
     """Return the UTC time `seconds` after the epoch as ISO 8601 with milliseconds and ``Z``."""
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, microseconds = divmod(round(seconds * 1e6), 1_000_000)
+    return f"{_second(second)}.{microseconds // 1000:03}Z"
+
+
+@lru_cache(maxsize=16)  # several texts are of the same second
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()[:19]
 
 
 def seconds_of(timestamp: str) -> float:
@@ -84,7 +91,20 @@ def seconds_of(timestamp: str) -> float:
 # --- out -----------------------------------------------------------------------------------------------------------
 
 
+# Most values are JSON already.
+_JSON_TYPES = frozenset({str, int, float, bool, type(None), dict, list})
+
+
+def _field_names(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
+
+_names: Callable[[Any], tuple[str, ...]] = cache(_field_names)
+
+
 def _plain(value: Any) -> Any:
+    if type(value) in _JSON_TYPES:
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):  # the files of an execution, spooled outputs; everything else is JSON already
@@ -94,31 +114,40 @@ def _plain(value: Any) -> Any:
 
 def to_json(record: Record) -> JSONObject:
     """Return a record as a JSON object with the record's own field names."""
-    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
+    return _fields(record, _names(type(record)))
+
+
+def _fields(record: Any, names: tuple[str, ...]) -> JSONObject:
+    values = [(name, getattr(record, name)) for name in names]
+    return {name: value if type(value) in _JSON_TYPES else _plain(value) for name, value in values}
 
 
 _OUTPUT_FIELDS = frozenset({"stdout", "stderr", "outputs"})
+_SUMMARY_FIELDS = tuple(name for name in _names(Execution) if name not in _OUTPUT_FIELDS)
 
 
 def summary_to_json(execution: Execution) -> JSONObject:
     """Return an execution for a list: without its outputs, and of long code the beginning."""
-    summary = {
-        field.name: _plain(getattr(execution, field.name))
-        for field in fields(execution)
-        if field.name not in _OUTPUT_FIELDS
-    }
-    return summary | {"code": execution.code[:SUMMARY_CODE_CHARS]}
+    summary = _fields(execution, _SUMMARY_FIELDS)
+    summary["code"] = execution.code[:SUMMARY_CODE_CHARS]
+    return summary
 
 
 def event_to_json(event: OutputEvent, seq: int, at: str) -> JSONObject:
     """Return an output event as a JSON object."""
-    payload = {f.name: _plain(getattr(event, f.name)) for f in fields(event) if f.name not in ("seq", "at")}
-    return {"seq": seq, "type": event.type, "at": at, **payload}
+    numbered = {"seq": seq, "type": event.type, "at": at}
+    return {**numbered, **_fields(event, _names(type(event))), **numbered}  # these are first, and not the event's own
 
 
 def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
     """Return an output event as one line of JSON."""
     return dumps(event_to_json(event, seq, at))
+
+
+def execution_in(end: bytes) -> bytes:
+    """Return the JSON of the execution in an `EndEvent` as `event_to_text` wrote it: what `to_json` makes of it."""
+    name = b'"execution":'
+    return end[end.index(name) + len(name) : -1]
 
 
 # --- in: answers, read by the client -------------------------------------------------------------------------------
@@ -128,7 +157,7 @@ def _build(cls: type[R], data: Any, convert: Mapping[str, Callable[[Any], Any]])
     """Make a record from the known fields of `data`."""
     if not isinstance(data, dict):
         raise UnexpectedAnswer(f"the server sent something else than the {cls.__name__} that was expected")
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # R is one of our dataclasses
+    known = _names(cls)
     try:
         return cls(
             **{

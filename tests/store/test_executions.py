@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -26,8 +29,12 @@ from jupyter_exec_ext.models import (
     StoredExecution,
     StreamEvent,
 )
+from jupyter_exec_ext.store.audit_table import AuditReader
+from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.eventlog import DurableLog
+from jupyter_exec_ext.store.logfile import LogFile
 from jupyter_exec_ext.store.store import ExecStore
+from jupyter_exec_ext.wire.chain import verify
 from jupyter_exec_ext.wire.jsontext import loads_strict
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -95,6 +102,65 @@ async def test_nobody_sees_what_is_not_in_the_file(store: ExecStore) -> None:
     (path,) = store.logs.rglob("*.ndjson")
     assert len(path.read_bytes().splitlines()) == log.last_seq == 1
     await store.executions.finish(finished(), "me", log)
+
+
+@pytest.mark.parametrize("what", [LogFile, Database])
+async def test_nobody_sees_an_end_that_a_power_failure_could_take_away(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch, what: type[LogFile | Database]
+) -> None:
+    disk_is_done, sync = threading.Event(), what.sync
+
+    def slow_sync(self: Any) -> None:
+        disk_is_done.wait(10)
+        sync(self)
+
+    monkeypatch.setattr(what, "sync", slow_sync)
+    log = await accept(store)
+    accepted = asyncio.create_task(store.executions.sync())
+    ending = asyncio.create_task(store.executions.finish(finished(), "me", log))
+    reading = asyncio.create_task(texts(log))
+    _, waiting = await asyncio.wait([accepted, ending, reading], timeout=0.3)
+    assert {ending, reading} <= waiting
+    disk_is_done.set()
+    await asyncio.gather(accepted, ending)
+    assert [event["type"] for event in await reading] == ["end"]
+
+
+async def test_one_sync_is_for_all_who_wait(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs: list[Database] = []
+    sync = Database.sync
+
+    def counted_sync(self: Database) -> None:
+        syncs.append(self)
+        sync(self)
+
+    monkeypatch.setattr(Database, "sync", counted_sync)
+
+    async def run(name: str) -> None:
+        execution = replace(QUEUED, id=name)
+        log = await accept(store, execution)
+        await store.executions.sync()
+        await store.executions.finish(finished(execution), "me", log)
+
+    await asyncio.gather(*(run(f"exe_{number}") for number in range(50)))
+    assert 1 <= len(syncs) < 10
+
+
+async def test_a_database_in_use_is_waited_for_without_holding_up_the_loop(store: ExecStore, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "store" / "executions.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    accepting = asyncio.create_task(accept(store))
+    done, _ = await asyncio.wait([accepting], timeout=0.3)  # the loop's own timer comes
+    assert not done
+    other.execute("ROLLBACK")
+    log = await accepting
+    other.execute("BEGIN IMMEDIATE")
+    ending = asyncio.create_task(store.executions.finish(finished(), "me", log))
+    assert not (await asyncio.wait([ending], timeout=0.3))[0]
+    other.execute("ROLLBACK")
+    other.close()
+    await ending
+    assert await store.executions.get("exe_1") == StoredExecution("me", finished())
 
 
 async def test_one_reader_that_gives_up_does_not_take_the_others_along(store: ExecStore) -> None:
@@ -222,6 +288,32 @@ async def test_after_a_kill_everything_accepted_has_an_end(tmp_path: Path) -> No
     assert [p.name for p in (path / "servers").iterdir() if store._instance.id not in p.name] == []
     store.close()
     assert list((path / "servers").iterdir()) == []
+
+
+async def test_an_end_that_only_the_log_has_is_one_after_a_power_failure(tmp_path: Path) -> None:
+    path, kept = tmp_path / "store", tmp_path / "what the disk has of the database"
+    store = ExecStore(path=str(path), reserve_bytes=4096)
+    log = await accept(store, key=KEY)
+    await store.executions.sync()
+    kept.mkdir()
+    for file in path.glob("executions.db*"):
+        shutil.copy(file, kept)
+    await store.executions.finish(finished(stdout="out"), "me", log)  # its row is on no disk when this returns
+    store.close()
+    for file in path.glob("executions.db*"):
+        file.unlink()
+    for file in kept.iterdir():
+        shutil.copy(file, path)
+    store = ExecStore(path=str(path), reserve_bytes=4096)
+    store.recover()
+    assert await store.executions.get("exe_1") == StoredExecution("me", finished(stdout="out"))
+    assert await store.executions.find("ses_1", "me", KEY) == StoredExecution("me", finished(stdout="out"))
+    store.close()
+    trail = AuditReader(path)
+    with trail.snapshot() as (ends, lines):
+        assert list(verify(lines, ends)) == []
+    assert [line.record().action for line in trail.newest(9)] == ["accepted", "ended"]
+    trail.close()
 
 
 # --- retention ---

@@ -42,6 +42,10 @@ class EventLog(Protocol):
     def closed(self) -> bool:
         """Whether the last event is in."""
 
+    @property
+    def end(self) -> bytes | None:
+        """The last event, an `EndEvent`, as `event_to_text` has it; None if it is not in, or not at hand."""
+
     async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         """Return up to `limit` entries that follow number `after`."""
 
