@@ -233,7 +233,6 @@ class HostedKernel:
         if stream is not None and not stream.closed():
             stream.close()
             self._km._activity_stream = None  # type: ignore[attr-defined]
-            self._mark("idle")
 
     def note_state(self, state: str) -> None:
         """Tell the host that the kernel has become busy or idle, whoever's code it was."""

@@ -291,6 +291,7 @@ class KernelPool:
         try:
             await self._write_down()
             await pooled.kernel.ensure()
+            pooled.kernel.warm_up()
             await pooled.set_up(self._start_timeout)
             await self._host.find(kind.name)
             if self._host.version_of(kind.name) != kind.version:

@@ -287,6 +287,7 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
+        kernel.take_over_watch()
         if not kernel.limits_itself:
             # On what is not ours no limit can be set; where there has to be one, this refuses.
             limit_process(kernel.pid if kernel.ours else None, self._process_limits)
@@ -313,7 +314,7 @@ class SessionKernel:
                 raise _given_up_error()
             self._require_alive(died)
             await proof
-            kernel.take_over_watch()
+            kernel.note_state("idle")
             self.starts += 1
             await self._listener.on_connected(kernel.kernel_id, self.starts)
             self._require_alive(died)  # to the last: whoever waits for the kernel uses it at once
@@ -345,9 +346,14 @@ class SessionKernel:
             if setup is not None:
                 self._set_up(connection, setup)
 
-    def _set_up(self, connection: KernelConnection, code: str) -> None:
+    def warm_up(self) -> None:
+        """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""
+        if self.connection is not None and self._is_python:
+            self._set_up(self.connection, "print()", silent=False)
+
+    def _set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:
         """Have the kernel run what is ours. Not waited for: it does so before whatever comes next."""
-        request = {**execute_request(code, allow_input=False), "silent": True, "store_history": False}
+        request = {**execute_request(code, allow_input=False), "silent": silent, "store_history": False}
         self.setups.append(connection.send("shell", "execute_request", request))
 
     async def _prove_running(self, connection: KernelConnection) -> None:

@@ -91,6 +91,19 @@ async def test_a_session_gets_the_kernel_that_is_ready(engine: ExecEngine, event
     assert events == ["missed", "taken"]
 
 
+async def test_its_user_sees_nothing_of_what_was_run_in_it(engine: ExecEngine) -> None:
+    code = "print(sorted(n for n in globals() if n[0] != '_'), In, Out, repr(_), repr(__), repr(_i), repr(_ii))"
+    seen = []
+    for _ in range(2):  # without a pool, and with
+        session = await begin(engine)
+        execution = await run(engine, session.id, code)
+        seen.append((execution.stdout, execution.execution_count))
+        assert (await run(engine, session.id, "%history")).stdout.rstrip() == f"{code}\n%history"
+        await filled(engine)
+    assert seen[0] == seen[1]
+    assert engine.pool.ready == 1
+
+
 async def test_it_is_recorded_as_one_that_was_started(engine: ExecEngine) -> None:
     records: list[str] = []
     engine._store.audit.subscribe(lambda record: records.append(f"{record.subject} {record.action}"))  # type: ignore[attr-defined]
