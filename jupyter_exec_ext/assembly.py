@@ -48,12 +48,15 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     if events is not None:
         store.audit.subscribe(metrics.count)
         store.audit.subscribe(EventRecorder(events).emit)
-    cut = store.left_behind()
-    if cut:
-        kill_marked({session.id for session in cut})
-        host.forget_files({session.kernel_id for session in cut if session.kernel_id and not session.attached})
+    cut, prepared = store.left_behind(), store.left_prepared()
+    if cut or prepared:
+        kill_marked({*(session.id for session in cut), *prepared})
+        kernels = {session.kernel_id for session in cut if session.kernel_id and not session.attached}
+        host.forget_files(kernels.union(filter(None, prepared.values())))
     sweep()
     store.recover()
     engine = ExecEngine(host, store, **options)
+    engine.clear_away(prepared)
+    engine.pool.on_event = metrics.count_pooled
     metrics.watch(engine)
     return engine

@@ -168,6 +168,7 @@ class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_g
         if "env" in model:
             options["env"] = self._env(model["env"])
         try:
+            await host.make_room()
             with host.reserve(kernel_id):
                 await ensure_async(manager.start_kernel(**options))
         except TooManyKernels as error:
@@ -235,6 +236,7 @@ class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
         events = EventLogger(parent=self)  # the gateway has none of its own
         self.engine = build_engine(self.host, events=events, parent=self, log=self.log, config=self._engine_config())
         IOLoop.current().add_callback(self.engine.audit.start)
+        IOLoop.current().add_callback(self.engine.fill_pool)
 
     def _engine_config(self) -> Config:
         """Let the gateway's own environment settings be the defaults of ours."""

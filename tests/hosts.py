@@ -18,6 +18,7 @@ from typing import Any
 import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
+from tests.kernelspecs import add_kernelspec
 
 CANARY = "canary-of-the-servers-environment"
 # Small enough to be reached in a test.
@@ -28,6 +29,8 @@ MAX_SESSION_BYTES = 32 * 1024 * 1024
 MAX_SESSION_FILES = 400
 # How isolated the kernels of every host are, so that any test can be run with kernels in a sandbox.
 ISOLATION = os.environ.get("EXEC_TEST_ISOLATION", "none")
+# Whether they are forked, likewise.
+FORKED = bool(os.environ.get("EXEC_TEST_FORKED"))
 _START_SECONDS = 60.0
 
 _SERVER = ["-m", "jupyter_server"]
@@ -131,6 +134,8 @@ def running_host(
     port = port or free_port()
     root = home / "root"
     root.mkdir(parents=True, exist_ok=True)
+    if FORKED and not (home / "jupyter_data_dir" / "kernels" / "python3").exists():
+        add_kernelspec(home, "python3", "forkserver-provisioner")
     app = "KernelGatewayApp" if command is _GATEWAY else "ServerApp"
     arguments = [f"--{app}.port={port}", f"--{app}.ip=127.0.0.1", f"--{app}.base_url={base_url}"]
     arguments += common_options(options, max_output_bytes)

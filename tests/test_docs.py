@@ -19,6 +19,7 @@ from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.gateway import ExecPersonality
 from jupyter_exec_ext.models import ExecutionState
 from jupyter_exec_ext.provisioners.aca import ACAProvisioner
+from jupyter_exec_ext.provisioners.forkserver import ForkServerProvisioner
 from jupyter_exec_ext.provisioners.sandbox.isolated import IsolatedProvisioner
 from jupyter_exec_ext.server.app import ExecExtensionApp
 from jupyter_exec_ext.server.routes import ROUTES
@@ -63,7 +64,16 @@ def test_every_state_and_event_type_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "configurable", [ExecEngine, ExecStore, ExecExtensionApp, ExecPersonality, IsolatedProvisioner, ACAProvisioner]
+    "configurable",
+    [
+        ExecEngine,
+        ExecStore,
+        ExecExtensionApp,
+        ExecPersonality,
+        IsolatedProvisioner,
+        ACAProvisioner,
+        ForkServerProvisioner,
+    ],
 )
 def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngine]) -> None:
     text = page("configuration.md")

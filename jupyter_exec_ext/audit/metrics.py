@@ -25,6 +25,12 @@ EXECUTION_SECONDS = Histogram(
 )
 KERNEL_STARTS = Counter("jupyter_exec_kernel_starts", "Kernels started for sessions, restarts included")
 DENIALS = Counter("jupyter_exec_denials", "Requests refused for lack of a right, by error code", ["code"])
+POOL_SESSIONS = Counter(
+    "jupyter_exec_pool_sessions", "Sessions whose kernel was ready in the pool (taken), or was not (missed)", ["kernel"]
+)
+POOL_DISCARDED = Counter("jupyter_exec_pool_discarded", "Kernels that were ready and that no session has had")
+for _event in ("taken", "missed"):
+    POOL_SESSIONS.labels(_event)
 for _state in _STATES:
     EXECUTIONS.labels(_state)  # shown as 0 until there is one
 
@@ -39,6 +45,9 @@ class Load(NamedTuple):
 
 class Loaded(Protocol):
     """Something that can tell its load."""
+
+    def pooled(self) -> int:
+        """Return how many kernels are ready for sessions to come."""
 
     def load(self) -> tuple[int, int, int]:
         """Return how many sessions there are, and how many executions run and wait."""
@@ -57,10 +66,22 @@ Gauge("jupyter_exec_queued_executions", "Executions that wait in their session's
     _total(lambda load: load.queued)
 )
 
+Gauge("jupyter_exec_pooled_kernels", "Kernels that are ready for sessions to come").set_function(
+    lambda: float(sum(engine.pooled() for engine in list(_engines)))
+)
+
 
 def watch(engine: Loaded) -> None:
     """Let the gauges count this engine, for as long as it lives."""
     _engines.add(engine)
+
+
+def count_pooled(event: str) -> None:
+    """Take in what became of a kernel of a pool, or of a request for one: ``taken``, ``missed``, ``discarded``."""
+    if event == "discarded":
+        POOL_DISCARDED.inc()
+    else:
+        POOL_SESSIONS.labels(event).inc()
 
 
 def count(record: AuditRecord) -> None:

@@ -70,7 +70,7 @@ def _extension() -> Iterator[Finding]:
 
 
 def _kernelspecs() -> Iterator[Finding]:
-    from .local_kernels import PLAIN, LocalKernel, installed
+    from .local_kernels import ISOLATABLE, LocalKernel, installed
 
     def described(kernel: LocalKernel) -> Finding:
         what = f"kernelspec {kernel.name} ({kernel.directory})"
@@ -88,7 +88,7 @@ def _kernelspecs() -> Iterator[Finding]:
     problems = problems_here()
     yield from isolation_here(usable, problems)
     level = next((level for level, problem in problems.items() if problem is None), None)
-    yield from unprotected([kernel.name for kernel in usable if kernel.provisioner == PLAIN], level)
+    yield from unprotected([kernel.name for kernel in usable if kernel.provisioner in ISOLATABLE], level)
     # Isolated by their provisioner, and given the network all the same.
     yield from unprotected([kernel.name for kernel in usable if kernel.host_network], None)
 
@@ -129,7 +129,7 @@ def _server(args: argparse.Namespace) -> Iterator[Finding]:
 
 def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     """Say what kernels are kept from, as far as the caller may use them, and whom that concerns."""
-    from .local_kernels import PLAIN
+    from .local_kernels import ISOLATABLE
 
     specs = client.kernelspecs()
     for spec in specs:
@@ -138,13 +138,13 @@ def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     open_ = [spec for spec in specs if spec.isolation == "none"]
     if not open_:
         return
-    plain = [spec.name for spec in open_ if spec.provisioner == PLAIN]
+    plain = [spec.name for spec in open_ if spec.provisioner in ISOLATABLE]
     level = level_on_request(client, plain[0]) if plain else None
     if level is not None:
         yield Finding(f"kernels get the isolation {level!r} there where it is asked for or required")
     allowed = bool(info.get("unprotected_tokens"))
     yield from unprotected(plain, level, allowed=allowed)
-    yield from unprotected([spec.name for spec in open_ if spec.provisioner != PLAIN], None, allowed=allowed)
+    yield from unprotected([spec.name for spec in open_ if spec.provisioner not in ISOLATABLE], None, allowed=allowed)
     levels = [level or "none", *(spec.isolation for spec in specs)]
     most = max(map(ISOLATION_LEVELS.index, levels))
     wanting = [str(p["name"]) for p in _policies(client, info) if ISOLATION_LEVELS.index(p["isolation"]) > most]

@@ -68,23 +68,23 @@ def write(wanted: Wanted) -> Written:
     """
     manager = KernelSpecManager()
     kernels = installed(manager)
-    kernel = _origin(wanted, kernels)
+    kernel = origin_of(wanted.origin, kernels, "isolated")
     name = checked_name(wanted.name or f"{kernel.name}-{wanted.level}")
     place = Place(manager, name, wanted.prefix)
     if not wanted.replace:
         place.require_free(kernels)
     doubts = list(_unseen(kernel, _view(kernel, wanted.config)))
     document = _document(kernel, wanted)
-    _install(place, kernel, document)
+    install_like(kernel, place, document)
     return Written(name, str(document["display_name"]), str(place.destination), [*doubts, *place.doubts()])
 
 
-def _origin(wanted: Wanted, kernels: Sequence[LocalKernel]) -> LocalKernel:
-    """Return the kernelspec to make one like, if one can be made."""
+def origin_of(origin: str, kernels: Sequence[LocalKernel], what: str) -> LocalKernel:
+    """Return the kernelspec to make one like, if one can be made whose kernels are `what`; raises `UsageError`."""
     usable = [kernel for kernel in kernels if kernel.spec is not None and kernel.provisioner == PLAIN]
-    kernel = next((kernel for kernel in kernels if kernel.name == wanted.origin.lower()), None)
+    kernel = next((kernel for kernel in kernels if kernel.name == origin.lower()), None)
     if kernel is None:
-        raise UsageError(f"no kernelspec {wanted.origin!r} is installed here; --from can be: {names_of(usable)}")
+        raise UsageError(f"no kernelspec {origin!r} is installed here; --from can be: {names_of(usable)}")
     if kernel.spec is None:
         raise UsageError(f"the kernelspec in {kernel.directory} cannot be read: {kernel.problem}")
     if kernel.provisioner in PROVISIONERS.values():
@@ -95,7 +95,7 @@ def _origin(wanted: Wanted, kernels: Sequence[LocalKernel]) -> LocalKernel:
     if kernel.provisioner != PLAIN:
         raise UsageError(
             f"the kernels of {kernel.name!r} are started by {kernel.provisioner!r}, and only those that this machine "
-            f"starts itself can be isolated here; --from can be: {names_of(usable)}"
+            f"starts itself can be {what} here; --from can be: {names_of(usable)}"
         )
     if not kernel.spec.argv:
         raise UsageError(f"the kernelspec in {kernel.directory} names no command ('argv'); correct it")
@@ -108,7 +108,7 @@ def _view(kernel: LocalKernel, config: Mapping[str, Any]) -> View:
     try:
         with tempfile.TemporaryDirectory() as empty:
             return view_of(
-                _command(kernel),
+                command_of(kernel),
                 empty if chosen in WORKING_DIRECTORIES else chosen,
                 resource_directory=kernel.directory,
                 read_only=config.get("read_only", ()),
@@ -121,7 +121,7 @@ def _view(kernel: LocalKernel, config: Mapping[str, Any]) -> View:
         raise UsageError(f"{error}; install it, or correct the kernelspec in {kernel.directory}") from error
 
 
-def _command(kernel: LocalKernel) -> list[str]:
+def command_of(kernel: LocalKernel) -> list[str]:
     """Return the command of a kernel as Jupyter would run it, but for the connection file."""
     assert kernel.spec is not None
     places = {"resource_dir": kernel.directory, "prefix": sys.prefix}
@@ -132,7 +132,7 @@ def _command(kernel: LocalKernel) -> list[str]:
 def _unseen(kernel: LocalKernel, view: View) -> Iterator[str]:
     """Yield what the command names and the kernel would not see: scripts of a kernel are anywhere."""
     seen = [os.path.realpath(path) for path in (*view.read_only, *view.writable.values())]
-    for argument in _command(kernel)[1:]:
+    for argument in command_of(kernel)[1:]:
         if os.path.isabs(argument) and os.path.exists(argument):
             real = Path(os.path.realpath(argument))
             if not any(real.is_relative_to(path) for path in seen):
@@ -156,7 +156,8 @@ def _document(kernel: LocalKernel, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _install(place: Place, kernel: LocalKernel, document: Mapping[str, Any]) -> None:
+def install_like(kernel: LocalKernel, place: Place, document: Mapping[str, Any]) -> None:
+    """Write a kernelspec with what is beside another one's ``kernel.json``; raises `UsageError`."""
     with tempfile.TemporaryDirectory() as directory:
         draft = Path(directory, place.destination.name)
         # Its logos and scripts; first, since the original may be what is replaced.

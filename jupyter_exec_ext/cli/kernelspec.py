@@ -1,4 +1,4 @@
-"""``jupyter exec kernelspec``: kernels that are isolated or elsewhere, and which kernels there are."""
+"""``jupyter exec kernelspec``: kernels that are isolated, forked or elsewhere, and which kernels there are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _HOST_NETWORK = (
 def install(args: argparse.Namespace) -> int:
     """Write a kernelspec; print where it is and, to standard error, how to use it."""
     _refuse_what_is_for_others(args)
-    return _install_isolated(args) if args.aca is None else _install_aca(args)
+    if args.aca is not None:
+        return _install_aca(args)
+    return _install_forked(args) if args.level == "fork" else _install_isolated(args)
 
 
 def _install_isolated(args: argparse.Namespace) -> int:
@@ -53,6 +55,25 @@ def _install_isolated(args: argparse.Namespace) -> int:
     return _tell(written, warnings)
 
 
+def _install_forked(args: argparse.Namespace) -> int:
+    from ..provisioners.forkserver import ForkServerProvisioner
+    from .forked_kernelspec import WantedForks, write
+
+    written = write(
+        WantedForks(
+            origin=args.origin or "python3",
+            preload=args.preload,
+            name=args.name or "",
+            display_name=args.display_name or "",
+            prefix=sys.prefix if args.sys_prefix else args.prefix,
+            replace=args.replace,
+        )
+    )
+    problem = ForkServerProvisioner.unavailable()
+    why = [] if problem is None else [f"as this machine is, the kernel will be started as usual: {problem}"]
+    return _tell(written, [*written.doubts, *why])
+
+
 def _install_aca(args: argparse.Namespace) -> int:
     from ..provisioners.aca.credentials import AZURE
     from ..wire.aca import DEFAULT_API_VERSION
@@ -74,11 +95,17 @@ def _install_aca(args: argparse.Namespace) -> int:
 
 
 def _refuse_what_is_for_others(args: argparse.Namespace) -> None:
-    local = ("origin", "read_only", "writable", "working_directory", "network")
-    for name in local if args.aca is not None else ("api_version", "credential"):
+    seen = ("read_only", "writable", "working_directory", "network")
+    if args.aca is not None:
+        others = dict.fromkeys(("origin", *seen), "kernels of this machine") | {"preload": "--fork"}
+    elif args.level == "fork":
+        others = dict.fromkeys((*seen, "env"), "kernels that are isolated")
+        others |= {"api_version": "--aca", "credential": "--aca"}
+    else:
+        others = {"api_version": "--aca", "credential": "--aca", "preload": "--fork"}
+    for name, whose in others.items():
         if getattr(args, name):
             option = "--from" if name == "origin" else f"--{name.replace('_', '-')}"
-            whose = "kernels of this machine" if args.aca is not None else "--aca"
             raise UsageError(f"{option} is for {whose}")
 
 

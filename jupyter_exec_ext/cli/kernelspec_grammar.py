@@ -15,16 +15,20 @@ Jupyter application, in JupyterLab's launcher, too.
   jupyter exec kernelspec install --sandbox                       "Python 3 (ipykernel) (sandboxed)"
   jupyter exec kernelspec install --sandbox --from ir             any other kernel of this machine
   jupyter exec kernelspec install --sandbox --read-only ~/data    one that can also read ~/data
+  jupyter exec kernelspec install --fork --preload numpy pandas   kernels that are there in milliseconds, not isolated
   jupyter exec kernelspec install --aca ENDPOINT                  kernels that are sessions of an Azure pool
   jupyter exec run --kernel python3-sandbox -c 'import os; print(os.listdir("/"))'
   jupyter exec kernelspec list                                    which kernels are isolated, and by what
 """
 _INSTALL = """\
-Write a kernelspec whose kernels are isolated: one that is like an installed one, or one of sessions on Azure.
+Write a kernelspec whose kernels are isolated or forked: one that is like an installed one, or one of sessions on Azure.
 
 A sandboxed kernel sees the system's programs, its own installation and the directory that it is started in, as /work.
 It can write nothing but that one and its memory, and has no network. Of the server's environment it gets harmless
 variables. What else it is to have, you say here. 'jupyter exec doctor' says whether this machine can do that.
+
+With --fork, IPython kernels are forked from a process that has imported everything already, --preload's modules
+included. They are not isolated.
 
 With --aca, each kernel is a session of an Azure Container Apps pool, and needs nothing of this machine's. ENDPOINT is
 the pool's management endpoint, as 'az containerapp sessionpool show --query properties.poolManagementEndpoint' prints
@@ -39,13 +43,15 @@ def add_kernelspec(commands: Any) -> None:
     """Add ``jupyter exec kernelspec``."""
     parser = commands.add_parser(
         "kernelspec",
-        help="list kernelspecs, and install ones whose kernels are isolated",
+        help="list kernelspecs, and install ones whose kernels are isolated or forked",
         description=_KERNELSPEC,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(action=lambda _: parser.print_help() or 0)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
-    install = add_command(actions, "install", "write a kernelspec whose kernels are isolated", kernelspec.install)
+    install = add_command(
+        actions, "install", "write a kernelspec whose kernels are isolated or forked", kernelspec.install
+    )
     install.description, install.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
     _install_options(install)
     add_command(actions, "list", "list the kernelspecs of this machine with their isolation", kernelspec.list_)
@@ -56,6 +62,7 @@ def _install_options(install: argparse.ArgumentParser) -> None:
     for name, help_ in (
         ("sandbox", "isolate by a sandbox: namespaces, made by bubblewrap"),
         ("landlock", "isolate by Landlock, which keeps less away: for containers in which there can be no sandbox"),
+        ("fork", "fork kernels from a process that has imported everything already; no isolation"),
     ):
         level.add_argument(f"--{name}", dest="level", action="store_const", const=name, help=help_)
     level.add_argument("--aca", metavar="ENDPOINT", help="use sessions of this Azure Container Apps pool")
@@ -66,11 +73,19 @@ def _install_options(install: argparse.ArgumentParser) -> None:
         help="the installed kernelspec to make it like, of any language (default: python3)",
     )
     install.add_argument(
-        "--name", metavar="NAME", help="its name (default: the other's, with -sandbox or -landlock; aca)"
+        "--name", metavar="NAME", help="its name (default: the other's, with -sandbox, -landlock or -fork; aca)"
     )
     install.add_argument("--display-name", metavar="TEXT", help="its name for people, in JupyterLab's launcher")
     install.add_argument("--replace", action="store_true", help="replace a kernelspec of that name")
     _seen_options(install.add_argument_group("what kernels can see and use"))
+    install.add_argument_group("forked kernels, with --fork").add_argument(
+        "--preload",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="MODULE",
+        help="modules that are imported once, such as numpy, pandas and matplotlib.pyplot",
+    )
     sessions = install.add_argument_group("sessions on Azure, with --aca")
     sessions.add_argument("--api-version", metavar="VERSION", help="of the protocol (default: 2025-10-02-preview)")
     sessions.add_argument(

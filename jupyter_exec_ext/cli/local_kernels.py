@@ -15,6 +15,8 @@ from traitlets import TraitError
 
 #: What starts kernels as processes like any other, which can be given isolation.
 PLAIN = "local-provisioner"
+#: What starts kernels without isolation that a server can start with some instead.
+ISOLATABLE = (PLAIN, "forkserver-provisioner")
 #: What isolates kernels on this machine, by the level that they then have.
 PROVISIONERS = {"sandbox": "sandbox-provisioner", "landlock": "landlock-provisioner"}
 

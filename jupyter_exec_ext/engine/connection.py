@@ -12,7 +12,6 @@ proves it by itself; with any other, a request whose ``status`` arrives on iopub
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import stat
@@ -25,7 +24,7 @@ from typing import Any
 import zmq
 
 from ..errors import KernelStartFailed, KernelStartTimeout
-from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
+from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, keeping_request, waiting_request
 from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
 from ..wire.large import LARGE_BYTES, read_large
 from .resources import EngineResources
@@ -208,6 +207,11 @@ class KernelConnection:
         else:  # the next large one is not read before this one is where it belongs
             self._resources.when_few_wait(partial(self._go_on, channel))
 
+    def catch_up(self) -> None:
+        """Take in what has arrived and was not read yet."""
+        for channel in self._sockets:
+            self._drain(channel)
+
     # --- the kernel's pulse, on the control channel ---
 
     def look(self) -> None:
@@ -275,27 +279,30 @@ class KernelConnection:
 
     async def _prove(self) -> None:
         self.ask()  # not waited for: it shows whether the kernel answers there at all
-        # A request can be lost with the connection that it was sent on, so silence is answered by another one.
+        self._probe()
+        if self._can_wait:
+            self._ask_to_wait()  # it comes to that when it has answered
         await self._ask_until(self._replied, self._probe, _ASK_AGAIN_SECONDS)
         if self._can_wait:
             # Before the subscription: the mark of a socket in use cannot be changed without a loss.
-            await self._agree()
+            await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
             self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
         if not self._subscribed.is_set():
+            self._probe()
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
         if self._waits:
-            # Once more: how much a kernel keeps unsent is a property of the connections that it has by then.
-            await self._agree()
+            # Once more: how much a kernel keeps unsent is a property of the connections that it has by then. Not waited
+            # for, since the kernel comes to it before anything else that it is sent.
+            self._keep_all()
 
-    async def _agree(self) -> None:
-        self._agreed.clear()
-        await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
-
-    async def _ask_until(self, answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
+    @staticmethod
+    async def _ask_until(answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
+        """Wait for the answer to what was asked; a request can be lost, with the connection that it was sent on."""
         while not answered.is_set():
-            ask()
-            with contextlib.suppress(asyncio.TimeoutError):
+            try:
                 await asyncio.wait_for(answered.wait(), patience_seconds)
+            except asyncio.TimeoutError:
+                ask()
 
     def _probe(self) -> None:
         self._probes.update(self.send(channel, "kernel_info_request", {}) for channel in self._probe_channels)
@@ -320,6 +327,9 @@ class KernelConnection:
 
     def _ask_to_wait(self) -> None:
         self._agreements.add(self.send("shell", "execute_request", waiting_request()))
+
+    def _keep_all(self) -> None:
+        self._agreements.add(self.send("shell", "execute_request", keeping_request()))
 
     def close(self) -> None:
         """Close the sockets; what was not read yet is dropped."""

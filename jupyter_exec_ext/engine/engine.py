@@ -11,16 +11,17 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..auth.caller import Caller
+from ..auth.caller import Caller, owner
 from ..auth.policy import check_code, check_env
 from ..errors import (
     Conflict,
+    ExecError,
     ExecutionNotFound,
     LogExpired,
     NoInputRequested,
@@ -57,17 +58,20 @@ from .approvals import ApprovalVerbs, needed_approval
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .file_verbs import FileVerbs
 from .files import LocalFiles
+from .isolation import plain_name
 from .kernel_access import ChosenKernel, KernelAccess
 from .named import NamedSessions
 from .no_files import NOWHERE, files_of
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
+from .pool import KernelPool
+from .pool_plan import KernelKind, PoolBounds
 from .ports import EventLog, KernelFiles, KernelHost, SessionFiles, Store
 from .processes import MARK
 from .quotas import FileLimits
 from .remote_files import RemoteFiles
 from .resources import EngineResources
-from .sessions import LiveSession, ended_error
+from .sessions import LiveSession, SessionSettings, ended_error, new_session_id
 from .settings import EngineSettings
 from .token_watch import TokenWatch, why_ended
 from .tokens import TokenVerbs
@@ -109,6 +113,16 @@ class ExecEngine(EngineSettings):
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
         self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
+        self.pool = KernelPool(
+            lambda: PoolBounds(self.pool_size, self.pool_max, self.pool_memory_bytes, self.pool_idle_seconds),
+            host,
+            self._session_files,
+            self._resources,
+            store.note_prepared,
+            is_busy=self._is_busy,
+            start_timeout_seconds=self.kernel_start_timeout_seconds,
+            log=self.log,
+        )
         self._live: dict[str, LiveSession] = {}
         self.named = NamedSessions(self._live)
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
@@ -151,13 +165,14 @@ class ExecEngine(EngineSettings):
         PolicyDenied, PolicyLimitReached
         MissingScope, KernelNotFound, Conflict
         """
-        chosen = await self._access.choose(caller, request, await self.list_sessions(caller))
+        others = () if request.kernel_id is None else await self.list_sessions(caller)
+        chosen = await self._access.choose(caller, request, others)
         for policy in caller.policies:
             check_env(policy, request.env)
-        env = kernel_environment(
-            os.environ, request.env, inherited_names=self.inherited_env, caller_names=self.caller_env
-        )
-        live = self._place(caller, request, chosen, env, setup_code)
+        env, settings = self._environment(request.env), session_settings(self, caller)
+        kind = self._kind(chosen, env, settings) if request.kernel_id is None and not request.env else None
+        live = self._place(caller, request, chosen, env, setup_code, settings, kind)
+        prepared = live.record.kernel_starts > 0
         self._keep_touching()
         loop = asyncio.get_running_loop()
         self._store.on_forget(lambda session_ids: _post(loop, self._remove_files, session_ids))
@@ -172,6 +187,8 @@ class ExecEngine(EngineSettings):
         if self._stopping:
             await live.close("the server is shutting down")
             raise ShuttingDown("the server is shutting down")
+        if kind is not None and not prepared:
+            self.pool.missed(kind)
         self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, chosen.spec.name)
         return live.record
 
@@ -186,6 +203,8 @@ class ExecEngine(EngineSettings):
         chosen: ChosenKernel,
         env: dict[str, str],
         setup_code: str | None,
+        settings: SessionSettings,
+        kind: KernelKind | None,
     ) -> LiveSession:
         """Take a place among the sessions, before anything is awaited, so that no two requests get the last one."""
         if self._stopping:
@@ -196,19 +215,22 @@ class ExecEngine(EngineSettings):
         alive = [live.record for live in self._live.values() if live.record.state is not SessionState.ENDED]
         self._admission.check_session(caller, (session.owner for session in alive))
         moment, spec = utc_timestamp(time.time()), chosen.spec
+        idle_timeout_seconds = idle_seconds(self, caller, request.idle_timeout_seconds)
+        pooled = None if kind is None else self.pool.take(kind)
         record = Session(
-            id=f"ses_{secrets.token_hex(12)}",
+            id=new_session_id() if pooled is None else pooled.session_id,
             owner=caller.principal,
             kernel_name=spec.name,
             language=spec.language,
-            state=SessionState.STARTING,
+            state=SessionState.STARTING if pooled is None else SessionState.IDLE,
             created_at=moment,
             last_activity_at=moment,
             name=request.name,
             isolation=spec.isolation,
-            idle_timeout_seconds=idle_seconds(self, caller, request.idle_timeout_seconds),
+            idle_timeout_seconds=idle_timeout_seconds,
             metadata=request.metadata,
-            kernel_id=request.kernel_id,
+            kernel_id=request.kernel_id if pooled is None else pooled.kernel_id,
+            kernel_starts=0 if pooled is None else 1,
             attached=request.kernel_id is not None,
         )
         live = self._live[record.id] = LiveSession(
@@ -220,12 +242,49 @@ class ExecEngine(EngineSettings):
             files=self._files_of(record),
             resources=self._resources,
             store=self._sessions,
-            settings=session_settings(self, caller),
+            settings=settings,
             log=self.log,
+            prepared=None if pooled is None else pooled.kernel,
         )
+        live.on_end(self.pool.look)  # its kernel leaves room
         if caller.token_id is not None:
             live.on_end(self._token_watch.watch(caller.token_id, lambda token: self._end_session_of(token, live)))
         return live
+
+    def _kind(self, chosen: ChosenKernel, env: dict[str, str], settings: SessionSettings) -> KernelKind | None:
+        """Return what a kernel for a session is to be like; None for one that there is nothing gained by keeping."""
+        spec = chosen.spec
+        if spec.isolation == "remote":
+            return None
+        version = self.host.version_of(spec.name)
+        return KernelKind(
+            spec.name, spec.language, version, chosen.isolate, frozenset(env.items()), settings.process_limits
+        )
+
+    def clear_away(self, prepared: Collection[str]) -> None:
+        """Remove what an earlier server had prepared for sessions that never came; before any session of this one."""
+        self._session_files.remove_unused(prepared)
+
+    def pooled(self) -> int:
+        """Return how many kernels are ready for sessions to come."""
+        return self.pool.ready
+
+    async def fill_pool(self) -> None:
+        """Begin to keep those kernels ready that are to be there from the start (`pool_kernels`)."""
+        anybody = owner("pool")
+        for name in self.pool_kernels:
+            plain = plain_name(name)
+            request = SessionRequest(plain, isolation=None if plain == name else name[len(plain) + 1 :])
+            try:
+                chosen = await self._access.choose(anybody, request, ())
+            except ExecError as error:
+                self.log.error("ExecEngine.pool_kernels: %s", error.message)
+                continue
+            kind = self._kind(chosen, self._environment({}), session_settings(self, anybody))
+            self.pool.keep([] if kind is None else [kind])
+
+    def _environment(self, asked: Mapping[str, str]) -> dict[str, str]:
+        return kernel_environment(os.environ, asked, inherited_names=self.inherited_env, caller_names=self.caller_env)
 
     def _end_session_of(self, token: Token | None, live: LiveSession) -> None:
         """End what was begun in the name of a token that has ended."""
@@ -484,6 +543,9 @@ class ExecEngine(EngineSettings):
         """Return the executions that are running or queued, by id, with their sessions' ids."""
         return {eid: live.record.id for eid, (live, _) in self._running.items()}
 
+    def _is_busy(self) -> bool:
+        return bool(self._running) or any(live.record.state is SessionState.STARTING for live in self._live.values())
+
     def load(self) -> tuple[int, int, int]:
         """Return how many sessions there are, and how many executions run and wait."""
         sessions = sum(live.record.state is not SessionState.ENDED for live in self._live.values())
@@ -523,6 +585,7 @@ class ExecEngine(EngineSettings):
             *(s.close("the server was shut down", cut=ExecutionState.SERVER_RESTARTED) for s in sessions),
             return_exceptions=True,
         )
+        await self.pool.close()
         for session, result in zip(sessions, results, strict=True):
             if isinstance(result, BaseException):
                 self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)

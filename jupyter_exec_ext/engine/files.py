@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from logging import Logger, LoggerAdapter
@@ -116,6 +116,12 @@ class LocalFiles:
         """Remove the session's directory."""
         await self._in_thread(self._remove, self._root / session_id)
         self._usage.pop(session_id, None)
+
+    def remove_unused(self, session_ids: Collection[str]) -> None:
+        """Remove what was prepared for sessions that never came; what has files in it stays."""
+        for session_id in session_ids:
+            with suppress(OSError):
+                os.rmdir(self._root / session_id)
 
     def _remove(self, directory: Path) -> None:
         with suppress(FileNotFoundError):

@@ -9,9 +9,9 @@ number of kernels is checked with those that are still starting.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from ..models import KernelSpecInfo
 from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
-from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, why_unavailable
+from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, plain_name, why_unavailable
+from .ports import Kernel
 
 
 class HostedKernels:
@@ -68,6 +69,10 @@ class HostedKernels:
         self._forced = forced_kernel_name
         self._starting: set[str] = set()
         self._own: set[str] = set()
+        # Kernels that are no others' business, each from the beginning of its start.
+        self._aside: set[str] = set()
+        self._make_room: Callable[[], Awaitable[None]] | None = None
+        self._versions: dict[str, str] = {}
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
 
     @property
@@ -105,7 +110,13 @@ class HostedKernels:
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
+        content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
+        self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
         return spec_info(name, spec)
+
+    def version_of(self, kernel_name: str) -> str:
+        """Return what tells one content of a kernelspec from another, as it was when it was last found."""
+        return self._versions.get(kernel_name, "")
 
     async def why_not_isolated(self, level: str) -> str | None:
         """Return why kernels started here cannot have a level of isolation; None if they can."""
@@ -120,38 +131,91 @@ class HostedKernels:
 
     @contextmanager
     def reserve(self, kernel_id: str) -> Iterator[None]:
-        """Hold a place among the host's kernels while one starts."""
-        taken = self._starting.union(self._manager.list_kernel_ids()) - {kernel_id}
-        if self._max_kernels is not None and len(taken) >= self._max_kernels:
-            raise TooManyKernels(
-                f"this server runs at most {self._max_kernels} kernels and has {len(taken)}; shut one down first"
-            )
+        """Hold a place among the host's kernels while one starts; those that are kept aside have none."""
+        self._require_place(self._starting.union(self._manager.list_kernel_ids()) - self._aside - {kernel_id})
         self._starting.add(kernel_id)
         try:
             yield
         finally:
             self._starting.discard(kernel_id)
 
+    def _require_place(self, taken: set[str]) -> None:
+        if self._max_kernels is not None and len(taken) >= self._max_kernels:
+            raise TooManyKernels(
+                f"this server runs at most {self._max_kernels} kernels and has {len(taken)}; shut one down first"
+            )
+
+    # --- kernels that are kept aside ---
+
+    @property
+    def keeps_aside(self) -> bool:
+        """Whether kernels can be started aside: not where the manager goes on with starts in the background."""
+        return not getattr(self._manager, "use_pending_kernels", False)
+
+    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
+        """Await `make_room` before a start is refused that one kernel less would leave room for."""
+        self._make_room = make_room
+
+    async def make_room(self) -> None:
+        """End a kernel that is kept aside, if there is one and its place is needed; call this before `reserve`."""
+        try:
+            self._require_place(self._all())
+        except TooManyKernels:
+            if self._aside and self._make_room is not None:
+                await self._make_room()
+
+    def _all(self) -> set[str]:
+        return self._starting.union(self._manager.list_kernel_ids(), self._aside)
+
+    @contextmanager
+    def _reserve_aside(self, kernel_id: str) -> Iterator[None]:
+        """Take a place, from the start of a kernel to its end, that anybody may have who needs it."""
+        self._require_place(self._all())
+        self._aside.add(kernel_id)
+        try:
+            yield
+        except BaseException:
+            self._aside.discard(kernel_id)
+            raise
+
+    def enlist(self, kernel: Kernel) -> None:
+        """Make a kernel that was started aside one like all others."""
+        assert isinstance(kernel, HostedKernel)
+        with self.reserve(kernel.kernel_id):
+            self._note_own(kernel.kernel_id)
+            kernel.enlist()
+
     async def start(
-        self, kernel_name: str, env: Mapping[str, str], cwd: str | None, isolate: str | None = None
+        self,
+        kernel_name: str,
+        env: Mapping[str, str],
+        cwd: str | None,
+        isolate: str | None = None,
+        *,
+        aside: str | None = None,
     ) -> HostedKernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
 
-        With `isolate` it gets that isolation, whatever its kernelspec says.
+        With `isolate` it gets that isolation, whatever its kernelspec says. With `aside` the host has it, and lists it,
+        only while it is being started and ended.
         """
-        kernel_id = str(uuid.uuid4())
+        kernel_id = aside or str(uuid.uuid4())
         name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
         options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
         directory = cwd or getattr(self._manager, "root_dir", None)
         if directory:
             options["cwd"] = directory
-        with self.reserve(kernel_id):
+        if not aside:
+            await self.make_room()
+        with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id):
             self._note_own(kernel_id)
             try:
                 await ensure_async(self._manager.start_kernel(**options))
-                kernel = HostedKernel(self._manager, kernel_id)
+                kernel = HostedKernel(self._manager, kernel_id, self._aside)
+                if aside:
+                    kernel.set_aside()
                 kernel.take_over_restarts()
-                await _ready(self._manager.get_kernel(kernel_id))
+                await kernel.started()
                 level = isolate or level_by_name(kernel.provisioner_name)
                 if level is not None:
                     await kernel.require_level(level)
@@ -165,7 +229,7 @@ class HostedKernels:
 
     def _note_own(self, kernel_id: str) -> None:
         """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""
-        self._own.intersection_update(self._starting.union(self._manager.list_kernel_ids()))
+        self._own.intersection_update(self._all())
         self._own.add(kernel_id)
 
     # --- kernels of others ---
@@ -199,12 +263,3 @@ class HostedKernels:
             raise KernelNotFound(f"no kernel {kernel_id!r} runs here that a session could attach to")
         turn = self._turns.setdefault(self._manager.get_kernel(kernel_id), asyncio.Lock())
         return AttachedKernel(self._manager, kernel_id, turn)
-
-
-async def _ready(km: Any) -> None:
-    """Wait for a start that the manager goes on with in the background (its pending kernels)."""
-    ready = getattr(km, "ready", None)
-    if isinstance(ready, concurrent.futures.Future):
-        await asyncio.wrap_future(ready)
-    elif ready is not None:
-        await ready

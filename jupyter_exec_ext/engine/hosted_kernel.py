@@ -30,12 +30,20 @@ _KILL_LIMIT_SECONDS = 10.0
 
 
 class HostedKernel:
-    """A kernel of the host's multi-kernel manager, started for a session."""
+    """A kernel of the host's multi-kernel manager, started for a session.
+
+    Parameters
+    ----------
+    aside : set of str, optional
+        The ids of those that are kept aside, in which it is to note that it is no longer.
+    """
 
     ours = True
 
-    def __init__(self, manager: MultiKernelManager, kernel_id: str) -> None:
+    def __init__(self, manager: MultiKernelManager, kernel_id: str, aside: set[str] | None = None) -> None:
         self.turn = asyncio.Lock()
+        self._aside: set[str] = set() if aside is None else aside
+        self._hidden = False
         self._manager = manager
         self._kernel_id = kernel_id
         self._km: AsyncKernelManager = manager.get_kernel(kernel_id)  # type: ignore[assignment]
@@ -45,6 +53,32 @@ class HostedKernel:
         self._km.stop_restarter()
         self._km.autorestart = False
 
+    async def started(self) -> None:
+        """Wait for a start that the manager goes on with in the background (its pending kernels)."""
+        ready = getattr(self._km, "ready", None)
+        if isinstance(ready, concurrent.futures.Future):
+            await asyncio.wrap_future(ready)
+        elif ready is not None:
+            await ready
+
+    # --- kept aside: a server that has such kernels alone has none that it lists, culls, or is busy with ---
+
+    def set_aside(self) -> None:
+        """Take it out of the host's list, and from the host's watch."""
+        self.take_over_watch()
+        self._manager.remove_kernel(self._kernel_id)
+        self._hidden = True
+
+    def enlist(self) -> None:
+        """Put it into the host's list, as one that was just started."""
+        self._aside.discard(self._kernel_id)
+        self._put_back()
+        self.touch()
+
+    def _put_back(self) -> None:
+        self._hidden = False
+        self._manager._kernels[self._kernel_id] = self._km
+
     @property
     def kernel_id(self) -> str:
         """The host's id of the kernel."""
@@ -53,6 +87,10 @@ class HostedKernel:
     @property
     def present(self) -> bool:
         """Whether the host still has the kernel, alive or dead."""
+        return self._hidden or self._in_list
+
+    @property
+    def _in_list(self) -> bool:
         return self._kernel_id in self._manager and self._manager.get_kernel(self._kernel_id) is self._km
 
     @property
@@ -147,6 +185,14 @@ class HostedKernel:
 
     async def shutdown(self, *, now: bool) -> None:
         """End the process and make the host forget the kernel."""
+        if self._hidden:  # the manager ends what it has
+            self._put_back()
+        try:
+            await self._shutdown(now)
+        finally:
+            self._aside.discard(self._kernel_id)
+
+    async def _shutdown(self, now: bool) -> None:
         await self._until_host_is_done()
         if not self.present:
             return
@@ -169,6 +215,8 @@ class HostedKernel:
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use, so that it is not culled."""
+        if self._kernel_id in self._aside:
+            return
         now = datetime.now(timezone.utc)
         for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
             if hasattr(thing, name):
@@ -185,7 +233,6 @@ class HostedKernel:
         if stream is not None and not stream.closed():
             stream.close()
             self._km._activity_stream = None  # type: ignore[attr-defined]
-            self._mark("idle")
 
     def note_state(self, state: str) -> None:
         """Tell the host that the kernel has become busy or idle, whoever's code it was."""

@@ -22,6 +22,8 @@ PROVISIONERS = {"landlock": "landlock-provisioner", "sandbox": "sandbox-provisio
 REMOTE_PROVISIONERS = {"remote": "aca-provisioner"}
 OUR_PROVISIONERS = {**PROVISIONERS, **REMOTE_PROVISIONERS}
 PLAIN = "local-provisioner"
+#: What starts kernels without isolation that can be started with some instead.
+ISOLATABLE = (PLAIN, "forkserver-provisioner")
 _SEPARATOR = "+"
 
 

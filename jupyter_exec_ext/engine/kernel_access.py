@@ -11,7 +11,7 @@ from ..auth.policy import check_attach, check_kernel, check_kernel_name
 from ..auth.scopes import scope
 from ..errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ..models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
-from .isolation import PLAIN, level_by_name
+from .isolation import ISOLATABLE, level_by_name
 from .ports import KernelHost
 from .settings import EngineSettings
 
@@ -105,7 +105,7 @@ class KernelAccess:
             await self._require_what_it_names(spec)
             return ChosenKernel(spec)
         problems = []
-        for level in _LOCAL_LEVELS if spec.provisioner == PLAIN else ():
+        for level in _LOCAL_LEVELS if spec.provisioner in ISOLATABLE else ():
             if _has(level, least):
                 problem = await self._host.why_not_isolated(level)
                 if problem is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..errors import FilesNotAvailable
 from ..models import Session
 from ..wire.paths import path_parts
@@ -53,6 +55,9 @@ class NoFiles:
         """Have nothing to do."""
 
     async def remove(self, session_id: str) -> None:
+        """Have nothing to remove."""
+
+    def remove_unused(self, session_ids: Collection[str]) -> None:
         """Have nothing to remove."""
 
     def close(self) -> None:

@@ -33,6 +33,18 @@ def is_stopped(pid: int | None) -> bool:
         return False
 
 
+def memory_bytes(pid: int | None) -> int:
+    """Return the memory of a process, of what it shares its part alone where the system tells; 0 if that is unknown."""
+    if pid is None:
+        return 0
+    process = psutil.Process(pid) if psutil.pid_exists(pid) else None
+    try:
+        found = None if process is None else process.memory_full_info()
+        return 0 if found is None else int(getattr(found, "pss", 0) or found.rss)
+    except psutil.Error:
+        return 0
+
+
 def kill_marked(session_ids: set[str]) -> list[int]:
     """Kill every process of our user that carries the mark of one of these sessions.
 

@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, Any
@@ -163,6 +163,9 @@ class RemoteFiles:
         self._usage.pop(session_id, None)
 
     async def remove(self, session_id: str) -> None:
+        """Have nothing to remove."""
+
+    def remove_unused(self, session_ids: Collection[str]) -> None:
         """Have nothing to remove."""
 
     def close(self) -> None:

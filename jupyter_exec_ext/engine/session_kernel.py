@@ -81,6 +81,13 @@ class SessionKernel:
         What a kernel of the session's own runs, silently, before anything else.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
+    aside : str or None
+        The id of a kernel that is to be nobody's yet, until `adopt`.
+
+    Attributes
+    ----------
+    setups : list of str
+        The ids of the requests by which the present kernel was told to run our set-up code.
     """
 
     def __init__(
@@ -100,8 +107,11 @@ class SessionKernel:
         process_limits: ProcessLimits,
         listener: KernelListener,
         log: logging.Logger | logging.LoggerAdapter[Any],
+        aside: str | None = None,
     ) -> None:
         self.lock = asyncio.Lock()
+        self.setups: list[str] = []
+        self._aside = aside
         self.kernel: Kernel | None = None
         self.connection: KernelConnection | None = None
         self.starts = 0
@@ -170,6 +180,14 @@ class SessionKernel:
         except KernelNotFound:
             self._watch_host(kernel)  # the session ends
             raise
+
+    def adopt(self, listener: KernelListener, setup_code: str | None) -> None:
+        """Be a session's from now on; the kernel, which was started aside, is enlisted already."""
+        self._listener = listener
+        self._aside = None
+        self._setup_code = setup_code
+        if setup_code is not None and self.connection is not None:
+            self._set_up(self.connection, setup_code)
 
     # --- a kernel that others use, too ---
 
@@ -244,7 +262,7 @@ class SessionKernel:
     async def _launch(self) -> Kernel:
         if self._attach_to is not None:
             return await self._host.attach(self._attach_to)
-        return await self._host.start(self._name, self._env, await self._workdir(), self._isolate)
+        return await self._host.start(self._name, self._env, await self._workdir(), self._isolate, aside=self._aside)
 
     async def _connect_new(self, kernel: Kernel) -> None:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
@@ -269,6 +287,7 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
+        kernel.take_over_watch()
         if not kernel.limits_itself:
             # On what is not ours no limit can be set; where there has to be one, this refuses.
             limit_process(kernel.pid if kernel.ours else None, self._process_limits)
@@ -295,7 +314,7 @@ class SessionKernel:
                 raise _given_up_error()
             self._require_alive(died)
             await proof
-            kernel.take_over_watch()
+            kernel.note_state("idle")
             self.starts += 1
             await self._listener.on_connected(kernel.kernel_id, self.starts)
             self._require_alive(died)  # to the last: whoever waits for the kernel uses it at once
@@ -322,11 +341,20 @@ class SessionKernel:
                 await self._prove_running(connection)
         finally:
             self._post_mortem = await asyncio.shield(evidence)
+        self.setups.clear()
         for setup in (self._post_mortem.setup_code, self._setup_code if kernel.ours else None):
             if setup is not None:
-                # Not waited for: the kernel runs it before whatever comes next.
-                request = {**execute_request(setup, allow_input=False), "silent": True, "store_history": False}
-                connection.send("shell", "execute_request", request)
+                self._set_up(connection, setup)
+
+    def warm_up(self) -> None:
+        """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""
+        if self.connection is not None and self._is_python:
+            self._set_up(self.connection, "print()", silent=False)
+
+    def _set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:
+        """Have the kernel run what is ours. Not waited for: it does so before whatever comes next."""
+        request = {**execute_request(code, allow_input=False), "silent": silent, "store_history": False}
+        self.setups.append(connection.send("shell", "execute_request", request))
 
     async def _prove_running(self, connection: KernelConnection) -> None:
         """Prove the first connection to a kernel that has been running; unlike one that starts, it answers at once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,11 @@ from .session_kernel import KernelListener, SessionKernel
 from .shared_run import SharedKernelRun
 
 _WAITING = (ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED)
+
+
+def new_session_id() -> str:
+    """Return an id for a session that is yet to come."""
+    return f"ses_{secrets.token_hex(12)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +66,15 @@ class LiveSession:
     Parameters
     ----------
     record : Session
-        In the state ``starting``.
+        In the state ``starting``, or ``idle`` with a kernel that is `prepared`.
     env : mapping
         The complete environment of the session's kernels.
     isolate : str or None
         The isolation to start them with where their kernelspec has none of its own.
     setup_code : str or None
         What each of them runs, silently, before anything else.
+    prepared : SessionKernel or None
+        A kernel that is there already, and the record says so; instead of one that is yet to be started.
     """
 
     def __init__(
@@ -82,6 +90,7 @@ class LiveSession:
         store: SessionStore,
         settings: SessionSettings,
         log: logging.Logger | logging.LoggerAdapter[Any],
+        prepared: SessionKernel | None = None,
     ) -> None:
         self.record = record
         self._store = store
@@ -89,7 +98,10 @@ class LiveSession:
         self._settings = settings
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._kernel = SessionKernel(
+        listener = KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed)
+        if prepared is not None:
+            prepared.adopt(listener, setup_code)
+        self._kernel = prepared or SessionKernel(
             record.kernel_name,
             env,
             session_id=record.id,
@@ -102,7 +114,7 @@ class LiveSession:
             resources=resources,
             start_timeout_seconds=settings.kernel_start_timeout_seconds,
             process_limits=settings.process_limits,
-            listener=KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed),
+            listener=listener,
             log=log,
         )
         self._queue: deque[LiveExecution] = deque()
@@ -161,7 +173,8 @@ class LiveSession:
         await self._kernel.ensure()
         if self._closing is not None:
             raise ended_error(self.record)
-        await self._update(state=SessionState.IDLE)
+        if self.record.state is SessionState.STARTING:
+            await self._update(state=SessionState.IDLE)
         self._rest()
         self._limit_life()
 

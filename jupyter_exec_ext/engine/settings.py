@@ -126,6 +126,28 @@ class EngineSettings(LoggingConfigurable):
         "than this; 0 to report none.",
     ).tag(config=True)
 
+    pool_size = Integer(
+        1,
+        min=0,
+        help="How many kernels of each kind are kept ready for sessions to come, once there was a session with such a "
+        "kernel; 0 for none at all. For a minute after requests that found none there are as many more, up to "
+        "`pool_max`.",
+    ).tag(config=True)
+    pool_max = Integer(4, min=1, help="How many kernels of all kinds may be kept ready.").tag(config=True)
+    pool_memory_bytes = Integer(
+        512 * 1024**2, min=0, help="How much memory the kernels that are kept ready may have together, in bytes."
+    ).tag(config=True)
+    pool_idle_seconds = Float(
+        600.0,
+        min=0.0,
+        help="How long kernels are kept ready of a kind that no session has asked for, in seconds.",
+    ).tag(config=True)
+    pool_kernels = List(
+        Unicode(),
+        help="Kernelspecs of which kernels are kept ready from the server's start and for good; NAME+LEVEL for kernels "
+        "with that isolation ('python3+sandbox').",
+    ).tag(config=True)
+
     @default("work_root")
     def _default_work_root(self) -> str:
         return os.path.join(jupyter_data_dir(), "jupyter_exec_ext", "work")

@@ -1,8 +1,8 @@
 """Notice at once when a kernel process ends, and say how.
 
 On Linux a pidfd becomes readable the moment the process is gone (0.7 ms in the median; jupyter_client's restarter
-looks every 3 s). Where there is none, a provisioner of a kernel that is no process here may say it (``exited``); else
-it is asked for.
+looks every 3 s). A provisioner of a kernel that is no process here, or another one's child, may say it (``exited``).
+Where there is neither, it is asked for.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def watch_exit(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit
     callable
         Ends the watch; harmless when it is over.
     """
-    process = getattr(provisioner, "process", None)
-    if isinstance(process, subprocess.Popen) and hasattr(os, "pidfd_open"):
-        return _watch_pidfd(process, on_exit)
     exited = getattr(provisioner, "exited", None)
     if isinstance(exited, concurrent.futures.Future):
         return _watch_future(exited, on_exit)
+    process = getattr(provisioner, "process", None)
+    if isinstance(process, subprocess.Popen) and hasattr(os, "pidfd_open"):
+        return _watch_pidfd(process, on_exit)
     task = asyncio.get_running_loop().create_task(_poll(provisioner, on_exit))
 
     def unwatch() -> None:
@@ -55,7 +55,9 @@ def watch_exit(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit
     return unwatch
 
 
-def _watch_future(exited: concurrent.futures.Future[int], on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
+def _watch_future(
+    exited: concurrent.futures.Future[int | None], on_exit: Callable[[KernelExit], None]
+) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
     watched = True
 

@@ -44,6 +44,7 @@ class ExecExtensionApp(ExtensionApp):
         host = build_host(server.kernel_manager, server.kernel_spec_manager)
         self.engine = build_engine(host, events=server.event_logger, parent=self, log=self.log)
         server.io_loop.add_callback(self.engine.audit.start)
+        server.io_loop.add_callback(self.engine.fill_pool)
 
     def initialize_handlers(self) -> None:
         """Register the route table."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -33,6 +35,28 @@ class ServerInstance:
         """Return where this server may keep a file that goes when the server does."""
         return self._directory / f"{self.id}.reserve"
 
+    def note_prepared(self, sessions: Mapping[str, str]) -> None:
+        """Keep what is there for sessions that are yet to come: their ids, each with its kernel's or nothing."""
+        path = self._prepared_of(self.id)
+        if not sessions:
+            path.unlink(missing_ok=True)
+            return
+        new = path.with_suffix(".prepared.new")
+        new.write_text("".join(f"{session} {kernel}\n" for session, kernel in sessions.items()), encoding="utf-8")
+        new.rename(path)
+
+    def left_prepared(self) -> dict[str, str]:
+        """Return what servers that have ended had there for sessions that never came."""
+        found = {}
+        for server in self.gone():
+            with suppress(FileNotFoundError):
+                lines = self._prepared_of(server).read_text(encoding="utf-8").splitlines()
+                found.update({session: kernel for session, _, kernel in (line.partition(" ") for line in lines)})
+        return found
+
+    def _prepared_of(self, server: str) -> Path:
+        return self._directory / f"{server}.prepared"
+
     def gone(self) -> set[str]:
         """Return the servers that have ended without saying so."""
         return {path.stem for path in self._directory.glob("*.lock") if self.is_gone(path.stem)}
@@ -55,7 +79,7 @@ class ServerInstance:
 
     def forget(self, server: str) -> None:
         """Remove the files of a server that has ended and whose records have been dealt with."""
-        for suffix in ("lock", "reserve"):
+        for suffix in ("lock", "reserve", "prepared"):
             (self._directory / f"{server}.{suffix}").unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,17 @@ class ExecStore(LoggingConfigurable):
         """Return the sessions of servers that are gone, whose kernels may still run."""
         found = self._writer.perform(lambda db: left_behind(db, self._instance), write=False)
         return [session for _, session in found]
+
+    def left_prepared(self) -> dict[str, str]:
+        """Return the ids of sessions that servers which are gone had prepared, each with its kernel's or nothing.
+
+        One that has begun at the last moment may be among them: then its files are somebody's.
+        """
+        return self._instance.left_prepared()
+
+    def note_prepared(self, sessions: Mapping[str, str]) -> None:
+        """Keep what `left_prepared` of the next server is to return, if this one is killed."""
+        self._instance.note_prepared(sessions)
 
     def recover(self) -> None:
         """End what servers that are gone had left open."""

@@ -6,8 +6,10 @@ all is let through by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 
 from ..errors import InvalidRequest
 
@@ -26,8 +28,13 @@ DEFAULT_NAMES = [
 _RESERVED = ("JPY_*", "JUPYTER_*", "JUPYTERHUB_*", "KG_*")
 
 
+@lru_cache(16)  # the same few lists at every session's start
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)) or "(?!)")
+
+
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return _any_of(tuple(patterns)).match(name) is not None
 
 
 def kernel_environment(

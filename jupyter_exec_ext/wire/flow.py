@@ -25,10 +25,26 @@ _WAITS = "waits"
 _MAX_UNSENT_MESSAGES = 16
 _PART_CHARACTERS = 128 * 1024
 
-_IN_THE_KERNEL = f"""\
-import sys, threading, zmq
-from ipykernel.iostream import OutStream
+_KEEPING = f"""\
+import threading, zmq
 from IPython import get_ipython
+
+def keep_all():
+    thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+    # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
+    # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
+    sent = get_ipython().kernel.session.message_count
+    thread.socket.setsockopt(zmq.SNDHWM, max({_MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
+    done.set()
+
+thread, done = get_ipython().kernel.iopub_thread, threading.Event()
+thread.schedule(keep_all)
+if not done.wait(10):
+    raise TimeoutError("the thread that sends output does not answer")
+"""
+_WAITING = f"""\
+import sys
+from ipykernel.iostream import OutStream
 
 class OutStreamInParts(OutStream):
     _unsent = 0
@@ -65,18 +81,6 @@ class OutStreamInParts(OutStream):
         finally:
             self._flushing.pop()
 
-def keep_all():
-    thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
-    # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
-    # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
-    sent = get_ipython().kernel.session.message_count
-    thread.socket.setsockopt(zmq.SNDHWM, max({_MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
-    done.set()
-
-thread, done = get_ipython().kernel.iopub_thread, threading.Event()
-thread.schedule(keep_all)
-if not done.wait(10):
-    raise TimeoutError("the thread that sends output does not answer")
 # Commands go to IPython's history in batches: writing each in a thread beside the next one slows that down.
 get_ipython().history_manager.db_cache_size = 100
 # After each cell a kernel sleeps for clients that take its reply for the end of its output. We wait for both.
@@ -94,9 +98,18 @@ for stream in (sys.stdout, sys.stderr):
 
 def waiting_request() -> dict[str, Any]:
     """Return the content of a request that makes an IPython kernel wait for its readers."""
-    # As an expression, not as code: IPython replaces the streams' `write` while it runs a cell, and puts it back.
-    expressions = {_WAITS: f"exec({_IN_THE_KERNEL!r}, {{}})"}
+    return _silent_request(_KEEPING + _WAITING)
+
+
+def keeping_request() -> dict[str, Any]:
+    """Return the content of a request that makes a kernel which has agreed to wait do so for new connections, too."""
+    return _silent_request(_KEEPING)
+
+
+def _silent_request(code: str) -> dict[str, Any]:
     request = execute_request("", allow_input=False)
+    # As an expression, not as code: IPython replaces the streams' `write` while it runs a cell, and puts it back.
+    expressions = {_WAITS: f"exec({code!r}, {{}})"}
     return {**request, "silent": True, "store_history": False, "user_expressions": expressions}
 
 

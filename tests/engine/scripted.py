@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -19,7 +19,7 @@ from typing import Any
 
 import zmq
 
-from jupyter_exec_ext.engine.ports import KernelExit
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit
 from jupyter_exec_ext.engine.processes import MARK
 from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
@@ -275,6 +275,7 @@ class ScriptedHost:
         self._random = random
         self.context: zmq.Context[zmq.Socket[bytes]] | None = None
         self.kernels: dict[str, ScriptedKernel] = {}
+        self.aside: set[str] = set()
         self.processes: list[ScriptedProcess] = []
         self.runs: dict[str, Run] = {}
         self.problems: list[str] = []
@@ -330,10 +331,31 @@ class ScriptedHost:
     async def why_not_isolated(self, level: str) -> str | None:
         return "scripted kernels are not isolated"
 
+    keeps_aside = True
+
+    def version_of(self, kernel_name: str) -> str:
+        return "1"
+
+    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
+        pass  # there is always room
+
+    def enlist(self, kernel: Kernel) -> None:
+        self.check(kernel.kernel_id in self.aside, f"{kernel.kernel_id} was given to two sessions")
+        self.aside.discard(kernel.kernel_id)
+
     async def start(
-        self, kernel_name: str, env: Mapping[str, str], cwd: str | None = None, isolate: str | None = None
+        self,
+        kernel_name: str,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        isolate: str | None = None,
+        *,
+        aside: str | None = None,
     ) -> ScriptedKernel:
         await asyncio.sleep(self.start_delay())
         kernel = ScriptedKernel(self, env[MARK])
+        kernel.kernel_id = aside or kernel.kernel_id
         self.kernels[kernel.kernel_id] = kernel
+        if aside:
+            self.aside.add(kernel.kernel_id)
         return kernel

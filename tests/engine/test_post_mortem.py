@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ async def test_the_preparation_leaves_no_trace_in_the_session(engine: ExecEngine
     assert (first.stdout, first.stderr) == ("", "")
 
 
-async def test_nothing_is_left_in_the_private_directory(engine: ExecEngine) -> None:
+async def test_nothing_is_left_in_the_private_directory(make_engine: Callable[..., ExecEngine]) -> None:
+    engine = make_engine(pool_size=0)  # whose kernels have files there, too
     session = await engine.create_session(ME, SessionRequest())
     directory = engine._resources.private_directory()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700

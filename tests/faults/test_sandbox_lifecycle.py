@@ -248,7 +248,7 @@ def of_server(name: str, namespaces: set[str], kernels: list[int]) -> dict[str, 
 @pytest.mark.timeout(180)
 def test_a_killed_server_leaves_no_sandbox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ten kernels in a loop: none is left within 3 s, and the next server removes what else they had."""
-    options = ["--ExecEngine.default_isolation=sandbox"]
+    options = ["--ExecEngine.default_isolation=sandbox", "--ExecEngine.pool_size=0"]
     with running_host("server", tmp_path, *options) as host, ExecClient(host.info) as client:
         sessions = [client.session() for _ in range(10)]
         handles = [session.submit("print('now', flush=True)\nwhile True: pass") for session in sessions]

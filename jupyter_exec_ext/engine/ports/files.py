@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -125,6 +125,9 @@ class SessionFiles(Protocol):
 
     async def remove(self, session_id: str) -> None:
         """Remove all of a session's files."""
+
+    def remove_unused(self, session_ids: Collection[str]) -> None:
+        """Remove what was prepared for sessions that never came, at a server's start; what has files in it stays."""
 
     def close(self) -> None:
         """Let go of threads."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +133,9 @@ class KernelHost(Protocol):
         KernelSpecNotFound
         """
 
+    def version_of(self, kernel_name: str) -> str:
+        """Return what tells one content of a kernelspec from another, as it was when it was last found."""
+
     def reserve(self, kernel_id: str) -> AbstractContextManager[None]:
         """Hold a place among the host's kernels while one starts.
 
@@ -145,8 +148,18 @@ class KernelHost(Protocol):
     async def why_not_isolated(self, level: str) -> str | None:
         """Return why kernels started here cannot have a level of isolation; None if they can."""
 
+    @property
+    def keeps_aside(self) -> bool:
+        """Whether kernels can be started aside."""
+
     async def start(
-        self, kernel_name: str, env: Mapping[str, str], cwd: str | None, isolate: str | None = None
+        self,
+        kernel_name: str,
+        env: Mapping[str, str],
+        cwd: str | None,
+        isolate: str | None = None,
+        *,
+        aside: str | None = None,
     ) -> Kernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
 
@@ -154,11 +167,25 @@ class KernelHost(Protocol):
         ----------
         isolate : str, optional
             The isolation to start it with, whatever its kernelspec says.
+        aside : str, optional
+            The kernel's id, if nobody but the one who starts it is to see or use it, nor is the host to be busy with
+            it, until `enlist`. It takes up a place among the host's kernels only as long as nobody else needs that.
 
         Raises
         ------
         TooManyKernels, KernelStartFailed, IsolationRequired
         """
+
+    def enlist(self, kernel: Kernel) -> None:
+        """Make a kernel that was started aside one like all others.
+
+        Raises
+        ------
+        TooManyKernels
+        """
+
+    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
+        """Await `make_room` before a start is refused that one kernel less would leave room for."""
 
     def running(self, kernel_id: str) -> KernelSpecInfo:
         """Return the kernelspec of a kernel that can be attached to.

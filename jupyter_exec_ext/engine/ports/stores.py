@@ -186,6 +186,13 @@ class Store(Protocol):
     def executions(self) -> ExecutionStore:
         """Those of executions."""
 
+    def note_prepared(self, sessions: Mapping[str, str]) -> None:
+        """Keep in mind what is there for sessions that are yet to come: their ids, each with its kernel's or nothing.
+
+        It takes the place of what was noted before. Should this server be killed, the next one ends their kernels.
+        Blocks, for as long as a small file takes.
+        """
+
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in any thread, with the ids of sessions of which nothing is kept any more."""
 

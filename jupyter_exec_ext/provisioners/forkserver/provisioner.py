@@ -1,0 +1,152 @@
+"""The provisioner: kernels that are forked, for any Jupyter application."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.connect import KernelConnectionInfo
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from traitlets import Bool, List, Unicode
+
+from .command import NotForkableError, parsed, program_of
+from .parents import fork_parents
+from .process import ForkedProcess
+
+_READY_SECONDS = 30.0
+# What the engine's sessions are known by.
+_SESSION = "JUPYTER_EXEC_SESSION"
+# What a start can be told that a forked kernel can be, too.
+_KNOWN = frozenset({"env", "cwd", "stdin", "stdout", "stderr", "independent", "kernel_id", "extra_arguments"})
+
+
+class ForkServerProvisioner(LocalProvisioner):
+    """Forks IPython kernels from a process that has imported everything already; ``c.ForkServerProvisioner``.
+
+    A kernelspec may set `preload` in its provisioner's ``config``. What cannot be forked is started as usual, with a
+    warning in the log.
+    """
+
+    level = "none"
+
+    preload = List(
+        Unicode(),
+        help="Modules that are imported once, before kernels are forked, such as numpy, pandas and matplotlib.pyplot. "
+        "They must start no threads when they are imported; those that do are left out, with a warning.",
+    ).tag(config=True)
+
+    subshells = Bool(
+        None,
+        allow_none=True,
+        help="Whether kernels offer subshells, as ipykernel 7 does: there, a widget can answer while a cell runs. They "
+        "cost a thread, and a tenth of a short run. By default those of `exec/v1` sessions do without.",
+    ).tag(config=True)
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """Return why kernels cannot be forked on this machine, None if they can."""
+        if sys.platform == "win32" or not hasattr(os, "fork"):
+            return "this system has no fork"
+        return None
+
+    def begin(self, command: list[str], env: Mapping[str, str]) -> None:
+        """Have the parent for such kernels started, if it does not run; blocks.
+
+        Raises
+        ------
+        NotForkableError
+        """
+        fork_parents().parent(program_of(parsed(command), self.preload, env), self.log)
+
+    @property
+    def exited(self) -> concurrent.futures.Future[int | None] | None:
+        """How the kernel ends, when it has ended; None for one that was started as usual."""
+        return self.process.exited if isinstance(self.process, ForkedProcess) else None
+
+    # --- what a kernel manager calls ---
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
+        """Fork the kernel; when this returns, its sockets are bound."""
+        try:
+            process = await self._forked(cmd, kwargs)
+        except NotForkableError as error:
+            self.log.warning("kernel %s is not forked, but started as usual: %s", self.kernel_id, error)
+            return await super().launch_kernel(cmd, **kwargs)
+        self.process = process
+        self.pid = self.pgid = process.pid
+        self.cwd = Path(kwargs.get("cwd") or os.getcwd())
+        return self.connection_info
+
+    async def wait(self) -> int | None:
+        """Wait for the end of the kernel."""
+        if not isinstance(self.process, ForkedProcess):
+            return await super().wait()
+        process = self.process
+        await asyncio.wrap_future(process.exited)
+        if self.process is process:
+            self.process = None
+        return process.returncode
+
+    # --- ---
+
+    async def _forked(self, cmd: list[str], options: Mapping[str, Any]) -> ForkedProcess:
+        why = self.unavailable()
+        if why is not None:
+            raise NotForkableError(why)
+        unknown = sorted(set(options) - _KNOWN)
+        if unknown:
+            raise NotForkableError(f"a forked kernel cannot be told {', '.join(unknown)}")
+        command = parsed(cmd)
+        directory = str(options.get("cwd") or Path.cwd())
+        if not await asyncio.to_thread(os.path.isdir, directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+        environment = dict(options.get("env") or os.environ)
+        independent = bool(options.get("independent"))
+        if not independent:
+            environment["JPY_PARENT_PID"] = str(os.getpid())
+        told = {
+            "subshells": _SESSION not in environment if self.subshells is None else self.subshells,
+            "connection_file": command.connection_file,
+            "directory": directory,
+            "environment": environment,
+            "independent": independent,
+        }
+        fork = partial(fork_parents().fork, program_of(command, self.preload, environment))
+        return await asyncio.to_thread(self._launch, fork, told, options)
+
+    def _launch(self, fork: Any, told: Mapping[str, Any], options: Mapping[str, Any]) -> ForkedProcess:
+        """Fork a kernel, tell it what it is to be, and return when its sockets are bound, or it has ended."""
+        with open(os.devnull, "r+b") as nothing:
+            standard = [
+                _descriptor(options.get(name), usual, nothing.fileno())
+                for name, usual in (("stdin", nothing.fileno()), ("stdout", 1), ("stderr", 2))
+            ]
+            process: ForkedProcess = fork(standard, self.log)
+        process.channel.settimeout(_READY_SECONDS)
+        try:
+            process.channel.sendall(json.dumps(told).encode() + b"\n")
+            process.channel.recv(1)
+        except OSError as error:  # whoever waits for its answers finds out that there are none
+            self.log.warning("kernel %s has not said that it is ready: %s", self.kernel_id, error)
+        return process
+
+
+def _descriptor(given: Any, usual: int, nothing: int) -> int:
+    """Return what a kernel gets for what `subprocess.Popen` would take."""
+    if given is None:
+        return usual
+    if given == subprocess.DEVNULL:
+        return nothing
+    number = given if isinstance(given, int) else given.fileno()
+    if number < 0:
+        raise NotForkableError("a forked kernel can have no pipe or other thing of Popen's for its output")
+    return int(number)
