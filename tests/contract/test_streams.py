@@ -144,8 +144,8 @@ def test_who_does_not_ask_for_less_gets_the_whole_record_at_the_end(
     url = f"{host.info.url}exec/v1/executions/{execution.id}"
 
     def end(**more: str) -> Any:
-        lines = requests.get(f"{url}/events", headers={**headers, **more}, timeout=30).text.strip().split("\n")
-        return json.loads(lines[-1].removeprefix("data: "))["execution"]
+        lines = requests.get(f"{url}/events", headers={**headers, **more}, timeout=30).content.strip().split(b"\n")
+        return json.loads(lines[-1].removeprefix(b"data: "))["execution"]
 
     record = requests.get(url, headers=host.info.auth_headers, timeout=30).json()
     assert record == end()
@@ -157,7 +157,7 @@ def test_who_does_not_ask_for_less_gets_the_whole_record_at_the_end(
 def test_a_stream_without_less_has_the_whole_record_at_its_end_while_it_is_written(host: Host, session: Any) -> None:
     url = f"{host.info.url}exec/v1/sessions/{session.id}/executions"
     headers = {**host.info.auth_headers, "Accept": "application/x-ndjson"}
-    lines = requests.post(url, json={"code": MUCH}, headers=headers, timeout=60).text.strip().split("\n")
+    lines = requests.post(url, json={"code": MUCH}, headers=headers, timeout=60).content.strip().split(b"\n")
     end = json.loads(lines[-1])
     assert (end["seq"], len(end["execution"]["outputs"])) == (len(lines), 3)
     assert len(end["execution"]["stdout"]) == 300_007
