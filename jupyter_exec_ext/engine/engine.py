@@ -500,7 +500,7 @@ class ExecEngine(EngineSettings):
         _, live = self._running.get(execution_id, (None, None))
         if live is not None and caller.may_see(live.owner):
             return live.log
-        stored = await self._executions.get(execution_id)
+        stored = await self._executions.summary(execution_id)
         if stored is None or not caller.may_see(stored.owner):
             raise ExecutionNotFound(f"no execution {execution_id!r}")
         log = await self._executions.log(execution_id)

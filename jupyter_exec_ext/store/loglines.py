@@ -45,10 +45,7 @@ def record_in(file: LogFile, end_offset: int) -> Execution:
 def _folded(file: LogFile) -> OutputFold:
     """Return the fold of all lines but the last."""
     fold = OutputFold()
-    lines = file.read(0, file.last_seq - 1, file.size_bytes)
-    if len(lines) != file.last_seq - 1:
-        raise ValueError("lines are missing in a log")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(file.read(0, file.last_seq - 1, file.size_bytes), 1):
         event = event_from_json(loads_strict(line))
         if event is None or event.seq != number:
             raise ValueError("a log has something else than its events")

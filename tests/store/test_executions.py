@@ -395,13 +395,17 @@ async def test_a_log_that_repeats_much_output_at_its_end_is_read_as_ever(
     assert await store.executions.get("exe_1") == StoredExecution("me", execution)
 
 
-@pytest.mark.parametrize("damage", ["missing", "garbled"])
+@pytest.mark.parametrize("damage", ["doubled", "garbled", "torn"])
 async def test_a_part_of_much_output_is_not_taken_for_all(store: ExecStore, damage: str) -> None:
     await finish_much(store)
     (path,) = store.logs.rglob("*.ndjson")
     lines = path.read_bytes().split(b"\n")
     # Of the same length, so that the end is where it was.
-    lines[1] = b" " * len(lines[1]) if damage == "garbled" else lines[1][:20] + b"\n" + lines[1][21:]
+    lines[1] = {
+        "doubled": lines[2],
+        "garbled": b" " * len(lines[1]),
+        "torn": lines[1][:20] + b"\n" + lines[1][21:],
+    }[damage]
     path.write_bytes(b"\n".join(lines))
     stored = await store.executions.get("exe_1")
     assert stored is not None

@@ -24,6 +24,7 @@ VALUES = st.recursive(
 @pytest.fixture(scope="module", autouse=True)
 def _small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_json, "_SHORT_CHARACTERS", 2)
         patch.setattr(large_json, "_PIECE_CHARACTERS", 3)
         patch.setattr(large_json, "_BATCH", 2)
         yield
@@ -44,3 +45,9 @@ def test_what_is_large_is_seen_wherever_it_is() -> None:
     assert event_is_large(StreamEvent("stdout", many))
     assert event_is_large(EndEvent(Execution("exe_1", "ses_1", ExecutionState.OK, "1", "t", stdout=many)))
     assert not event_is_large(EndEvent(record))
+
+
+@pytest.mark.parametrize("odd", ["", '"', "\\", "\n", "\x00", "\x1f", "\x7f", "ä", "\ud800", "\U0001f600"])
+def test_a_long_text_is_escaped_wherever_it_must_be(odd: str) -> None:
+    for text in (odd + "x" * 5000, "x" * 5000 + odd, "x" * 5000 + odd + "x"):
+        assert "".join(dump_in_pieces(text)) == dumps(text)
