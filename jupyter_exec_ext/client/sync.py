@@ -70,6 +70,7 @@ class ExecClient:
         self._retry = RetryPolicy(max_retries)
         self._api = ExecApi(self._retry)
         self._driver = SyncDriver(self.connection_info)
+        self._has_api = False
         self.tokens = ExecTokens(self._driver, self._retry)
         self.approvals = ExecApprovals(self._driver, self._retry)
 
@@ -124,7 +125,9 @@ class ExecClient:
             The least isolation that the kernel must have: ``"landlock"``, ``"sandbox"`` or ``"remote"``. Without it,
             what the server and the token's policy say.
         """
-        self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
+        if not self._has_api:
+            self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
+            self._has_api = True
         request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
         record = self._driver.perform(self._api.create_session(request))
         return ExecSession(self._driver, self._api, record)

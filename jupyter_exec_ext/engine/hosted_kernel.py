@@ -54,12 +54,15 @@ class HostedKernel:
         self._km.autorestart = False
 
     async def started(self) -> None:
-        """Wait for a start that the manager goes on with in the background (its pending kernels)."""
+        """Wait for what goes on in the background: in the manager (its pending kernels), and in a forked kernel."""
         ready = getattr(self._km, "ready", None)
         if isinstance(ready, concurrent.futures.Future):
             await asyncio.wrap_future(ready)
         elif ready is not None:
             await ready
+        until_bound = getattr(self._km.provisioner, "until_bound", None)
+        if until_bound is not None:
+            await until_bound()
 
     # --- kept aside: a server that has such kernels alone has none that it lists, culls, or is busy with ---
 
@@ -181,6 +184,7 @@ class HostedKernel:
         """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
         self._mark("restarting")
         await ensure_async(self._km.restart_kernel(now=now))
+        await self.started()
         self._mark("starting")
 
     async def shutdown(self, *, now: bool) -> None:

@@ -75,7 +75,7 @@ class ForkServerProvisioner(LocalProvisioner):
     # --- what a kernel manager calls ---
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Fork the kernel; when this returns, its sockets are bound."""
+        """Fork the kernel. When this returns its sockets are bound, but for one of a session: see `until_bound`."""
         try:
             process = await self._forked(cmd, kwargs)
         except NotForkableError as error:
@@ -85,6 +85,15 @@ class ForkServerProvisioner(LocalProvisioner):
         self.pid = self.pgid = process.pid
         self.cwd = Path(kwargs.get("cwd") or os.getcwd())
         return self.connection_info
+
+    async def until_bound(self) -> None:
+        """Wait until the kernel's sockets are bound, or it has ended.
+
+        A kernel of a session may take its time beside what Jupyter does after a launch, a sleep of 10 ms among it;
+        all others connect at once, and would wait for ZeroMQ to try again.
+        """
+        if isinstance(self.process, ForkedProcess):
+            await asyncio.to_thread(self._wait_until_bound, self.process)
 
     async def wait(self) -> int | None:
         """Wait for the end of the kernel."""
@@ -124,7 +133,7 @@ class ForkServerProvisioner(LocalProvisioner):
         return await asyncio.to_thread(self._launch, fork, told, options)
 
     def _launch(self, fork: Any, told: Mapping[str, Any], options: Mapping[str, Any]) -> ForkedProcess:
-        """Fork a kernel, tell it what it is to be, and return when its sockets are bound, or it has ended."""
+        """Fork a kernel, and tell it what it is to be."""
         with open(os.devnull, "r+b") as nothing:
             standard = [
                 _descriptor(options.get(name), usual, nothing.fileno())
@@ -134,10 +143,17 @@ class ForkServerProvisioner(LocalProvisioner):
         process.channel.settimeout(_READY_SECONDS)
         try:
             process.channel.sendall(json.dumps(told).encode() + b"\n")
-            process.channel.recv(1)
         except OSError as error:  # whoever waits for its answers finds out that there are none
-            self.log.warning("kernel %s has not said that it is ready: %s", self.kernel_id, error)
+            self.log.warning("kernel %s cannot be told what it is to be: %s", self.kernel_id, error)
+        if _SESSION not in told["environment"]:
+            self._wait_until_bound(process)
         return process
+
+    def _wait_until_bound(self, process: ForkedProcess) -> None:
+        try:
+            process.channel.recv(1)
+        except OSError as error:
+            self.log.warning("kernel %s has not said that it is ready: %s", self.kernel_id, error)
 
 
 def _descriptor(given: Any, usual: int, nothing: int) -> int:
