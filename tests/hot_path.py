@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
@@ -28,7 +28,7 @@ from traitlets.config import Config
 
 from jupyter_exec_ext import gateway
 from jupyter_exec_ext.cli.gateway_app import ExecGatewayApp
-from jupyter_exec_ext.engine.ports import KernelExit
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit
 from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
 from jupyter_exec_ext.wire.kernel import FrameCodec
@@ -138,9 +138,20 @@ class InstantHost:
     async def find(self, kernel_name: str) -> KernelSpecInfo:
         return KernelSpecInfo(kernel_name, "Instant", "python")
 
+    def version_of(self, kernel_name: str) -> str:
+        return ""
+
     @contextmanager
     def reserve(self, kernel_id: str) -> Iterator[None]:
         yield
+
+    keeps_aside = False
+
+    def enlist(self, kernel: Kernel) -> None:
+        raise AssertionError("none is kept aside")
+
+    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
+        pass
 
     def running(self, kernel_id: str) -> KernelSpecInfo:
         raise KernelNotFound("all of these kernels are sessions' own")
@@ -152,7 +163,13 @@ class InstantHost:
         return "these kernels are not isolated"
 
     async def start(
-        self, kernel_name: str, env: Mapping[str, str], cwd: str | None = None, isolate: str | None = None
+        self,
+        kernel_name: str,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        isolate: str | None = None,
+        *,
+        aside: str | None = None,
     ) -> InstantKernel:
         return InstantKernel(Path(tempfile.mkdtemp(dir=self._directory)))
 
