@@ -280,11 +280,10 @@ class KernelConnection:
     async def _prove(self) -> None:
         self.ask()  # not waited for: it shows whether the kernel answers there at all
         self._probe()
-        if self._can_wait:
-            self._ask_to_wait()  # it comes to that when it has answered
         await self._ask_until(self._replied, self._probe, _ASK_AGAIN_SECONDS)
         if self._can_wait:
             # Before the subscription: the mark of a socket in use cannot be changed without a loss.
+            self._ask_to_wait()
             await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
             self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
         if not self._subscribed.is_set():

@@ -297,11 +297,19 @@ async def test_a_kernel_that_died_is_replaced(engine: ExecEngine) -> None:
     assert not (Path(engine.work_root) / dead.session_id).exists()
 
 
-async def test_a_kernel_that_dies_as_it_is_given_away_is_started_anew(engine: ExecEngine) -> None:
+async def test_a_kernel_that_dies_as_it_is_given_away_is_started_anew(
+    engine: ExecEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await warmed(engine)
-    dead = pooled(engine)
-    os.kill(dead.kernel.kernel.pid, 9)
-    session = await begin(engine)  # before the loop hears of it
+    dead, take = pooled(engine), engine.pool.take
+
+    def take_dead(kind: Any) -> Any:
+        os.kill(dead.kernel.kernel.pid, 9)
+        return take(kind)  # before the loop hears of it
+
+    monkeypatch.setattr(engine.pool, "take", take_dead)
+    session = await begin(engine)
+    monkeypatch.undo()
     assert session.id == dead.session_id
     executions = [await run(engine, session.id, "print(1)") for _ in range(2)]
     assert executions[-1].stdout == "1\n"
