@@ -175,6 +175,13 @@ class WatchedAdapter(HTTPAdapter):
             self._pool = pool
         return pool
 
+    def close(self) -> None:
+        """Close all connections; urllib3 closes those of a pool when nobody holds it any more."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        super().close()
+
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the pools."""
         super().init_poolmanager(*args, **options)
