@@ -290,9 +290,11 @@ class KernelConnection:
             self._probe()
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
         if self._waits:
-            # Once more: how much a kernel keeps unsent is a property of the connections that it has by then. Not waited
-            # for, since the kernel comes to it before anything else that it is sent.
+            # Once more: how much a kernel keeps unsent is a property of the connections it has by then. Waited for,
+            # since ZeroMQ crashes where a connection is closed, such as the host's own, while its marks are changed.
+            self._agreed.clear()
             self._keep_all()
+            await self._ask_until(self._agreed, self._keep_all, _ASK_AGAIN_SECONDS)
 
     @staticmethod
     async def _ask_until(answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:

@@ -67,8 +67,10 @@ class HostedKernel:
     # --- kept aside: a server that has such kernels alone has none that it lists, culls, or is busy with ---
 
     def set_aside(self) -> None:
-        """Take it out of the host's list, and from the host's watch."""
-        self.take_over_watch()
+        """Take it out of the host's list, and let the host see nothing of what it does."""
+        stream = getattr(self._km, "_activity_stream", None)
+        if stream is not None:
+            stream.on_recv(None)  # its socket is closed when the kernel has been connected: see `KernelConnection`
         self._manager.remove_kernel(self._kernel_id)
         self._hidden = True
 

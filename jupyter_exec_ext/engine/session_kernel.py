@@ -287,7 +287,6 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
-        kernel.take_over_watch()
         if not kernel.limits_itself:
             # On what is not ours no limit can be set; where there has to be one, this refuses.
             limit_process(kernel.pid if kernel.ours else None, self._process_limits)
@@ -314,6 +313,7 @@ class SessionKernel:
                 raise _given_up_error()
             self._require_alive(died)
             await proof
+            kernel.take_over_watch()
             kernel.note_state("idle")
             self.starts += 1
             await self._listener.on_connected(kernel.kernel_id, self.starts)
