@@ -109,10 +109,16 @@ GOALS = (
     _first("sandboxed with the pool", SANDBOXED, 30),
     _first("`JupyterCodeExecutor(server)` made for it, with the pool", EXECUTED, 30),
     Goal(
-        "first result with numpy, pandas and matplotlib, with the pool: times as fast as the stock gateway",
+        "the same with numpy, pandas and matplotlib imported, with the pool: times as fast as the stock gateway",
         (median(first.LIBRARIES_TABLE, WEBSOCKET),),
         (median(first.LIBRARIES_TABLE, SCIENTIFIC),),
         at_least=90,
+    ),
+    Goal(
+        "first chart, with the pool: times as fast as AutoGen 0.2's executor",
+        (median(first.CHART_TABLE, AUTOGEN),),
+        (median(first.CHART_TABLE, SCIENTIFIC),),
+        at_least=60,
     ),
     Goal(
         "warm `print(1)`, `AsyncExecClient`: times direct loop + trivial POST with the same HTTP client",
@@ -133,9 +139,9 @@ GOALS = (
         at_most=1.1,
     ),
     Goal(
-        "warm `print(1)`, `AsyncExecClient`: times as fast as AutoGen 0.2's executor",
+        "warm `print(1)`, `AsyncExecClient` and a forked kernel: times as fast as AutoGen 0.2's executor",
         (median(warm.PRINT_TABLE, AUTOGEN),),
-        (median(warm.PRINT_TABLE, WARM),),
+        (median(warm.PRINT_TABLE, of_ours(ASYNC_CLIENT, "fork")),),
         at_least=15,
     ),
     Goal(

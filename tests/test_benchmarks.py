@@ -204,6 +204,7 @@ def test_a_goal_holds_or_not_or_is_not_known() -> None:
 
 def test_a_goal_names_contenders_that_its_rows_have() -> None:
     sources = {first.TABLE: first.CONTESTANTS, first.LIBRARIES_TABLE: first.WITH_LIBRARIES}
+    sources |= {first.CHART_TABLE: first.WITH_LIBRARIES}
     sources |= {warm.PRINT_TABLE: warm.CONTESTANTS, outputs.PRINTS_TABLE: outputs.CONTESTANTS}
     sources |= {outputs.PICTURE_TABLE: outputs.CONTESTANTS}
     for goal in GOALS:

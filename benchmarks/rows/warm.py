@@ -26,8 +26,10 @@ PAUSED = ", the first after a second or more"
 _BURST = 5
 CONTESTANTS = (
     of_ours(CLIENT),
+    of_ours(CLIENT, "fork"),
     of_ours(CLIENT, "sandbox"),
     of_ours(ASYNC_CLIENT),
+    of_ours(ASYNC_CLIENT, "fork"),
     of_ours(EXECUTOR),
     DIRECT,
     DIRECT_ASYNC,
