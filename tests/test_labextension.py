@@ -94,7 +94,7 @@ class Builder:
     def run(self, kind: str, source: Path, to: Path, **env: str) -> subprocess.CompletedProcess[str]:
         """Build in `source`; the one file that is made is in `to`."""
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "REQUIRE_LABEXTENSION")}
-        command = [self.python, "-m", "hatchling", "build", "-t", kind, "-d", to]
+        command = [str(self.python), "-m", "hatchling", "build", "-t", kind, "-d", str(to)]
         return subprocess.run(command, cwd=source, env=kept | env, capture_output=True, text=True, check=False)
 
     def built(self, kind: str, source: Path, to: Path, **env: str) -> Path:
@@ -133,9 +133,7 @@ def wheel(builder: Builder, source: Path, tmp_path_factory: pytest.TempPathFacto
 def bundle_of(wheel: Path) -> dict[str, bytes]:
     """Return the files of the front end, by their path below its directory."""
     with zipfile.ZipFile(wheel) as archive:
-        return {
-            name.partition(INSTALLED)[2]: archive.read(name) for name in archive.namelist() if INSTALLED in name
-        }
+        return {name.partition(INSTALLED)[2]: archive.read(name) for name in archive.namelist() if INSTALLED in name}
 
 
 def test_the_wheel_has_the_front_end(wheel: Path) -> None:
