@@ -22,8 +22,10 @@ NEEDED = {
     EXECUTION: Access(scope("executions:read"), "execute"),
     TOKEN: Access(scope("tokens:create"), "read", "tokens"),
 }
-# A timer may be a little early.
-_QUIET_SECONDS = HEARTBEAT_SECONDS - 0.1
+# How often it is asked whether the caller may still see what it sees.
+_ASK_SECONDS = 5.0
+# Timers may be a little early.
+_SPARE_SECONDS = 0.1
 
 
 class ChangesHandler(StreamingHandler):
@@ -53,11 +55,11 @@ class ChangesHandler(StreamingHandler):
         """Send changes until there will be none any more, or the caller may see nothing any more."""
         loop = asyncio.get_running_loop()
         ask_again_at, kinds, sent_at = 0.0, frozenset[str](), loop.time()
-        while (changes := await reader.read(HEARTBEAT_SECONDS)) is not None:
+        while (changes := await reader.read(_ASK_SECONDS)) is not None:
             if loop.time() >= ask_again_at:  # a stream may last for longer than what its caller may do
-                ask_again_at, kinds = loop.time() + HEARTBEAT_SECONDS, await self._kinds()
+                ask_again_at, kinds = loop.time() + _ASK_SECONDS - _SPARE_SECONDS, await self._kinds()
             parts = list(self._frames(changes, kinds))
-            if not parts and loop.time() >= sent_at + _QUIET_SECONDS:
+            if not parts and loop.time() >= sent_at + HEARTBEAT_SECONDS - _SPARE_SECONDS:
                 parts.append(KEEP_ALIVE)
             if parts:
                 await self.send_parts(parts)

@@ -15,6 +15,7 @@ from jupyter_exec_ext.server.events import NEEDED
 from jupyter_exec_ext.server.routes import ROUTES
 from tests.feeds import Seen, Watcher
 from tests.hosts import Host, running_host, stop
+from tests.server.test_openapi import check
 from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
 
 
@@ -65,6 +66,9 @@ def test_a_session_and_what_runs_in_it_are_seen_from_begin_to_end(owner: Bearer)
         assert owner.call("DELETE", f"/sessions/{session_id}").status_code == 204
         over = watcher.wait_for("session", session_id, "ended")
         assert over.data == {"session": owner.call("GET", f"/sessions/{session_id}").json()}
+    for event in watcher.seen:
+        check({"id": event.id, "event": event.kind, "data": ""}, "ChangeEvent")
+        check(event.data, "Change")
     told = states(watcher, "session", session_id)
     assert told[-5:] == ["busy", "idle", "busy", "idle", "ended"]
     assert states(watcher, "execution", execution["id"]) == ["queued", "running", "ok"]
@@ -164,6 +168,8 @@ def test_tokens_are_told_of_without_their_secrets(host: Host, owner: Bearer) -> 
         time.sleep(0.1)
         assert brief.call("GET", "/sessions").status_code == 401
         watcher.wait(lambda event: event.has("token", brief.id) and event.data["token"]["expired"])
+    for event in watcher.seen:
+        check(event.data, "Change")
     assert made.token.encode() not in watcher.raw
     assert made.token.rpartition("_")[2].encode() not in watcher.raw
 
@@ -228,17 +234,20 @@ def test_many_watch_and_all_see_the_same(owner: Bearer) -> None:
 
 
 AUTHORIZER = """
+from pathlib import Path
 from jupyter_server.auth import Authorizer
 
-class NoRunning(Authorizer):
+class ByFile(Authorizer):
     def is_authorized(self, handler, user, action, resource):
-        return (action, resource) not in {("execute", "kernels"), ("read", "tokens")}
+        return f"{action} {resource}" not in Path(__file__).with_name("denied").read_text().splitlines()
 """
 
 
-def test_the_authorizer_is_asked_about_each_kind(tmp_path: Path) -> None:
-    (tmp_path / "norunning.py").write_text(AUTHORIZER)
-    option = "--ServerApp.authorizer_class=norunning.NoRunning"
+def test_the_authorizer_is_asked_about_each_kind_and_again(tmp_path: Path) -> None:
+    (tmp_path / "byfile.py").write_text(AUTHORIZER)
+    denied = tmp_path / "denied"
+    denied.write_text("execute kernels\nread tokens")
+    option = "--ServerApp.authorizer_class=byfile.ByFile"
     with running_host("server", tmp_path, option, UNPROTECTED, env={"PYTHONPATH": _path_with(tmp_path)}) as host:
         owner = owner_of(host)
         with Watcher(owner) as watcher:
@@ -249,7 +258,18 @@ def test_the_authorizer_is_asked_about_each_kind(tmp_path: Path) -> None:
             watcher.wait_for("session", session_id, "idle")
             owner.call("DELETE", f"/sessions/{session_id}")
             watcher.wait_for("session", session_id, "ended")
-        assert {event.kind for event in watcher.seen} == {"reset", "session"}
+            idle_since = last_activity(host)
+            denied.write_text("read kernels")
+            failure = watcher.wait(lambda event: event.kind == "failure")
+            assert failure.data["code"] == "forbidden"
+            watcher.wait_for_end()
+        assert {event.kind for event in watcher.seen} == {"reset", "session", "failure"}
+        assert last_activity(host) == idle_since  # an answer that ends is no activity either
+
+
+def last_activity(host: Host) -> str:
+    status = requests.get(f"{host.info.url}api/status", headers=host.info.auth_headers, timeout=10).json()
+    return str(status["last_activity"])
 
 
 def _path_with(directory: Path) -> str:
@@ -258,10 +278,6 @@ def _path_with(directory: Path) -> str:
 
 def test_watching_is_no_activity(tmp_path: Path) -> None:
     """Idle kernels are culled and the server counts as idle, while the stream says that it lives."""
-
-    def last_activity(host: Host) -> str:
-        status = requests.get(f"{host.info.url}api/status", headers=host.info.auth_headers, timeout=10).json()
-        return str(status["last_activity"])
 
     culling = [f"--MappingKernelManager.cull_{name}" for name in ("idle_timeout=2", "interval=1", "connected=True")]
     with running_host("server", tmp_path, *culling) as host:
