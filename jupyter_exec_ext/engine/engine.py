@@ -56,6 +56,7 @@ from .admission import Admission
 from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings
 from .approvals import ApprovalVerbs, needed_approval
 from .executions import ExecutionHandle, LiveExecution, PastExecution
+from .feed import ChangeFeed
 from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .isolation import plain_name
@@ -96,12 +97,14 @@ class ExecEngine(EngineSettings):
         self._session_files = self._make_session_files()
         self._access = KernelAccess(host, self)
         self._admission = Admission()
+        self.feed = ChangeFeed()
         policies = configured_policies(self.policies, self.policy_file, self.offered_policies)
         self.tokens = TokenVerbs(
             store.tokens,
             policies,
             self,
             self.audit,
+            feed=self.feed,
             in_background=self.in_background,
             on_end=lambda: self._token_watch.look(),
         )
@@ -242,6 +245,7 @@ class ExecEngine(EngineSettings):
             files=self._files_of(record),
             resources=self._resources,
             store=self._sessions,
+            feed=self.feed,
             settings=settings,
             log=self.log,
             prepared=None if pooled is None else pooled.kernel,
@@ -415,6 +419,7 @@ class ExecEngine(EngineSettings):
                 session.owner,
                 log,
                 self._executions,
+                feed=self.feed,
                 max_output_bytes=output_bytes(self, caller),
                 max_queue_seconds=queue_seconds(caller),
             )
@@ -589,6 +594,7 @@ class ExecEngine(EngineSettings):
         for session, result in zip(sessions, results, strict=True):
             if isinstance(result, BaseException):
                 self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
+        self.feed.close()
         self._token_watch.close()
         if self._touch_timer is not None:
             self._touch_timer.cancel()

@@ -14,6 +14,7 @@ from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
 from ..wire.overflow import Overflow
+from .feed import ChangeFeed
 from .lifecycle import advance
 from .ports import EventLog, ExecutionStore, OutputSpool, WritableLog
 from .runner import Verdict
@@ -57,6 +58,8 @@ class LiveExecution:
         The principal it belongs to.
     log : WritableLog
         Empty and open.
+    feed : ChangeFeed
+        Is told of each change of state.
     max_queue_seconds : float or None
         How long it may wait for its turn.
     """
@@ -68,6 +71,7 @@ class LiveExecution:
         log: WritableLog,
         store: ExecutionStore,
         *,
+        feed: ChangeFeed,
         max_output_bytes: int,
         max_queue_seconds: float | None = None,
     ) -> None:
@@ -76,12 +80,19 @@ class LiveExecution:
         self.log = log
         self.max_queue_seconds = max_queue_seconds
         self._store = store
+        self._feed = feed
         self._fold = OutputFold()
         self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record))
         self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._log(StateEvent(record.state))
+        self._state_is_news()
+
+    def _state_is_news(self) -> None:
+        """Put the state into the log, and tell those who watch."""
+        self.log.append(StateEvent(self.record.state))  # which is no output, so nothing else has to see it
+        if self._feed.wanted:
+            self._feed.note_execution(self.record, self.owner)
 
     @property
     def awaits_approval(self) -> bool:
@@ -93,7 +104,7 @@ class LiveExecution:
         self.record = replace(
             self.record, state=advance(self.record.state, ExecutionState.QUEUED), code=code, approval=approval
         )
-        self._log(StateEvent(self.record.state))
+        self._state_is_news()
         self._decided.set_result(None)
 
     def note_decision(self, approval: Approval) -> None:
@@ -113,7 +124,7 @@ class LiveExecution:
             started_at=utc_timestamp(time.time()),
             kernel_starts=kernel_starts,
         )
-        self._log(StateEvent(self.record.state))
+        self._state_is_news()
 
     def emit(self, event: OutputEvent) -> None:
         """Take in output, within the cap; what is beyond it goes to the spool."""
@@ -148,6 +159,8 @@ class LiveExecution:
             kernel_signal=exit_.signal if exit_ else None,
         )
         await self._store.finish(self.record, self.owner, self.log)
+        if self._feed.wanted:
+            self._feed.note_execution(self.record, self.owner)
         self._finished.set_result(self.record)
 
     async def _spooled(self) -> tuple[Sequence[SpooledOutput], str | None]:

@@ -24,6 +24,7 @@ from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
+from .feed import ChangeFeed
 from .patience import Patience
 from .ports import KernelExit, KernelFiles, KernelHost, SessionFiles, SessionStore
 from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
@@ -73,6 +74,8 @@ class LiveSession:
         The isolation to start them with where their kernelspec has none of its own.
     setup_code : str or None
         What each of them runs, silently, before anything else.
+    feed : ChangeFeed
+        Is told of each change.
     prepared : SessionKernel or None
         A kernel that is there already, and the record says so; instead of one that is yet to be started.
     """
@@ -88,12 +91,14 @@ class LiveSession:
         files: SessionFiles,
         resources: EngineResources,
         store: SessionStore,
+        feed: ChangeFeed,
         settings: SessionSettings,
         log: logging.Logger | logging.LoggerAdapter[Any],
         prepared: SessionKernel | None = None,
     ) -> None:
         self.record = record
         self._store = store
+        self._feed = feed
         self._files = files
         self._settings = settings
         self._log = log
@@ -249,7 +254,7 @@ class LiveSession:
         await self._end(execution, StopCause(ExecutionState.REJECTED, reason))
 
     async def _work(self) -> None:
-        self.record = replace(self.record, state=SessionState.BUSY)
+        self._become(state=SessionState.BUSY)
         while self._queue:
             if self._queue[0].awaits_approval:  # what comes after it may build on it, so it keeps its place
                 await self._queue[0].decided()
@@ -364,7 +369,7 @@ class LiveSession:
         Executions submitted meanwhile wait for the lock, and so run in the fresh kernel.
         """
         self._disarm_idle_timer()
-        self.record = replace(self.record, state=SessionState.RESTARTING)
+        self._become(state=SessionState.RESTARTING)
         try:
             async with self._kernel.lock:
                 await self._end_all(StopCause(ExecutionState.CANCELLED, "the session was restarted", at_once=True))
@@ -372,7 +377,7 @@ class LiveSession:
         finally:
             busy = self._worker is not None
             if self._closing is None:
-                self.record = replace(self.record, state=SessionState.BUSY if busy else SessionState.IDLE)
+                self._become(state=SessionState.BUSY if busy else SessionState.IDLE)
                 if not busy:
                     self._rest()
 
@@ -440,16 +445,23 @@ class LiveSession:
         StorageFull, StoreUnavailable
         """
         await self._store.add(self.record)
+        self._become()
+
+    def _become(self, **changes: Any) -> None:
+        """Change the record and tell those who watch; the only place where it changes."""
+        self.record = replace(self.record, **changes)
+        if self._feed.wanted:
+            self._feed.note_session(self.record)
 
     async def _update(self, **changes: Any) -> None:
-        self.record = replace(self.record, **changes)
+        self._become(**changes)
         await self._store.save(self.record)
 
     def _rest(self, **changes: Any) -> None:
         """Note the last activity, and what else has changed, and begin to count idle time."""
         if self._closing is not None:
             return
-        self.record = replace(self.record, last_activity_at=utc_timestamp(time.time()), **changes)
+        self._become(last_activity_at=utc_timestamp(time.time()), **changes)
         self._disarm_idle_timer()
         timeout = self.record.idle_timeout_seconds
         if timeout > 0:

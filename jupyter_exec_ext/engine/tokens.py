@@ -17,6 +17,7 @@ from ..auth.policy import Policy
 from ..auth.scopes import SCOPES
 from ..auth.tokens import new_token, parse_token
 from ..errors import (
+    ExecError,
     Forbidden,
     InvalidRequest,
     PolicyDenied,
@@ -31,6 +32,7 @@ from ..errors import (
 )
 from ..models import Grant, IssuedToken, StoredToken, Token, TokenRequest
 from ..wire.native import utc_timestamp
+from .feed import ChangeFeed
 from .ports import AuditTrail, TokenStore
 from .settings import EngineSettings
 
@@ -55,6 +57,8 @@ class TokenVerbs:
     ----------
     policies : mapping
         All there are, by name.
+    feed : ChangeFeed
+        Is told of each change of a token that is made here.
     in_background : callable
         Carries out what nobody waits for.
     on_end : callable
@@ -68,6 +72,7 @@ class TokenVerbs:
         settings: EngineSettings,
         audit: AuditTrail,
         *,
+        feed: ChangeFeed,
         in_background: Callable[[Coroutine[Any, Any, None]], None],
         on_end: Callable[[], None],
     ) -> None:
@@ -75,6 +80,7 @@ class TokenVerbs:
         self._store = store
         self._settings = settings
         self._audit = audit
+        self._feed = feed
         self._in_background = in_background
         self._on_end = on_end
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
@@ -134,6 +140,7 @@ class TokenVerbs:
     async def _note_expired(self, token_id: str) -> None:
         if await self._store.note_expired(token_id):
             self._audit.record("token", "expired", "", token_id)
+            await self._tell(token_id)
 
     def _note_use(self, token_id: str, address: str) -> None:
         now = time.monotonic()
@@ -144,7 +151,23 @@ class TokenVerbs:
             if len(self._noted_at) > _MAX_ADDRESSES:
                 self._noted_at.clear()
             self._noted_at[token_id] = now
-            self._in_background(self._store.note_use(token_id))
+            self._in_background(self._noted_use(token_id))
+
+    async def _noted_use(self, token_id: str) -> None:
+        await self._store.note_use(token_id)
+        await self._tell(token_id)
+
+    async def _tell(self, token_id: str) -> None:
+        """Tell those who watch what a token is like now."""
+        if not self._feed.wanted:
+            return
+        try:
+            stored = await self._store.get(token_id)
+        except ExecError:  # what is done is done; they can ask for themselves
+            self._feed.start_over()
+            return
+        if stored is not None:
+            self._feed.note_token(stored.token)
 
     def _caller(self, stored: StoredToken) -> Caller:
         """Return what the token may do now, with the policies as they are configured now."""
@@ -233,6 +256,8 @@ class TokenVerbs:
             expires_at=token.expires_at,
             by=caller.display_name,
         )
+        if self._feed.wanted:
+            self._feed.note_token(token)
         return IssuedToken(token, secret.text)
 
     def _spend_mint(self, caller: Caller) -> None:
@@ -318,9 +343,12 @@ class TokenVerbs:
         TokenNotFound, StorageFull, StoreUnavailable
         """
         token = await self.get(caller, token_id)
-        for revoked in await self._store.revoke(token.principal):
+        ended = await self._store.revoke(token.principal)
+        for revoked in ended:
             self._audit.record("token", "revoked", caller.principal, revoked, by=caller.display_name)
         self._on_end()
+        for revoked in ended:
+            await self._tell(revoked)
 
 
 def _require_user(caller: Caller) -> None:

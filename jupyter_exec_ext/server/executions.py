@@ -12,16 +12,14 @@ from tornado.iostream import StreamClosedError
 
 from ..engine.ports import EventLog, LogEntry
 from ..engine.stream import follow
-from ..errors import ExecError, InternalError, InvalidRequest
+from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
-from ..wire.jsontext import dumps
 from ..wire.large_json import collect, dump_in_pieces
 from ..wire.native import before_execution, execution_in, once_to_json, summary_to_json, to_json
 from ..wire.requests import execution_request_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
-from .base import ExecHandler, in_pieces
+from .streaming import HEARTBEAT_SECONDS, StreamingHandler
 
-HEARTBEAT_SECONDS = 15.0
 _MAX_LIST = 1000
 _MAX_SEQ = 2**53
 _KEY = re.compile(r"[!-~]{1,255}")
@@ -30,7 +28,7 @@ _MINIMAL = re.compile(r"\breturn\s*=\s*minimal\b")
 _TO_THE_END_SECONDS = 60.0
 
 
-class ExecutionBase(ExecHandler):
+class ExecutionBase(StreamingHandler):
     """What the execution handlers share."""
 
     def wanted_stream(self) -> str | None:
@@ -60,32 +58,20 @@ class ExecutionBase(ExecHandler):
         self, log: EventLog, after: int, media_type: str, ended: Callable[[], Awaitable[Execution]]
     ) -> None:
         """Send the log from a cursor to its end, as it grows; `ended` returns the finished record."""
-        self.set_header("Content-Type", media_type)
-        self.set_header("X-Accel-Buffering", "no")  # asks a reverse proxy not to hold events back
         sse = media_type == MEDIA_TYPE
         try:
-            self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr]
-            await self.flush()
+            await self.begin_stream(media_type)
             async for batch in follow(log, after, heartbeat_seconds=HEARTBEAT_SECONDS):
                 lines = [entry.line for entry in batch]
                 if batch and batch[-1].type == EndEvent.type and not (self.minimal or log.end):
                     lines[-1] = await asyncio.to_thread(_whole, lines[-1], await ended())
                 parts = [p for entry, line in zip(batch, lines, strict=True) for p in _frame(entry, line, sse)]
-                for piece in in_pieces(parts or [KEEP_ALIVE if sse else b"\n"]):
-                    self.write(piece)
-                    await self.flush()
+                await self.send_parts(parts or [KEEP_ALIVE if sse else b"\n"])
             self.finish()
         except StreamClosedError:
             self.log.debug("the reader of an event stream is gone (request %s)", self.request_id)
         except Exception as error:
-            self._end_stream_with(error, sse)
-
-    def _end_stream_with(self, error: Exception, sse: bool) -> None:
-        """The status is long sent, so a failure becomes the stream's last event."""
-        self.log.error("an event stream failed (request %s)", self.request_id, exc_info=error)
-        known = error if isinstance(error, ExecError) else InternalError("the server failed; see its log")
-        data = dumps({"type": "failure", **self.error_body(known)})
-        self.finish(f"event: failure\ndata: {data}\n\n" if sse else data + "\n")
+            self.end_stream_with(error, media_type)
 
     def idempotency_key(self, header: str = "Idempotency-Key") -> str | None:
         """Return the key under which a repetition of this request does nothing more.

@@ -24,6 +24,7 @@ FEATURES = (
     "notebook",
     "tokens",
     "approvals",
+    "changes.sse",
 )
 
 

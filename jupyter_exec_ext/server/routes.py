@@ -22,6 +22,7 @@ from .aca_sessions import (
 )
 from .approvals import ApprovalHandler, ApprovalsHandler
 from .base import Access, ExecHandler, Services
+from .events import NEEDED, ChangesHandler
 from .executions import (
     ExecutionCancelHandler,
     ExecutionEventsHandler,
@@ -130,6 +131,7 @@ ROUTES = (
         TokenRotateHandler,
         {"POST": Access(scope("tokens:create"), "write", "tokens")},
     ),
+    Route("/events", ChangesHandler, {"GET": NEEDED["session"]}),
     Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
     Route("/approvals", ApprovalsHandler, {"GET": Access(None, "execute", owner_only=True)}),
     Route("/approvals/{execution_id}", ApprovalHandler, {"POST": Access(None, "execute", owner_only=True)}),

@@ -26,9 +26,9 @@ class ServerSentEvent:
     data: str
 
 
-def encode_event(seq: int, event_type: str, data: bytes) -> tuple[bytes, bytes, bytes]:
+def encode_event(event_id: int | str, event_type: str, data: bytes) -> tuple[bytes, bytes, bytes]:
     """Return the parts of one event, of which `data`, one line of JSON, is not copied."""
-    return f"id: {seq}\nevent: {event_type}\ndata: ".encode(), data, b"\n\n"
+    return f"id: {event_id}\nevent: {event_type}\ndata: ".encode(), data, b"\n\n"
 
 
 class EventStreamDecoder:

@@ -17,6 +17,7 @@ from jupyter_exec_ext.auth.policies import read_policies
 from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.tokens import new_token
+from jupyter_exec_ext.engine.feed import ChangeFeed
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, MAX_DEPTH, MINTED_AT_ONCE, TokenVerbs
 from jupyter_exec_ext.errors import (
@@ -66,7 +67,15 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
     def with_policies(policies: dict[str, Policy]) -> TokenVerbs:
         on_end = partial(ends.append, None)
-        return TokenVerbs(store.tokens, policies, settings, store.audit, in_background=in_background, on_end=on_end)
+        return TokenVerbs(
+            store.tokens,
+            policies,
+            settings,
+            store.audit,
+            feed=ChangeFeed(),
+            in_background=in_background,
+            on_end=on_end,
+        )
 
     yield World(with_policies(read_policies({"mine": {"max_sessions": 3}})), with_policies, ends)
     await asyncio.gather(*tasks)

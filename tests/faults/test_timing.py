@@ -16,6 +16,7 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.auth.policies import read_policies
 from jupyter_exec_ext.auth.tokens import new_token
 from jupyter_exec_ext.engine import tokens
+from jupyter_exec_ext.engine.feed import ChangeFeed
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.engine.tokens import TokenVerbs
 from jupyter_exec_ext.errors import Unauthenticated
@@ -45,6 +46,7 @@ async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         read_policies({}),
         EngineSettings(),
         store.audit,
+        feed=ChangeFeed(),
         in_background=in_background,
         on_end=lambda: None,
     )

@@ -69,7 +69,12 @@ def from_elsewhere() -> FromAddress:
 def send(host: Host, method: str, path: str, **options: Any) -> requests.Response:
     with requests.Session() as session:
         session.mount("http://", from_elsewhere())
-        return session.request(method, f"{host.info.url}{path}", timeout=60, allow_redirects=False, **options)
+        endless = path == "exec/v1/events"
+        url = f"{host.info.url}{path}"
+        answer = session.request(method, url, timeout=60, allow_redirects=False, stream=endless, **options)
+        if endless and answer.status_code != 200:
+            answer.content  # noqa: B018  # a refusal has an end, and is read
+        return answer
 
 
 @dataclass(frozen=True)
