@@ -18,7 +18,7 @@ type Unnumbered = OutputEvent extends infer E ? (E extends OutputEvent ? Omit<E,
 function folded(...events: Unnumbered[]): IOutputs {
   return fold(
     NO_OUTPUTS,
-    events.map((event, index) => ({ seq: index + 1, ...event }) as OutputEvent)
+    events.map((event, index) => ({ seq: index + 1, ...event }))
   );
 }
 

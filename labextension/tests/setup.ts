@@ -3,7 +3,7 @@
 if (globalThis.DragEvent === undefined) {
   globalThis.DragEvent = class extends MouseEvent {} as unknown as typeof DragEvent;
 }
-window.matchMedia ??= (query: string) =>
+window.matchMedia = (query: string) =>
   ({
     matches: false,
     media: query,

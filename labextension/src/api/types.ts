@@ -105,6 +105,8 @@ export interface IExecution {
 
 /** A whole execution; the outputs are nbformat 4. */
 export interface IFinishedExecution extends IExecution {
+  readonly stdout: string;
+  readonly stderr: string;
   readonly outputs: readonly INotebookOutput[];
 }
 

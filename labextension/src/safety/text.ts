@@ -6,20 +6,14 @@
 
 // Controls but tab and line feed; C1; what orders text (bidi); what has no width; separators of lines; tags.
 const INVISIBLE =
-  // eslint-disable-next-line no-control-regex, no-misleading-character-class
   /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u061C\u115F\u1160\u17B4\u17B5\u180E\u200B\u200E\u200F\u2028-\u202E\u2060-\u206F\u3164\uFEFF\uFFA0\uFFF9-\uFFFB]|\uDB40[\uDC00-\uDC7F]/g;
 
 // As terminals read them: strings (OSC, DCS, SOS, PM, APC) up to their end, CSI, and two-character sequences.
 const STRING_SEQUENCE =
-  // eslint-disable-next-line no-control-regex
   /(?:\u001B[\]PX^_]|[\u009D\u0090\u0098\u009E\u009F])[^\u0007\u001B\u009C]*(?:\u0007|\u001B\\|\u009C|$)/g;
-// eslint-disable-next-line no-control-regex
 const CONTROL_SEQUENCE = /(?:\u001B\[|\u009B)[0-?]*[ -/]*([@-~]|$)/g;
-// eslint-disable-next-line no-control-regex
 const SHORT_SEQUENCE = /\u001B(?!\[)[ -/]*[0-~]?/g;
-// eslint-disable-next-line no-control-regex
 const COLOUR = /^\u001B\[[0-9;]*m$/;
-// eslint-disable-next-line no-control-regex
 const COLOURS = /(\u001B\[[0-9;]*m)/;
 
 /** Show what is invisible or reorders text by its number, such as `‹U+202E›`. */
