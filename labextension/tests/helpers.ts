@@ -114,7 +114,7 @@ export function json(body: unknown, status = 200): Response {
 
 /** An event stream that a test writes, and ends or breaks. */
 export class FakeStream {
-  readonly response: () => Response;
+  readonly response: (request: Request) => Response;
   closed = false;
 
   constructor() {
@@ -126,7 +126,13 @@ export class FakeStream {
         this.closed = true;
       }
     });
-    this.response = () => new Response(body, { headers: { 'Content-Type': 'text/event-stream' } });
+    this.response = request => {
+      request.signal.addEventListener('abort', () => {
+        this.closed = true;
+        this._controller?.error(new DOMException('aborted', 'AbortError'));
+      });
+      return new Response(body, { headers: { 'Content-Type': 'text/event-stream' } });
+    };
   }
 
   send(event: string, data: unknown, id: string): void {

@@ -105,6 +105,12 @@ describe('strict', () => {
     );
   });
 
+  it('gives outputs no headings of the page, and no headers that say nothing', () => {
+    expect(strict('<h1>a</h1><table><tbody><tr><th></th><th scope="row">b</th></tr></tbody></table>')).toBe(
+      '<h1 role="presentation">a</h1><table><tbody><tr><td></td><th scope="row">b</th></tr></tbody></table>'
+    );
+  });
+
   it('keeps the colours of terminals', () => {
     const html = '<span class="ansi-red-fg jp-Dialog">x</span>';
     expect(new StrictSanitizer().sanitize(html, { allowedTags: ['span'] })).toBe(

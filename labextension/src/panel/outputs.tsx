@@ -5,7 +5,7 @@ import * as React from 'react';
 import type { IExecution } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { isOpen } from '../model/state';
-import type { Item } from '../outputs/fold';
+import type { IOutputs, Item } from '../outputs/fold';
 import { follow, type IFollowed, NOTHING_YET } from '../outputs/follower';
 import { chosen, plain, render } from '../outputs/renderers';
 import { oneLine, terminalText } from '../safety/text';
@@ -24,10 +24,18 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
   }, [model, execution.id]);
 
   const { outputs, problem } = followed;
+  const scroller = useTail(outputs);
   const running = isOpen(execution);
   const cut = outputs.omitted > 0 || outputs.items.some(item => item.kind === 'stream' && item.cutChars > 0);
   return (
-    <div className="jex-Outputs" role="log" aria-label={trans.__('Output')} aria-live="off">
+    <div
+      className="jex-Outputs"
+      role="log"
+      aria-label={trans.__('Output')}
+      aria-live="off"
+      ref={scroller.ref}
+      onScroll={scroller.onScroll}
+    >
       {outputs.omitted > 0 && (
         <p className="jex-Note">
           {trans._n('One earlier output is not shown.', '%1 earlier outputs are not shown.', outputs.omitted)}
@@ -52,6 +60,32 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
   );
 }
 
+/** Keep the end in view while output comes, unless the person has scrolled away from it. */
+function useTail(outputs: IOutputs): { ref: React.RefObject<HTMLDivElement>; onScroll: () => void } {
+  const ref = React.useRef<HTMLDivElement>(null);
+  const atEnd = React.useRef(true);
+  React.useEffect(() => {
+    const node = ref.current;
+    if (node === null || outputs.end !== null) {
+      return undefined;
+    }
+    // What is rendered takes its size later.
+    const follow = (): void => {
+      if (atEnd.current) {
+        node.scrollTop = node.scrollHeight;
+      }
+    };
+    const observer = new MutationObserver(follow);
+    observer.observe(node, { childList: true, subtree: true, characterData: true });
+    return () => observer.disconnect();
+  }, [outputs.end]);
+  const onScroll = (): void => {
+    const node = ref.current;
+    atEnd.current = node === null || node.scrollTop + node.clientHeight >= node.scrollHeight - 24;
+  };
+  return { ref, onScroll };
+}
+
 const OutputItem = React.memo(function OutputItem({ item }: { item: Item }): React.ReactElement {
   const { trans } = useServices();
   switch (item.kind) {
@@ -70,7 +104,8 @@ const OutputItem = React.memo(function OutputItem({ item }: { item: Item }): Rea
       const { name, value, traceback } = item.error;
       return (
         <div className="jex-Output" data-stream="error">
-          <pre>{terminalText(traceback || `${name}: ${value}`, false)}</pre>
+          {/* Without the line of dashes that IPython begins with. */}
+          <pre>{terminalText(traceback.replace(/^-{20,}\n/, '') || `${name}: ${value}`, false)}</pre>
         </div>
       );
     }

@@ -2,7 +2,7 @@
 
 import { ReactWidget, SidePanel } from '@jupyterlab/ui-components';
 import type { ITranslator } from '@jupyterlab/translation';
-import { Panel } from '@lumino/widgets';
+import { AccordionPanel, Panel } from '@lumino/widgets';
 import * as React from 'react';
 
 import { botIcon } from '../icons';
@@ -28,9 +28,12 @@ export function createPanel(services: IServices, translator: ITranslator): SideP
   panel.title.caption = services.trans.__("Agents' sessions");
   panel.node.setAttribute('role', 'region');
   panel.node.setAttribute('aria-label', services.trans.__("Agents' sessions"));
-  for (const section of SECTIONS) {
+  SECTIONS.forEach((section, index) => {
     panel.addWidget(section.create(services));
-  }
+    if (section.collapsed && panel.content instanceof AccordionPanel) {
+      panel.content.collapse(index);
+    }
+  });
   return panel;
 }
 

@@ -12,6 +12,7 @@ import { isolationMeaning, isolationWords } from './words';
 export const policySection: ISection = {
   id: 'jupyter-exec-ext-policy',
   title: trans => trans.__('Isolation and limits'),
+  collapsed: true,
   create: services => new SectionWidget(policySection, services, <PolicyView />)
 };
 
@@ -23,7 +24,8 @@ function PolicyView(): React.ReactElement {
   }
   const open = [...sessions.values()].filter(each => isAlive(each) && each.isolation === 'none').length;
   return (
-    <div className="jex-Policy">
+    // It has nothing else to hold the focus, and keys scroll only what has it.
+    <div className="jex-Policy" role="group" aria-label={trans.__('Isolation and limits')} tabIndex={0}>
       <Warnings info={info} openSessions={open} />
       <h3>{trans.__('Kernels')}</h3>
       <dl className="jex-Facts">

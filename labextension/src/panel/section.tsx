@@ -11,6 +11,8 @@ export interface ISection {
   /** Of the widget's node. */
   readonly id: string;
   title(trans: TranslationBundle): string;
+  /** Whether it is closed until somebody opens it. */
+  readonly collapsed?: boolean;
   create(services: IServices): Toolbar.IWidgetToolbar;
 }
 

@@ -53,10 +53,10 @@ export const SessionRow = React.memo(function SessionRow(props: { session: ISess
             <span className="jex-Row-name jex-Ellipsis">{name}</span>
             <span className="jex-Row-detail jex-Ellipsis">
               <span>{state}</span>
-              <span>{oneLine(session.kernel_name, 60)}</span>
               <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
                 {isolationWords(trans, session.isolation)}
               </span>
+              <span>{oneLine(session.kernel_name, 60)}</span>
               {session.attached && <span>{trans.__('attached')}</span>}
               {typeof session.memory_bytes === 'number' && <span>{sizeWords(session.memory_bytes)}</span>}
             </span>

@@ -80,8 +80,9 @@ function FilterBar(props: { filter: IFilter; onChange: (filter: IFilter) => void
       <input
         type="search"
         className="jex-Input"
-        placeholder={trans.__('Search names, tokens, code')}
+        placeholder={trans.__('Search')}
         aria-label={trans.__('Search sessions')}
+        title={trans.__('Search names, tokens, kernels, and the code of sessions that are open')}
         value={filter.query}
         onChange={event => onChange({ ...filter, query: event.target.value })}
       />

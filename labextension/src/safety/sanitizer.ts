@@ -65,6 +65,15 @@ export function strict(html: string): string {
         element.setAttribute(attribute.name, value);
       }
     }
+    if (/^H[1-6]$/.test(element.tagName)) {
+      // No headings of the page, by which people find their way in it.
+      element.setAttribute('role', 'presentation');
+    }
+    if (element.tagName === 'TH' && element.textContent === '') {
+      const cell = body.ownerDocument.createElement('td');
+      [...element.attributes].forEach(({ name, value }) => cell.setAttribute(name, value));
+      element.replaceWith(cell);
+    }
     if (element.tagName === 'A' && element.hasAttribute('href')) {
       element.setAttribute('target', '_blank');
       element.setAttribute('rel', 'noopener noreferrer');
