@@ -1,0 +1,110 @@
+/** Shows a secret once, with what to paste. */
+
+import { Dialog, showDialog } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { checkIcon, copyIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { messageOf } from '../api/errors';
+import { copy } from '../commands/copy';
+import { oneLine } from '../safety/text';
+import type { IIssued } from './calls';
+import { missing, snippets } from './snippets';
+import { tokenName } from './words';
+
+/** How long a button says that it has copied. */
+const COPIED_SECONDS = 2;
+
+/**
+ * Resolves when the person has closed it; nothing on the page has the secret then.
+ *
+ * It is text of the page and nothing else: no attribute, no field, nothing that is kept.
+ */
+export async function showIssued(
+  trans: TranslationBundle,
+  issued: IIssued,
+  server: { url: string; kernelName: string }
+): Promise<void> {
+  await showDialog({
+    title: trans.__('Token “%1”', oneLine(tokenName(issued.token), 60)),
+    body: <Issued trans={trans} issued={issued} {...server} />,
+    hasClose: false,
+    buttons: [Dialog.okButton({ label: trans.__('Done') })]
+  });
+}
+
+function Issued(props: {
+  trans: TranslationBundle;
+  issued: IIssued;
+  url: string;
+  kernelName: string;
+}): React.ReactElement {
+  const { trans, issued, url, kernelName } = props;
+  const { token, secret } = issued;
+  return (
+    <div className="jex-Issued">
+      <p>
+        {trans.__('This is shown once. Whoever has it can act with it until %1.', until(token.expires_at))}
+      </p>
+      <Copyable trans={trans} what={trans.__('the token')} text={secret} />
+      {snippets(url, secret, kernelName).map(snippet => {
+        const lacking = missing(snippet, token.scopes);
+        return (
+          <section key={snippet.id} aria-label={snippet.title}>
+            <h3>{snippet.title}</h3>
+            {lacking.length > 0 && (
+              <p className="jex-Note jex-Warn">
+                {trans.__('The token may not do all of this: it lacks %1.', lacking.join(', '))}
+              </p>
+            )}
+            <Copyable
+              trans={trans}
+              what={trans.__('the snippet for %1', snippet.title)}
+              text={snippet.code}
+            />
+          </section>
+        );
+      })}
+    </div>
+  );
+}
+
+function Copyable(props: { trans: TranslationBundle; what: string; text: string }): React.ReactElement {
+  const { trans, what, text } = props;
+  const [said, setSaid] = React.useState<'copied' | string | null>(null);
+  React.useEffect(() => {
+    const timer = window.setTimeout(() => setSaid(null), COPIED_SECONDS * 1000);
+    return () => window.clearTimeout(timer);
+  }, [said]);
+  const copied = said === 'copied';
+  const Icon = copied ? checkIcon : copyIcon;
+  const label = trans.__('Copy %1', what);
+  return (
+    <div className="jex-Copyable">
+      <pre className="jex-Code" tabIndex={0} aria-label={what}>
+        <code>{text}</code>
+      </pre>
+      <button
+        className="jex-Button"
+        type="button"
+        aria-label={label}
+        onClick={() =>
+          void copy(text).then(
+            () => setSaid('copied'),
+            (error: unknown) => setSaid(messageOf(error))
+          )
+        }
+      >
+        <Icon.react tag="span" className="jex-Caret" />
+        {copied ? trans.__('Copied') : trans.__('Copy')}
+      </button>
+      <span className="jex-Hidden" role="status">
+        {copied ? trans.__('Copied %1.', what) : said}
+      </span>
+    </div>
+  );
+}
+
+function until(iso: string): string {
+  return new Date(iso).toLocaleString();
+}
