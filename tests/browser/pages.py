@@ -46,6 +46,7 @@ class Panel:
     def reset(self) -> None:
         """Undo what a test may have left: dialogs, what is searched for, tabs."""
         self.page.keyboard.press("Escape")
+        execute(self.page, OPEN_PANEL)
         self.node.get_by_role("searchbox").fill("")
         self.node.get_by_label("Which sessions").select_option("Active")
         execute(self.page, "application:close-all")
