@@ -113,3 +113,8 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .server.app import server_extension_points
 
     return server_extension_points()
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Tell ``jupyter-builder develop`` where the front end is, in a checkout; an installed one is found without it."""
+    return [{"src": "../labextension/dist", "dest": "@jupyter-exec-ext/labextension"}]

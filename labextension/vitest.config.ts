@@ -1,0 +1,9 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    environment: 'jsdom',
+    include: ['tests/**/*.spec.{ts,tsx}'],
+    server: { deps: { inline: [/@jupyterlab/, /@lumino/, /@jupyter/] } }
+  }
+});
