@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
+import secrets
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -277,6 +281,47 @@ def test_a_gateway_for_agents(tmp_path: Path) -> None:
             assert_a_proxy_is_believed(host)
         events = [json.loads(line) for line in (srv / "audit.log").read_text().splitlines()]
         assert {"created", "rotated", "revoked"} <= {event["action"] for event in events}
+
+
+def test_the_gateways_unit_starts_it(tmp_path: Path) -> None:
+    """The unit is one that systemd understands, and what it starts, as it says, is the recipe's gateway."""
+    srv, port = tmp_path / "srv", free_port()
+    replaced = {"/srv/agents": str(srv), "/opt/agents/bin": _SCRIPTS, "port = 8888": f"port = {port}"}
+    recipe = Recipe(PAGE, "A gateway for agents", replaced)
+    for name in ("jupyter_kernel_gateway_config.py", "policies.toml"):
+        recipe.write(f"{srv}/{name}", srv / name)
+    (srv / "owner.token").write_text(secrets.token_hex(32))
+    unit = recipe.file("/etc/systemd/system/agents-gateway.service")
+    verify(unit, tmp_path / "agents-gateway.service")
+    settings = configparser.ConfigParser(interpolation=None, strict=True)
+    settings.optionxform = str  # type: ignore[assignment,method-assign]
+    settings.read_string(unit)
+    service = settings["Service"]
+    name, _, value = service["Environment"].partition("=")
+    env = {**account(tmp_path / "agents"), "PATH": "/usr/bin:/bin", name: value}
+    with serving(service["ExecStart"], env, Path(service["WorkingDirectory"]), port) as host:
+        host.info.token = (srv / "owner.token").read_text().strip()
+        wait_until_ready(host)
+        assert (
+            requests.get(f"{host.info.url}exec/v1/", headers=host.info.auth_headers, timeout=_SECONDS).status_code
+            == 200
+        )
+    (srv / "owner.token").unlink()
+    done = subprocess.run(
+        shlex.split(service["ExecStart"]), env=env, cwd=srv, capture_output=True, timeout=_SECONDS, check=False
+    )
+    assert done.returncode != 0, "without a token it lets everybody in"
+
+
+def verify(unit: str, path: Path) -> None:
+    """Have systemd look at a unit, where there is one."""
+    path.write_text(unit)
+    if shutil.which("systemd-analyze") is None:
+        return
+    command = ["systemd-analyze", "verify", "--man=no", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if path.name in line]
+    assert (done.returncode, said) == (0, []), done.stdout + done.stderr
 
 
 def assert_a_mistake_stops_it(start: str, env: Mapping[str, str], srv: Path) -> None:
