@@ -33,8 +33,8 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 # Docstrings have single backticks round names.
 default_role = "code"
-# Only our own names can be looked up without the network.
-nitpick_ignore_regex = [("py:.*", r"(?!jupyter_exec_ext\.).*")]
+# Only our own names can be looked up without the network, and type variables nowhere.
+nitpick_ignore_regex = [("py:.*", r"(?!jupyter_exec_ext\.).*"), ("py:.*", r"jupyter_exec_ext\..*\.[A-Z]")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "jupyter_exec_ext"

@@ -62,7 +62,7 @@ def actions(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
     KeyError
         For an action that the description leaves out.
     """
-    meanings = {}
+    meanings: dict[str, str] = {}
     for line in schema["description"].splitlines():
         names, dash, meaning = line.partition(" - ")
         if dash:

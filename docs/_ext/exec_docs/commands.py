@@ -61,7 +61,9 @@ def _literal(text: str) -> str:
 
 def _shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     hidden = (argparse._HelpAction, argparse._SubParsersAction)
-    return [action for action in parser._actions if not isinstance(action, hidden) and action.help is not argparse.SUPPRESS]
+    return [
+        action for action in parser._actions if not isinstance(action, hidden) and action.help is not argparse.SUPPRESS
+    ]
 
 
 def _arguments(head: str, actions: list[argparse.Action]) -> str:

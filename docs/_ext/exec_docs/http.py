@@ -102,12 +102,13 @@ def _record(name: str, schema: Schema) -> str:
 
 def resolved(api: Mapping[str, Any], item: Schema) -> Schema:
     """Return an item, or what it refers to."""
-    found: Any = item
-    if "$ref" in item:
-        found = api
-        for part in item["$ref"].removeprefix("#/").split("/"):
-            found = found[part]
-    return found
+    if "$ref" not in item:
+        return item
+    found: Any = api
+    for part in item["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    resolved_item: Schema = found
+    return resolved_item
 
 
 def operations(api: Mapping[str, Any]) -> set[tuple[str, str]]:

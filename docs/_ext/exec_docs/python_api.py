@@ -20,6 +20,7 @@ HOMES = {
     "jupyter_exec_ext.executors": "More of the executors",
 }
 
+_EVENTS: tuple[type[OutputEvent], ...] = (OutputEvent, *EVENT_TYPES.values())
 # Records that calls take and return. They are described, too, so that a reader finds what is in them; to be imported
 # from where they are described.
 RETURNED = (
@@ -36,11 +37,15 @@ RETURNED = (
     "jupyter_exec_ext.models.KernelSpecInfo",
     "jupyter_exec_ext.models.Token",
     "jupyter_exec_ext.models.IssuedToken",
-    *(f"jupyter_exec_ext.models.{event.__name__}" for event in (OutputEvent, *EVENT_TYPES.values())),
+    *(f"jupyter_exec_ext.models.{event.__name__}" for event in _EVENTS),
+    "jupyter_exec_ext.models.TextContent",
+    "jupyter_exec_ext.models.ImageContent",
+    "jupyter_exec_ext.client.access_tokens.AccessTokenLike",
     "jupyter_exec_ext.client.transfers.FileListing",
     "jupyter_exec_ext.client.sync.StandardExecSession",
     "jupyter_exec_ext.client.aio.AsyncStandardExecSession",
     "jupyter_exec_ext.wire.aca_results.RunResult",
+    "jupyter_exec_ext.wire.aca_results.RunStatus",
     "jupyter_exec_ext.wire.aca_files.ACAFile",
     "jupyter_exec_ext.wire.aca_session_info.ACASessionInfo",
     "jupyter_exec_ext.executors.cancelling.CancellationToken",

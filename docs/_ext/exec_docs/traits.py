@@ -34,7 +34,8 @@ _PACKAGE = "jupyter_exec_ext"
 def traits() -> str:
     """Return a section for each class that can be configured, and one for each of its settings."""
     return "".join(
-        section(2, code(cls.__name__), _class_text(cls)) + "".join(_trait(cls, *item) for item in own_traits(cls).items())
+        section(2, code(cls.__name__), _class_text(cls))
+        + "".join(_trait(cls, *item) for item in own_traits(cls).items())
         for cls in CONFIGURABLES
     )
 
