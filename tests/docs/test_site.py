@@ -31,7 +31,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
             made = tmp_path / "html" / Path(page).relative_to("docs").with_suffix(".html")
             assert made.is_file(), page
     for page, words in {
-        "reference/http": "/exec/v1/sessions/{session_id}/restart",
+        "reference/http": "/sessions/{session_id}/restart",
         "reference/settings": "c.ExecEngine.max_sessions",
         "reference/commands": "jupyter exec approve watch",
         "reference/python": "execute_code_blocks",

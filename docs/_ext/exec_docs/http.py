@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from jupyter_exec_ext.server.routes import PREFIX, ROUTES, Route
+from jupyter_exec_ext.server.routes import ROUTES, Route
 
 from .markdown import code, section, sentence, table
 from .schemas import Schema, bounds, extended, fields, link, type_of
@@ -53,13 +53,13 @@ def _request(api: Mapping[str, Any], route: Route, method: str) -> str:
     parameters = [*path.get("parameters", []), *operation.get("parameters", [])]
     return section(
         3,
-        code(f"{method} /{PREFIX}{route.path}"),
+        code(f"{method} {route.path}"),
         sentence(operation["summary"]),
         operation.get("description", ""),
         needs(route, method),
         _parameters(api, parameters),
         _body(operation.get("requestBody")),
-        table(["answer", "", "content"], _answers(api, operation["responses"])),
+        table(["answer", "meaning", "content"], _answers(api, operation["responses"])),
     )
 
 
