@@ -24,7 +24,6 @@ import threading
 import time
 from typing import Any
 
-_REQUEST, _READY = b"f", b"r"
 # What is written first into the area that other processes see as a kernel's environment.
 _FIRST = "JUPYTER_EXEC_SESSION"
 #: Keeps room there for the variables that only kernels have.
@@ -92,7 +91,7 @@ def main() -> None:
     # From here on, this is a child.
     channel, told = _enter(descriptors, area, added)
     gc.enable()
-    kernel.run(told, lambda: channel.send(_READY))
+    kernel.run(told, channel.send)
 
 
 def _say(control: socket.socket, what: dict[str, Any]) -> None:
