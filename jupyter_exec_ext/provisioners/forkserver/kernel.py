@@ -155,7 +155,7 @@ class ForkedKernel:
         files = [f"{name}{end}" for name in names for end in (".py", ".json")]
         return [os.path.join(path, file) for path in self._application.config_file_paths for file in files]
 
-    def run(self, told: dict[str, Any], announce: Callable[[bytes], object]) -> None:
+    def run(self, told: dict[str, Any], announce: Callable[[bytes], object], begin: Callable[[], object]) -> None:
         """Be a kernel, in a child; it announces when its sockets are bound or, a session's, when it begins."""
         sys.argv = [_launcher(), *self._arguments, "-f", told["connection_file"]]
         application: Any = self._application
@@ -171,6 +171,7 @@ class ForkedKernel:
         self._finish(application.shell)
         if told["waiting_code"]:
             announce(_WAITS if _ran(told["waiting_code"]) else _BOUND)
+        begin()
         application.start()
 
     def _finish(self, shell: Any) -> None:

@@ -101,7 +101,6 @@ class ForkServerProvisioner(LocalProvisioner):
             said = await asyncio.to_thread(self._word_of, self.process)
             self.waits_for_readers = said == _WAITS
 
-
     async def wait(self) -> int | None:
         """Wait for the end of the kernel."""
         if not isinstance(self.process, ForkedProcess):
