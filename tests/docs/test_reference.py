@@ -206,6 +206,12 @@ def test_every_public_name_is_there_once() -> None:
             assert PART["python_api"].count(f":: {home}.{name}\n") == 1
 
 
+def test_what_calls_return_is_there() -> None:
+    for name in ("Execution", "ExecutionState", "EndEvent", "Session", "IssuedToken"):
+        assert PART["python_api"].count(f":: jupyter_exec_ext.models.{name}\n") == 1
+    assert "StoredToken" not in PART["python_api"]
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_no_part_shows_an_object_of_python(name: str) -> None:
     assert not re.search(r"<[\w.]+ object at|0x[0-9a-f]{6}", PART[name])

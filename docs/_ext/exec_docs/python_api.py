@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 
-from jupyter_exec_ext.models import OutputEvent
-from jupyter_exec_ext.wire.native import EVENT_TYPES
+from jupyter_exec_ext import models
 
 from .markdown import section
 
@@ -20,28 +19,15 @@ HOMES = {
     "jupyter_exec_ext.executors": "More of the executors",
 }
 
-_EVENTS: tuple[type[OutputEvent], ...] = (OutputEvent, *EVENT_TYPES.values())
 # Records that calls take and return. They are described, too, so that a reader finds what is in them; to be imported
 # from where they are described.
 RETURNED = (
-    "jupyter_exec_ext.models.Execution",
-    "jupyter_exec_ext.models.ExecutionState",
-    "jupyter_exec_ext.models.ErrorInfo",
-    "jupyter_exec_ext.models.Truncation",
-    "jupyter_exec_ext.models.SpooledOutput",
-    "jupyter_exec_ext.models.FileInfo",
-    "jupyter_exec_ext.models.Approval",
-    "jupyter_exec_ext.models.Decision",
-    "jupyter_exec_ext.models.Session",
-    "jupyter_exec_ext.models.SessionState",
-    "jupyter_exec_ext.models.KernelSpecInfo",
-    "jupyter_exec_ext.models.Token",
-    "jupyter_exec_ext.models.IssuedToken",
-    *(f"jupyter_exec_ext.models.{event.__name__}" for event in _EVENTS),
-    "jupyter_exec_ext.models.TextContent",
-    "jupyter_exec_ext.models.ImageContent",
     "jupyter_exec_ext.client.access_tokens.AccessTokenLike",
     "jupyter_exec_ext.client.transfers.FileListing",
+    "jupyter_exec_ext.client.sync_tokens.ExecTokens",
+    "jupyter_exec_ext.client.sync_tokens.ExecApprovals",
+    "jupyter_exec_ext.client.aio_tokens.AsyncExecTokens",
+    "jupyter_exec_ext.client.aio_tokens.AsyncExecApprovals",
     "jupyter_exec_ext.client.sync.StandardExecSession",
     "jupyter_exec_ext.client.aio.AsyncStandardExecSession",
     "jupyter_exec_ext.wire.aca_results.RunResult",
@@ -50,6 +36,9 @@ RETURNED = (
     "jupyter_exec_ext.wire.aca_session_info.ACASessionInfo",
     "jupyter_exec_ext.executors.cancelling.CancellationToken",
 )
+# Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.
+_SERVERS_OWN = {"AuditRecord", "ChainEnds", "Grant", "IdempotencyKey", "StoredExecution", "StoredToken"}
+_REQUESTS = {"ApprovalAnswer", "ExecutionRequest", "SessionRequest", "TokenRequest"}
 
 
 def python_api() -> str:
@@ -71,7 +60,19 @@ def names(home: str) -> list[str]:
 
 def returned() -> str:
     """Return a directive for each of the records."""
-    return "\n".join(directives(home, [name]) for home, _, name in (path.rpartition(".") for path in RETURNED))
+    others = [path.rpartition(".") for path in RETURNED]
+    return "\n".join(
+        [
+            directives("jupyter_exec_ext.models", records_of_calls()),
+            *(directives(home, [name]) for home, _, name in others),
+        ]
+    )
+
+
+def records_of_calls() -> list[str]:
+    """Return the names of the plain records that a user of the clients meets."""
+    named = {name: getattr(models, name) for name in models.__all__}
+    return [name for name, thing in named.items() if inspect.isclass(thing) and name not in _SERVERS_OWN | _REQUESTS]
 
 
 def directives(home: str, which: list[str]) -> str:
