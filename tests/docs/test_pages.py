@@ -1,4 +1,4 @@
-"""What the pages show is run as it stands there; only addresses, paths and the size of a large output are the test's.
+"""What the pages show is run as it stands there; addresses, paths and how much of what is endless are the test's.
 
 All pages have one server, whose configuration is what pages show as such.
 """
@@ -30,7 +30,8 @@ from tests.tokens import UNPROTECTED
 _SECONDS = 60.0
 _RUN_PYTHON = Path(__file__).parent / "run_python.py"
 _SERVES = re.compile(r"jupyter exec serve\b")
-_FOLLOWS = re.compile(r"--follow\b")
+# What goes on until Ctrl-C.
+_FOLLOWS = re.compile(r"--follow\b|curl -N\b")
 # Where a page has an address of its own, this stands for the test's.
 _URL = "<the URL of the server>"
 _EXIT = "the exit code: "
@@ -64,7 +65,7 @@ class Desk:
 
 @dataclass
 class Page:
-    """How a page is run: what was there before, what stands for its addresses, and what its programs print."""
+    """How a page is run: what is there before, what stands for its addresses, and what its programs print."""
 
     before: Callable[[Desk], Mapping[str, str]] = lambda desk: {}
     replaced: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +88,13 @@ def a_session(desk: Desk) -> dict[str, str]:
         session.run("import os\nos.mkdir('out')\nopen('out/plot.png', 'wb').write(b'png')")
         large = session.run("print('x' * 10**8)")
     return {**the_servers_token(desk), "SESSION": session.id, "EXECUTION": large.id}
+
+
+def a_trail(desk: Desk) -> dict[str, str]:
+    """Something that was recorded."""
+    with ExecClient(desk.host.info) as client, client.session() as session:
+        session.run("1")
+    return {}
 
 
 def scripts(desk: Desk) -> dict[str, str]:
@@ -138,7 +146,7 @@ PAGES = {
         _AZURE,
         ("True 2  \n", "0 a,b"),
     ),
-    "docs/audit.md": Page(),
+    "docs/audit.md": Page(a_trail),
     "docs/cli.md": Page(
         scripts,
         {
@@ -154,7 +162,11 @@ PAGES = {
         ("exit_code=0 output='Hello, World!\\n' output_files=[]\n", "['answer.txt']\n"),
     ),
     "docs/forking.md": Page(),
-    "docs/http-api.md": Page(a_session, {**_HERE, "10**9": "10**8"}, _CLIENT),
+    "docs/http-api.md": Page(
+        a_session,
+        {**_HERE, "10**9": "10**8", "client.events()": "itertools.islice(client.events(), 1)"},
+        f"import itertools\n{_CLIENT}",
+    ),
     "docs/isolation.md": Page(),
     "docs/tokens.md": Page(the_servers_token, _HERE, _CLIENT, ("jex_",)),
 }
@@ -199,11 +211,11 @@ def test_a_page(name: str, desk: Desk) -> None:
 
 def run_page(desk: Desk, page: Page, shown: list[Block]) -> None:
     """Run the blocks one after the other."""
-    variables = page.before(desk)
+    desk.env |= page.before(desk)
     port = free_port()
     printed = []
     with ExitStack() as stack:
-        shell = Shell({**desk.env, **variables}, desk.directory)
+        shell = Shell(desk.env, desk.directory)
         stack.callback(shell.close)
         for block in shown:
             text = written(block.text, page.replaced, desk, port)
