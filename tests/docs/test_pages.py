@@ -27,6 +27,7 @@ from tests.howto import Shell, exec_last, serving, steps_of
 from tests.kernelspecs import add_kernelspec
 from tests.tokens import UNPROTECTED
 
+pytestmark = pytest.mark.timeout(420)
 _SECONDS = 60.0
 _RUN_PYTHON = Path(__file__).parent / "run_python.py"
 _SERVES = re.compile(r"jupyter exec serve\b")
