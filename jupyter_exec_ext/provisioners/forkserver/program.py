@@ -247,9 +247,10 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
             os.close(descriptor)
 
     ahead: _Ahead | None = None
+    wanted = True  # one for each request, so that nothing is forked again and again that cannot live
     while True:
         sources: list[Any] = [control, awake]
-        readable, _, _ = select.select(sources, [], [], _QUIET_SECONDS if ahead is None else None)
+        readable, _, _ = select.select(sources, [], [], _QUIET_SECONDS if wanted else None)
         if awake in readable:
             os.read(awake, 4096)
             for pid, status in _ended():
@@ -259,7 +260,7 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
                 else:
                     _tell(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
         if not readable:
-            ahead = _fork_ahead()
+            wanted, ahead = False, _fork_ahead()
             if ahead is not None and ahead.pid == 0:
                 be_child()
                 prepare()
@@ -269,7 +270,7 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
         request, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not request:  # the server is gone, or wants no more kernels from here
             os._exit(0)
-        chosen, ahead = ahead, None
+        wanted, chosen, ahead = True, ahead, None
         if chosen is not None and chosen.give(descriptors):
             _tell(control, f"forked {chosen.pid}")
         else:
