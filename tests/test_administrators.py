@@ -24,10 +24,11 @@ import requests
 import websocket
 
 from jupyter_exec_ext.auth.tokens import new_token
-from jupyter_exec_ext.client import ExecClient, JupyterConnectionInfo
+from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE
-from tests.hosts import Host, clean_environment, free_port, stop, wait_until_ready
-from tests.howto import Recipe, Step, shells
+from tests.docs.blocks import blocks
+from tests.hosts import Host, free_port, wait_until_ready
+from tests.howto import Recipe, Step, account, approve, exec_last, serving, shells
 from tests.hubs import USER, HubHost, running_hub
 from tests.terminals import Terminal
 
@@ -38,16 +39,15 @@ _SECONDS = 60.0
 pytestmark = pytest.mark.timeout(420)
 
 
-def account(home: Path, **extra: str) -> dict[str, str]:
-    """Return the environment of somebody who has just logged in, with the commands of this installation."""
-    home.mkdir(parents=True, exist_ok=True)
-    kept = {k: v for k, v in clean_environment(home).items() if not k.startswith(("JUPYTER", "IPYTHON"))}
-    return {**kept, "PATH": f"{_SCRIPTS}{os.pathsep}{kept['PATH']}", **extra}
-
-
 def test_every_recipe_is_run_here() -> None:
     titles = [line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")]
     assert titles == ["JupyterHub for a class", "A shared lab server", "A gateway for agents"]
+    # What is not typed is a file, which the recipe's test puts where it belongs; `tests.docs` relies on that.
+    files = {block.text.partition("\n")[0] for block in blocks("docs/administrators.md") if block.language != "console"}
+    here = Path(__file__).read_text()
+    assert len(files) == 8
+    for first in files:
+        assert Path(first.removeprefix("# ")).name in here, first
 
 
 # --- a class -------------------------------------------------------------------------------------------------------
@@ -197,55 +197,6 @@ def assert_the_password_opens_it(host: Host) -> None:
     browser.post(f"{host.info.url}login", data=form, timeout=_SECONDS).raise_for_status()
     assert browser.get(f"{host.info.url}exec/v1/", timeout=_SECONDS).status_code == 200
     assert requests.get(f"{host.info.url}exec/v1/", timeout=_SECONDS).status_code == 401
-
-
-def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path) -> None:
-    """Watch, and answer as the page does, while an agent asks."""
-    question, _, answer = step.shown.splitlines()[-1].partition(": ")
-    failures: list[BaseException] = []
-
-    def asking() -> None:
-        try:
-            ask()
-        except BaseException as error:
-            failures.append(error)
-
-    agent = threading.Thread(target=asking)
-    with Terminal(["bash", "-c", f"exec {step.line}"], env, home) as terminal:
-        seen = terminal.read_until("to leave.\n") + "to leave.\n"
-        agent.start()
-        seen += terminal.read_until(f"{question}: ")
-        terminal.type(answer)
-        agent.join(_SECONDS)
-    assert failures == []
-    step.check(f"{seen}{question}: {answer}\n")
-
-
-@contextmanager
-def serving(line: str, env: Mapping[str, str], home: Path, port: int) -> Iterator[Host]:
-    """Start a server as a page says, and stop it at the end."""
-    log = home / "server.log"
-    with log.open("wb") as log_file:
-        process = subprocess.Popen(
-            ["bash", "-c", exec_last(line)],
-            env=dict(env),
-            cwd=home,
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    host = Host("a recipe's", process, JupyterConnectionInfo("127.0.0.1", False, port), home, log)
-    try:
-        yield host
-    finally:
-        stop(process)
-
-
-def exec_last(lines: str) -> str:
-    """Return lines for a shell whose process the last command takes over."""
-    before, _, last = lines.rpartition("\n")
-    return f"{before}\nexec {last}"
 
 
 # --- a gateway -----------------------------------------------------------------------------------------------------
