@@ -9,7 +9,7 @@ import { messageOf } from '../api/errors';
 import { copy } from '../commands/copy';
 import { oneLine } from '../safety/text';
 import type { IIssued } from './calls';
-import { missing, snippets } from './snippets';
+import { type ISnippet, missing, snippets } from './snippets';
 import { tokenName } from './words';
 
 /** How long a button says that it has copied. */
@@ -49,19 +49,16 @@ function Issued(props: {
       <Copyable trans={trans} what={trans.__('the token')} text={secret} />
       {snippets(url, secret, kernelName).map(snippet => {
         const lacking = missing(snippet, token.scopes);
+        const title = titleOf(trans, snippet.id);
         return (
-          <section key={snippet.id} aria-label={snippet.title}>
-            <h3>{snippet.title}</h3>
+          <section key={snippet.id} aria-label={title}>
+            <h3>{title}</h3>
             {lacking.length > 0 && (
               <p className="jex-Note jex-Warn">
                 {trans.__('The token may not do all of this: it lacks %1.', lacking.join(', '))}
               </p>
             )}
-            <Copyable
-              trans={trans}
-              what={trans.__('the snippet for %1', snippet.title)}
-              text={snippet.code}
-            />
+            <Copyable trans={trans} what={trans.__('the snippet for %1', title)} text={snippet.code} />
           </section>
         );
       })}
@@ -71,12 +68,12 @@ function Issued(props: {
 
 function Copyable(props: { trans: TranslationBundle; what: string; text: string }): React.ReactElement {
   const { trans, what, text } = props;
-  const [said, setSaid] = React.useState<'copied' | string | null>(null);
+  const [copied, setCopied] = React.useState(false);
+  const [problem, setProblem] = React.useState<string | null>(null);
   React.useEffect(() => {
-    const timer = window.setTimeout(() => setSaid(null), COPIED_SECONDS * 1000);
+    const timer = window.setTimeout(() => setCopied(false), COPIED_SECONDS * 1000);
     return () => window.clearTimeout(timer);
-  }, [said]);
-  const copied = said === 'copied';
+  }, [copied]);
   const Icon = copied ? checkIcon : copyIcon;
   const label = trans.__('Copy %1', what);
   return (
@@ -90,8 +87,8 @@ function Copyable(props: { trans: TranslationBundle; what: string; text: string 
         aria-label={label}
         onClick={() =>
           void copy(text).then(
-            () => setSaid('copied'),
-            (error: unknown) => setSaid(messageOf(error))
+            () => setCopied(true),
+            (error: unknown) => setProblem(messageOf(error))
           )
         }
       >
@@ -99,10 +96,22 @@ function Copyable(props: { trans: TranslationBundle; what: string; text: string 
         {copied ? trans.__('Copied') : trans.__('Copy')}
       </button>
       <span className="jex-Hidden" role="status">
-        {copied ? trans.__('Copied %1.', what) : said}
+        {copied && trans.__('Copied %1.', what)}
       </span>
+      {problem !== null && <span role="alert">{problem}</span>}
     </div>
   );
+}
+
+function titleOf(trans: TranslationBundle, id: ISnippet['id']): string {
+  switch (id) {
+    case 'python':
+      return trans.__('Python');
+    case 'autogen':
+      return trans.__('AutoGen');
+    default:
+      return trans.__('curl');
+  }
 }
 
 function until(iso: string): string {

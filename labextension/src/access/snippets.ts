@@ -2,8 +2,6 @@
 
 export interface ISnippet {
   readonly id: 'python' | 'autogen' | 'curl';
-  /** A name of a product, or nothing to translate. */
-  readonly title: string;
   readonly language: string;
   readonly code: string;
   /** The scopes without which it does not work. */
@@ -23,7 +21,6 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
   return [
     {
       id: 'python',
-      title: 'Python',
       language: 'python',
       needs: [...RUN, 'sessions:delete'],
       code: [
@@ -36,7 +33,6 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
     },
     {
       id: 'autogen',
-      title: 'AutoGen',
       language: 'python',
       needs: [...RUN, 'sessions:delete'],
       code: [
@@ -50,13 +46,12 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
     },
     {
       id: 'curl',
-      title: 'curl',
       language: 'bash',
       needs: [...RUN, 'sessions:delete'],
       code: [
         `api=${shell(`${url.replace(/\/*$/, '/')}exec/v1`)}`,
         `header=${shell(`Authorization: Bearer ${secret}`)}`,
-        "session=$(curl -sS -H \"$header\" --json '{}' \"$api/sessions\" | sed 's/^{\"id\": *\"\\([^\"]*\\)\".*/\\1/')",
+        'session=$(curl -sS -H "$header" --json \'{}\' "$api/sessions" | sed \'s/^{"id": *"\\([^"]*\\)".*/\\1/\')',
         'curl -sS -H "$header" --json \'{"code": "print(6 * 7)"}\' "$api/sessions/$session/executions"',
         'curl -sS -H "$header" -X DELETE "$api/sessions/$session"',
         ''

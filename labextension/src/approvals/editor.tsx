@@ -17,7 +17,11 @@ interface IProps {
 }
 
 export function CodeField(props: IProps): React.ReactElement {
-  return props.services === null ? <PlainField {...props} /> : <Editor {...props} services={props.services} />;
+  return props.services === null ? (
+    <PlainField {...props} />
+  ) : (
+    <Editor {...props} services={props.services} />
+  );
 }
 
 function Editor(props: IProps & { services: IEditorServices }): React.ReactElement {

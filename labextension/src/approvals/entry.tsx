@@ -7,14 +7,7 @@ import type { IPolicy } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { Code } from '../panel/code';
 import { useExecState, useServices } from '../panel/services';
-import {
-  ageWords,
-  headline,
-  isolationMeaning,
-  isolationWords,
-  ownerName,
-  sessionName
-} from '../panel/words';
+import { ageWords, headline, isolationMeaning, isolationWords, ownerName, sessionName } from '../panel/words';
 import { oneLine, reveal } from '../safety/text';
 import { Changes } from './changes';
 import { unixLines } from './diff';
@@ -65,8 +58,8 @@ export const EntryRow = React.memo(function EntryRow(props: IProps): React.React
             </code>
             <span className="jex-Row-detail jex-Ellipsis">
               <span>{who}</span>
-              <span>{gone ? trans.__('waits no more') : oneLine(execution.approval?.why ?? '')}</span>
               {isEdited(entry) && <span>{trans.__('edited')}</span>}
+              <span>{gone ? trans.__('waits no more') : oneLine(execution.approval?.why ?? '')}</span>
             </span>
           </span>
           <span className="jex-Age">{ageWords(trans, execution.created_at, now)}</span>
