@@ -11,6 +11,7 @@ import { IconButton } from './button';
 import { Code } from './code';
 import { FileLinks } from './files';
 import { Outputs } from './outputs';
+import { Row } from './row';
 import { useServices } from './services';
 import { durationWords, executionStateWords, headline, ranSeconds, tone } from './words';
 
@@ -33,38 +34,42 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
   const title = headline(execution.code);
   return (
     <li className="jex-Execution" data-tone={tone(execution.state)}>
-      <div className="jex-Row">
-        <button
-          className="jex-Row-main"
-          data-roving={`execution ${execution.id}`}
-          data-within={props.within}
-          tabIndex={-1}
-          aria-expanded={open}
-          onClick={() => props.onToggle(!open)}
-          title={title}
-        >
-          <Caret.react tag="span" className="jex-Caret" />
-          <span className="jex-Prompt">[{execution.execution_count ?? ' '}]</span>
-          <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
-          {/* What went well needs no word; its time says it. */}
-          <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State'}>{state}</span>
-          {seconds !== null && <span className="jex-Age">{durationWords(trans, seconds)}</span>}
-        </button>
-        <span className="jex-Row-actions">
-          {isOpen(execution) && (
+      <Row
+        main={
+          <button
+            className="jex-Row-main"
+            data-roving={`execution ${execution.id}`}
+            data-within={props.within}
+            tabIndex={-1}
+            aria-expanded={open}
+            onClick={() => props.onToggle(!open)}
+            title={title}
+          >
+            <Caret.react tag="span" className="jex-Caret" />
+            <span className="jex-Prompt">[{execution.execution_count ?? ' '}]</span>
+            <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
+            {/* What went well needs no word; its time says it. */}
+            <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State'}>{state}</span>
+            {seconds !== null && <span className="jex-Age">{durationWords(trans, seconds)}</span>}
+          </button>
+        }
+        actions={() => (
+          <>
+            {isOpen(execution) && (
+              <IconButton
+                icon={stopIcon}
+                label={trans.__('Cancel this execution')}
+                onClick={() => void commands.execute(CommandIDs.cancel, { executionId: execution.id })}
+              />
+            )}
             <IconButton
-              icon={stopIcon}
-              label={trans.__('Cancel this execution')}
-              onClick={() => void commands.execute(CommandIDs.cancel, { executionId: execution.id })}
+              icon={copyIcon}
+              label={trans.__('Copy this code')}
+              onClick={() => void commands.execute(CommandIDs.copyCode, { code: execution.code })}
             />
-          )}
-          <IconButton
-            icon={copyIcon}
-            label={trans.__('Copy this code')}
-            onClick={() => void commands.execute(CommandIDs.copyCode, { code: execution.code })}
-          />
-        </span>
-      </div>
+          </>
+        )}
+      />
       {open && <Details {...props} />}
     </li>
   );

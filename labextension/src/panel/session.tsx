@@ -7,6 +7,7 @@ import type { ISession } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
 import { IconButton } from './button';
+import { Row } from './row';
 import { useServices } from './services';
 import { Timeline } from './timeline';
 import {
@@ -29,8 +30,7 @@ export const SessionRow = React.memo(function SessionRow(props: { session: ISess
   const key = `session ${session.id}`;
   return (
     <li className="jex-Session" data-state={session.state}>
-      <div
-        className="jex-Row"
+      <Row
         onContextMenu={event => {
           event.preventDefault();
           event.stopPropagation();
@@ -38,57 +38,60 @@ export const SessionRow = React.memo(function SessionRow(props: { session: ISess
           const box = event.currentTarget.getBoundingClientRect();
           openMenu(session.id, event.clientX || box.left + 24, event.clientY || box.bottom);
         }}
-      >
-        <button
-          className="jex-Row-main"
-          data-roving={key}
-          tabIndex={-1}
-          aria-expanded={open}
-          onClick={() => setOpen(!open)}
-          title={describe(session, name)}
-        >
-          <Caret.react tag="span" className="jex-Caret" />
-          <span className="jex-Dot" data-tone={session.state} />
-          <span className="jex-Row-text">
-            <span className="jex-Row-name jex-Ellipsis">{name}</span>
-            <span className="jex-Row-detail jex-Ellipsis">
-              <span>{state}</span>
-              <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
-                {isolationWords(trans, session.isolation)}
+        main={
+          <button
+            className="jex-Row-main"
+            data-roving={key}
+            tabIndex={-1}
+            aria-expanded={open}
+            onClick={() => setOpen(!open)}
+            title={describe(session, name)}
+          >
+            <Caret.react tag="span" className="jex-Caret" />
+            <span className="jex-Dot" data-tone={session.state} />
+            <span className="jex-Row-text">
+              <span className="jex-Row-name jex-Ellipsis">{name}</span>
+              <span className="jex-Row-detail jex-Ellipsis">
+                <span>{state}</span>
+                <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
+                  {isolationWords(trans, session.isolation)}
+                </span>
+                <span>{oneLine(session.kernel_name, 60)}</span>
+                {session.attached && <span>{trans.__('attached')}</span>}
+                {typeof session.memory_bytes === 'number' && <span>{sizeWords(session.memory_bytes)}</span>}
               </span>
-              <span>{oneLine(session.kernel_name, 60)}</span>
-              {session.attached && <span>{trans.__('attached')}</span>}
-              {typeof session.memory_bytes === 'number' && <span>{sizeWords(session.memory_bytes)}</span>}
             </span>
-          </span>
-          <span className="jex-Age">{ageWords(trans, session.created_at, now)}</span>
-        </button>
-        <span className="jex-Row-actions">
-          {session.state === 'busy' && (
+            <span className="jex-Age">{ageWords(trans, session.created_at, now)}</span>
+          </button>
+        }
+        actions={() => (
+          <>
+            {session.state === 'busy' && (
+              <IconButton
+                icon={stopIcon}
+                label={trans.__('Interrupt %1', name)}
+                onClick={() => run(CommandIDs.interrupt)}
+              />
+            )}
+            {session.state !== 'ended' && (
+              <IconButton
+                icon={closeIcon}
+                label={trans.__('Shut down %1', name)}
+                onClick={() => run(CommandIDs.shutdown)}
+              />
+            )}
             <IconButton
-              icon={stopIcon}
-              label={trans.__('Interrupt %1', name)}
-              onClick={() => run(CommandIDs.interrupt)}
+              icon={ellipsesIcon}
+              label={trans.__('More actions for %1', name)}
+              popup
+              onClick={event => {
+                const box = event.currentTarget.getBoundingClientRect();
+                openMenu(session.id, box.left, box.bottom);
+              }}
             />
-          )}
-          {session.state !== 'ended' && (
-            <IconButton
-              icon={closeIcon}
-              label={trans.__('Shut down %1', name)}
-              onClick={() => run(CommandIDs.shutdown)}
-            />
-          )}
-          <IconButton
-            icon={ellipsesIcon}
-            label={trans.__('More actions for %1', name)}
-            popup
-            onClick={event => {
-              const box = event.currentTarget.getBoundingClientRect();
-              openMenu(session.id, box.left, box.bottom);
-            }}
-          />
-        </span>
-      </div>
+          </>
+        )}
+      />
       {open && <Timeline session={session} within={key} />}
     </li>
   );

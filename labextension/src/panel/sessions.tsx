@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import type { IInfo } from '../api/types';
 import { groups, type IFilter, type IGroup, NO_FILTER } from '../model/view';
 import { useRoving } from './roving';
 import { type ISection, SectionWidget } from './section';
@@ -36,23 +37,25 @@ function Sessions(): React.ReactElement {
       .catch(reason => console.warn('Ended sessions could not be listed.', reason));
   }, [model, filter.ended]);
 
-  const shown = React.useMemo(() => groups(state, filter), [state, filter]);
+  // What is typed is there at once; the rows follow.
+  const [deferredState, deferredFilter] = [React.useDeferredValue(state), React.useDeferredValue(filter)];
+  const shown = React.useMemo(() => groups(deferredState, deferredFilter), [deferredState, deferredFilter]);
   return (
     <div className="jex-Sessions">
       <FilterBar filter={filter} onChange={setFilter} />
       {shown.length === 0 && <Empty filtered={state.sessions.size > 0} loading={state.info === null} />}
       <div className="jex-Groups" ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
         {shown.map(group => (
-          <Group key={group.principal} group={group} now={now} />
+          <Group key={group.principal} group={group} info={state.info} now={now} />
         ))}
       </div>
     </div>
   );
 }
 
-function Group(props: { group: IGroup; now: number }): React.ReactElement {
+function Group(props: { group: IGroup; info: IInfo | null; now: number }): React.ReactElement {
   const { trans } = useServices();
-  const { info } = useExecState();
+  const { info } = props;
   const { principal, token, sessions } = props.group;
   const name = ownerName(trans, principal, token, info);
   const kind = token === null ? '' : trans.__('token, policy %1', token.policy);
