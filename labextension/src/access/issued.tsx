@@ -28,7 +28,9 @@ export async function showIssued(
   await showDialog({
     title: trans.__('Token “%1”', oneLine(tokenName(issued.token), 60)),
     body: <Issued trans={trans} issued={issued} {...server} />,
+    // Neither Escape nor a click beside it loses the secret.
     hasClose: false,
+    focusNodeSelector: '.jex-Copyable button',
     buttons: [Dialog.okButton({ label: trans.__('Done') })]
   });
 }
@@ -41,8 +43,10 @@ function Issued(props: {
 }): React.ReactElement {
   const { trans, issued, url, kernelName } = props;
   const { token, secret } = issued;
+  const body = React.useRef<HTMLDivElement>(null);
+  useOwnEnter(body);
   return (
-    <div className="jex-Issued">
+    <div className="jex-Issued" ref={body}>
       <p>
         {trans.__('This is shown once. Whoever has it can act with it until %1.', until(token.expires_at))}
       </p>
@@ -64,6 +68,19 @@ function Issued(props: {
       })}
     </div>
   );
+}
+
+/** Enter is for the button that has the focus: the dialog would take it for its own one, and close. */
+function useOwnEnter(body: React.RefObject<HTMLElement>): void {
+  React.useEffect(() => {
+    const keep = (event: KeyboardEvent): void => {
+      if (event.key === 'Enter' && event.target instanceof Node && body.current?.contains(event.target)) {
+        event.stopPropagation();
+      }
+    };
+    window.addEventListener('keydown', keep, true);
+    return () => window.removeEventListener('keydown', keep, true);
+  }, [body]);
 }
 
 function Copyable(props: { trans: TranslationBundle; what: string; text: string }): React.ReactElement {

@@ -9,7 +9,7 @@ import type { IToken } from '../api/types';
 import { NO_ARGS } from '../commands/args';
 import { attempt } from '../commands/context';
 import { CommandIDs } from '../commands/ids';
-import { expand } from '../panel/expand';
+import { expand, resize } from '../panel/expand';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -22,6 +22,9 @@ import { type ITokenActions, TokenRow } from './token';
 import { activeBelow, type INode, tokenState, tree } from './tree';
 import { tokenName } from './words';
 
+/** Of the panel's height, for the form. */
+const FORM_SHARE = 0.7;
+
 export const tokensSection: ISection = {
   id: 'jupyter-exec-ext-tokens',
   title: trans => trans.__('Tokens'),
@@ -33,6 +36,7 @@ function create(services: IServices): SectionWidget {
   const { commands, trans } = services;
   const form = new Switch();
   const widget = new SectionWidget(tokensSection, services, <Tokens form={form} />);
+  form.changed.connect(() => form.on && resize(widget, FORM_SHARE));
   commands.addCommand(CommandIDs.newToken, {
     label: trans.__('New Token for an Agent…'),
     icon: addIcon,

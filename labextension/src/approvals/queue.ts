@@ -78,6 +78,9 @@ export class ApprovalQueue {
     if (entry === undefined || entry.sending || entry.gone) {
       return 'failed';
     }
+    if (approve && entry.original === null) {
+      return 'failed'; // nobody approves what nobody has seen
+    }
     this._change(id, { sending: true, problem: null });
     try {
       await decide(this._model.client, id, decision(entry, approve));
