@@ -5,6 +5,7 @@ import { Title, Widget } from '@lumino/widgets';
 import { afterEach, describe, expect, it } from 'vitest';
 
 import type { IApproval, IExecution } from '../src/api/types';
+import { text } from '../src/commands/args';
 import { showWaiting } from '../src/approvals/badge';
 import { isEdited, NO_ENTRIES, synced, withEntry } from '../src/approvals/entries';
 import { ApprovalNotifier } from '../src/approvals/notifier';
@@ -61,9 +62,10 @@ async function live(
   return { server, stream, model };
 }
 
-async function sent(server: FakeServer, index = -1): Promise<unknown> {
+/** What was posted last. */
+async function sent(server: FakeServer): Promise<unknown> {
   const posts = server.requests.filter(request => request.method === 'POST');
-  return posts[index < 0 ? posts.length + index : index]?.clone().json();
+  return posts[posts.length - 1]?.clone().json();
 }
 
 describe('synced', () => {
@@ -220,11 +222,14 @@ describe('ApprovalQueue', () => {
   });
 
   it('approves nothing that could not be read', async () => {
-    const { queue } = await queueOf({
-      'GET executions/e': json({ message: 'later', code: 'unavailable' }, 503)
+    const { server, queue } = await queueOf({
+      'GET executions/e': json({ message: 'later', code: 'unavailable' }, 503),
+      'POST approvals/e': json(execution('e'))
     });
     expect(queue.entries.get('e')).toMatchObject({ original: null, problem: 'later' });
     expect(await queue.decide('e', true)).toBe('failed');
+    expect(await sent(server)).toBeUndefined();
+    expect(await queue.decide('e', false)).toBe('rejected');
   });
 
   it('drops what somebody else has decided', async () => {
@@ -250,7 +255,7 @@ describe('ApprovalNotifier', () => {
     for (const id of ['jupyter-exec-ext:review-approval', 'jupyter-exec-ext:reject-execution']) {
       commands.addCommand(id, {
         describedBy: { args: null },
-        execute: args => ran.push(`${id} ${String(args.executionId)}`)
+        execute: args => ran.push(`${id} ${text(args, 'executionId')}`)
       });
     }
     new ApprovalNotifier(model, commands, trans);
@@ -303,7 +308,8 @@ describe('ApprovalNotifier', () => {
 describe('showWaiting', () => {
   it('shows on the tab how many wait, and nothing else of it changes', async () => {
     const { stream, model } = await live([waits('e')]);
-    const title = new Title<Widget>({ owner: new Widget(), caption: 'Agents', dataset: { id: 'x' } });
+    const title = new Title<Widget>({ owner: new Widget(), dataset: { id: 'x' } });
+    title.caption = trans.__('Agents');
     showWaiting(title, model, trans);
     expect(title.dataset).toEqual({ id: 'x', 'jex-waiting': '1' });
     expect(title.caption).toBe('Agents (one execution waits for you)');

@@ -77,7 +77,6 @@ function Details(props: IProps & { who: string }): React.ReactElement {
   const { execution, original, gone } = entry;
   const { id } = execution;
   const [version, setVersion] = React.useState(0);
-  const approve = React.useRef<HTMLButtonElement>(null);
   const edited = isEdited(entry);
   const language = execution.language ?? session?.language ?? 'python';
   const decide = (yes: boolean): void => props.onDecide(id, yes);
@@ -108,11 +107,10 @@ function Details(props: IProps & { who: string }): React.ReactElement {
             key={version}
             value={entry.draft ?? original}
             language={language}
-            label={trans.__('Code to approve. Press Escape, then Tab, to leave it.')}
+            label={trans.__('Code to approve')}
             services={editors}
             readOnly={entry.sending || gone}
             onChange={text => queue.edit(id, text)}
-            onLeave={() => approve.current?.focus()}
           />
           {edited && <Changes before={original} after={entry.draft ?? ''} />}
         </>
@@ -160,7 +158,6 @@ function Details(props: IProps & { who: string }): React.ReactElement {
           </label>
           <div className="jex-Actions">
             <button
-              ref={approve}
               className="jex-Button jex-Primary"
               type="submit"
               disabled={original === null || entry.sending}
