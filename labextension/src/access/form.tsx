@@ -24,7 +24,9 @@ export function TokenForm(props: {
   const [chosen, setChosen] = React.useState<string | null>(null);
   const [lifetime, setLifetime] = React.useState(DEFAULT_LIFETIME_SECONDS);
   const own = info?.caller.scopes ?? USUAL;
-  const [scopes, setScopes] = React.useState<readonly string[]>(() => USUAL.filter(each => own.includes(each)));
+  const [scopes, setScopes] = React.useState<readonly string[]>(() =>
+    USUAL.filter(each => own.includes(each))
+  );
   const [sending, setSending] = React.useState(false);
   const [problem, setProblem] = React.useState<string | null>(null);
   const policy = policies.find(each => each.name === chosen) ?? policies[0];
@@ -57,7 +59,6 @@ export function TokenForm(props: {
           type="text"
           autoComplete="off"
           required
-          // eslint-disable-next-line jsx-a11y/no-autofocus
           autoFocus
           maxLength={MAX_NAME_CHARS}
           placeholder={trans.__('what the token is for')}

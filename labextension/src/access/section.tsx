@@ -2,8 +2,6 @@
 
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { addIcon } from '@jupyterlab/ui-components';
-import type { ISignal } from '@lumino/signaling';
-import { Signal } from '@lumino/signaling';
 import * as React from 'react';
 
 import { messageOf } from '../api/errors';
@@ -11,7 +9,7 @@ import type { IToken } from '../api/types';
 import { NO_ARGS } from '../commands/args';
 import { attempt } from '../commands/context';
 import { CommandIDs } from '../commands/ids';
-import { expand } from '../panel/expand';
+import { expand, resize } from '../panel/expand';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -19,9 +17,13 @@ import { oneLine } from '../safety/text';
 import { type IIssued, listAll, revokeToken, rotateToken } from './calls';
 import { TokenForm } from './form';
 import { showIssued } from './issued';
+import { Switch, useSwitch } from './switch';
 import { type ITokenActions, TokenRow } from './token';
 import { activeBelow, type INode, tokenState, tree } from './tree';
 import { tokenName } from './words';
+
+/** Of the panel's height, for the form. */
+const FORM_SHARE = 0.7;
 
 export const tokensSection: ISection = {
   id: 'jupyter-exec-ext-tokens',
@@ -32,8 +34,9 @@ export const tokensSection: ISection = {
 
 function create(services: IServices): SectionWidget {
   const { commands, trans } = services;
-  const wanted = new Signal<IServices, void>(services);
-  const widget = new SectionWidget(tokensSection, services, <Tokens formWanted={wanted} />);
+  const form = new Switch();
+  const widget = new SectionWidget(tokensSection, services, <Tokens form={form} />);
+  form.changed.connect(() => form.on && resize(widget, FORM_SHARE));
   commands.addCommand(CommandIDs.newToken, {
     label: trans.__('New Token for an Agent…'),
     icon: addIcon,
@@ -41,29 +44,21 @@ function create(services: IServices): SectionWidget {
     execute: async () => {
       await commands.execute(CommandIDs.open);
       expand(widget);
-      wanted.emit();
+      form.set(true);
     }
   });
   return widget;
 }
 
-function Tokens(props: { formWanted: ISignal<IServices, void> }): React.ReactElement {
+function Tokens({ form }: { form: Switch }): React.ReactElement {
   const { model, trans } = useServices();
   const { info, tokens } = useExecState();
   const now = useNow(30);
   const roving = useRoving();
-  const [creating, setCreating] = React.useState(false);
+  const creating = useSwitch(form);
   const [showEnded, setShowEnded] = React.useState(false);
   const { ended, problem } = useEnded(showEnded);
   const button = React.useRef<HTMLButtonElement>(null);
-
-  React.useEffect(() => {
-    const open = (): void => setCreating(true);
-    props.formWanted.connect(open);
-    return () => {
-      props.formWanted.disconnect(open);
-    };
-  }, [props.formWanted]);
 
   const nodes = React.useMemo(() => {
     const known = new Map<string, IToken>(showEnded ? ended.map(token => [token.principal, token]) : []);
@@ -81,7 +76,7 @@ function Tokens(props: { formWanted: ISignal<IServices, void> }): React.ReactEle
       kernelName: info?.default_kernel_name ?? 'python3'
     });
   const close = (): void => {
-    setCreating(false);
+    form.set(false);
     window.requestAnimationFrame(() => button.current?.focus());
   };
   const actions: ITokenActions = {
@@ -95,13 +90,13 @@ function Tokens(props: { formWanted: ISignal<IServices, void> }): React.ReactEle
         <TokenForm
           onCancel={close}
           onIssued={issued => {
-            setCreating(false);
+            form.set(false);
             void show(issued).then(() => button.current?.focus());
           }}
         />
       ) : (
         <div className="jex-FilterBar">
-          <button ref={button} className="jex-Button" onClick={() => setCreating(true)}>
+          <button ref={button} className="jex-Button" onClick={() => form.set(true)}>
             {trans.__('New token…')}
           </button>
           <label className="jex-Check">
@@ -121,7 +116,9 @@ function Tokens(props: { formWanted: ISignal<IServices, void> }): React.ReactEle
       )}
       {nodes.length === 0 && (
         <p className="jex-Empty">
-          {trans.__('No tokens. A token gives an agent limited access to this server, for as long as you say.')}
+          {trans.__(
+            'No tokens. A token gives an agent limited access to this server, for as long as you say.'
+          )}
         </p>
       )}
       <div ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>

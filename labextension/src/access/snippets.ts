@@ -2,15 +2,12 @@
 
 export interface ISnippet {
   readonly id: 'python' | 'autogen' | 'curl';
-  /** A name of a product, or nothing to translate. */
-  readonly title: string;
-  readonly language: string;
   readonly code: string;
   /** The scopes without which it does not work. */
   readonly needs: readonly string[];
 }
 
-const RUN = ['sessions:create', 'executions:create', 'executions:read'];
+const NEEDS = ['sessions:create', 'sessions:delete', 'executions:create', 'executions:read'];
 
 /**
  * Return snippets that run code with a token.
@@ -20,47 +17,43 @@ const RUN = ['sessions:create', 'executions:create', 'executions:read'];
  */
 export function snippets(url: string, secret: string, kernelName: string): ISnippet[] {
   const kernel = kernelName === 'python3' ? '' : `, ${python(kernelName)}`;
+  const place = [`url = ${python(url)}`, `token = ${python(secret)}`];
   return [
     {
       id: 'python',
-      title: 'Python',
-      language: 'python',
-      needs: [...RUN, 'sessions:delete'],
-      code: [
+      needs: NEEDS,
+      code: lines(
         'from jupyter_exec_ext import ExecClient',
         '',
-        `with ExecClient(${python(url)}, ${python(secret)}) as client, client.session() as session:`,
-        '    print(session.run("print(6 * 7)").stdout)',
-        ''
-      ].join('\n')
+        ...place,
+        'with ExecClient(url, token) as client, client.session() as session:',
+        '    print(session.run("print(6 * 7)").stdout)'
+      )
     },
     {
       id: 'autogen',
-      title: 'AutoGen',
-      language: 'python',
-      needs: [...RUN, 'sessions:delete'],
-      code: [
+      needs: NEEDS,
+      code: lines(
         'from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo',
         '',
-        `server = JupyterConnectionInfo.from_url(${python(url)}, ${python(secret)})`,
-        `with JupyterCodeExecutor(server${kernel}) as executor:  # code_execution_config={"executor": executor}`,
-        '    print(executor.execute_code_blocks([CodeBlock("print(6 * 7)", "python")]).output)',
-        ''
-      ].join('\n')
+        ...place,
+        `with JupyterCodeExecutor(JupyterConnectionInfo.from_url(url, token)${kernel}) as executor:`,
+        '    # for an agent of AutoGen: code_execution_config={"executor": executor}',
+        '    blocks = [CodeBlock("print(6 * 7)", "python")]',
+        '    print(executor.execute_code_blocks(blocks).output)'
+      )
     },
     {
       id: 'curl',
-      title: 'curl',
-      language: 'bash',
-      needs: [...RUN, 'sessions:delete'],
-      code: [
+      needs: NEEDS,
+      code: lines(
         `api=${shell(`${url.replace(/\/*$/, '/')}exec/v1`)}`,
-        `header=${shell(`Authorization: Bearer ${secret}`)}`,
-        "session=$(curl -sS -H \"$header\" --json '{}' \"$api/sessions\" | sed 's/^{\"id\": *\"\\([^\"]*\\)\".*/\\1/')",
-        'curl -sS -H "$header" --json \'{"code": "print(6 * 7)"}\' "$api/sessions/$session/executions"',
-        'curl -sS -H "$header" -X DELETE "$api/sessions/$session"',
-        ''
-      ].join('\n')
+        `auth=${shell(`Authorization: Bearer ${secret}`)}`,
+        "json='Content-Type: application/json'",
+        'session=$(curl -sS -H "$auth" -H "$json" -d \'{}\' "$api/sessions" | cut -d \'"\' -f 4)',
+        'curl -sS -H "$auth" -H "$json" -d \'{"code": "print(6 * 7)"}\' "$api/sessions/$session/executions"',
+        'curl -sS -H "$auth" -X DELETE "$api/sessions/$session"'
+      )
     }
   ];
 }
@@ -78,4 +71,8 @@ export function python(text: string): string {
 /** As one word of a POSIX shell. */
 export function shell(text: string): string {
   return `'${text.replace(/'/g, `'\\''`)}'`;
+}
+
+function lines(...each: string[]): string {
+  return `${each.join('\n')}\n`;
 }

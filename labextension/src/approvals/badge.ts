@@ -18,8 +18,9 @@ export function showWaiting(title: Title<Widget>, model: IExecModel, trans: Tran
       return;
     }
     shown = awaiting;
-    const { [ATTRIBUTE]: _, ...dataset } = title.dataset;
-    title.dataset = awaiting > 0 ? { ...dataset, [ATTRIBUTE]: badgeText(awaiting) } : dataset;
+    const others = Object.entries(title.dataset).filter(([name]) => name !== ATTRIBUTE);
+    const badge = awaiting > 0 ? [[ATTRIBUTE, badgeText(awaiting)]] : [];
+    title.dataset = Object.fromEntries([...others, ...badge]) as Title.Dataset;
     // The caption is the tab's name for those who do not see it.
     title.caption =
       awaiting > 0

@@ -29,7 +29,11 @@ export function diffLines(before: string, after: string): ILine[] {
     head += 1;
   }
   let tail = 0;
-  while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) {
+  while (
+    tail < a.length - head &&
+    tail < b.length - head &&
+    a[a.length - 1 - tail] === b[b.length - 1 - tail]
+  ) {
     tail += 1;
   }
   return [

@@ -12,12 +12,14 @@ interface IProps {
   services: IEditorServices | null;
   readOnly: boolean;
   onChange: (text: string) => void;
-  /** The person has pressed Escape: Tab belongs to the editor. */
-  onLeave: () => void;
 }
 
 export function CodeField(props: IProps): React.ReactElement {
-  return props.services === null ? <PlainField {...props} /> : <Editor {...props} services={props.services} />;
+  return props.services === null ? (
+    <PlainField {...props} />
+  ) : (
+    <Editor {...props} services={props.services} />
+  );
 }
 
 function Editor(props: IProps & { services: IEditorServices }): React.ReactElement {
@@ -44,9 +46,12 @@ function Editor(props: IProps & { services: IEditorServices }): React.ReactEleme
       config: { lineNumbers: true, lineWrap: true }
     });
     editor.current = made;
+    const node = host.current;
+    node.addEventListener('keydown', keepTab, true);
     model.sharedModel.changed.connect(() => latest.current.onChange(model.sharedModel.getSource()));
     return () => {
       editor.current = null;
+      node.removeEventListener('keydown', keepTab, true);
       made.dispose();
       model.dispose();
     };
@@ -61,17 +66,14 @@ function Editor(props: IProps & { services: IEditorServices }): React.ReactEleme
     content?.setAttribute('aria-label', label);
   }, [label]);
 
-  return (
-    <div
-      className="jex-Editor"
-      ref={host}
-      onKeyDown={event => {
-        if (event.key === 'Escape' && !event.defaultPrevented) {
-          props.onLeave();
-        }
-      }}
-    />
-  );
+  return <div className="jex-Editor" ref={host} />;
+}
+
+/** Tab leads on, as everywhere in the panel: somebody who goes through it by keyboard must not edit code on the way. */
+function keepTab(event: KeyboardEvent): void {
+  if (event.key === 'Tab') {
+    event.stopPropagation();
+  }
 }
 
 function PlainField(props: IProps): React.ReactElement {

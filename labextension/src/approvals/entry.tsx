@@ -7,14 +7,7 @@ import type { IPolicy } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { Code } from '../panel/code';
 import { useExecState, useServices } from '../panel/services';
-import {
-  ageWords,
-  headline,
-  isolationMeaning,
-  isolationWords,
-  ownerName,
-  sessionName
-} from '../panel/words';
+import { ageWords, headline, isolationMeaning, isolationWords, ownerName, sessionName } from '../panel/words';
 import { oneLine, reveal } from '../safety/text';
 import { Changes } from './changes';
 import { unixLines } from './diff';
@@ -65,8 +58,8 @@ export const EntryRow = React.memo(function EntryRow(props: IProps): React.React
             </code>
             <span className="jex-Row-detail jex-Ellipsis">
               <span>{who}</span>
-              <span>{gone ? trans.__('waits no more') : oneLine(execution.approval?.why ?? '')}</span>
               {isEdited(entry) && <span>{trans.__('edited')}</span>}
+              <span>{gone ? trans.__('waits no more') : oneLine(execution.approval?.why ?? '')}</span>
             </span>
           </span>
           <span className="jex-Age">{ageWords(trans, execution.created_at, now)}</span>
@@ -84,7 +77,6 @@ function Details(props: IProps & { who: string }): React.ReactElement {
   const { execution, original, gone } = entry;
   const { id } = execution;
   const [version, setVersion] = React.useState(0);
-  const approve = React.useRef<HTMLButtonElement>(null);
   const edited = isEdited(entry);
   const language = execution.language ?? session?.language ?? 'python';
   const decide = (yes: boolean): void => props.onDecide(id, yes);
@@ -115,11 +107,10 @@ function Details(props: IProps & { who: string }): React.ReactElement {
             key={version}
             value={entry.draft ?? original}
             language={language}
-            label={trans.__('Code to approve. Press Escape, then Tab, to leave it.')}
+            label={trans.__('Code to approve')}
             services={editors}
             readOnly={entry.sending || gone}
             onChange={text => queue.edit(id, text)}
-            onLeave={() => approve.current?.focus()}
           />
           {edited && <Changes before={original} after={entry.draft ?? ''} />}
         </>
@@ -167,7 +158,6 @@ function Details(props: IProps & { who: string }): React.ReactElement {
           </label>
           <div className="jex-Actions">
             <button
-              ref={approve}
               className="jex-Button jex-Primary"
               type="submit"
               disabled={original === null || entry.sending}

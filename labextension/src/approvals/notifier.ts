@@ -18,7 +18,7 @@ export class ApprovalNotifier {
     private readonly _commands: CommandRegistry,
     private readonly _trans: TranslationBundle
   ) {
-    _model.changed.connect(this._update, this);
+    _model.changed.connect(() => this._update());
     this._update();
   }
 

@@ -24,8 +24,8 @@ export type Outcome = 'approved' | 'edited' | 'rejected' | 'failed';
 /** Outlives the widgets that show it, so that nothing typed is lost when these are drawn anew. */
 export class ApprovalQueue {
   constructor(private readonly _model: IExecModel) {
-    _model.fed.connect(this._onEvent, this);
-    _model.changed.connect(this._sync, this);
+    _model.fed.connect((_, event) => this._onEvent(event));
+    _model.changed.connect(() => this._sync());
     this._sync();
   }
 
@@ -38,15 +38,18 @@ export class ApprovalQueue {
     return this._changed;
   }
 
-  /** Somebody wants to look at this one. */
-  get wanted(): ISignal<ApprovalQueue, string> {
-    return this._wanted;
-  }
-
   /** Open an entry for somebody who wants to look at it. */
   want(id: string): void {
     this.open(id, true);
-    this._wanted.emit(id);
+    this._wanted = id;
+    this._changed.emit();
+  }
+
+  /** Return what somebody wants to look at, once: whoever draws it may begin later. */
+  takeWanted(): string | null {
+    const wanted = this._wanted;
+    this._wanted = null;
+    return wanted;
   }
 
   open(id: string, open: boolean): void {
@@ -74,6 +77,9 @@ export class ApprovalQueue {
     const entry = this._entries.get(id);
     if (entry === undefined || entry.sending || entry.gone) {
       return 'failed';
+    }
+    if (approve && entry.original === null) {
+      return 'failed'; // nobody approves what nobody has seen
     }
     this._change(id, { sending: true, problem: null });
     try {
@@ -123,7 +129,7 @@ export class ApprovalQueue {
     }
   }
 
-  private _onEvent(_: IExecModel, event: FeedEvent): void {
+  private _onEvent(event: FeedEvent): void {
     if (event.type === 'execution' && !isAwaiting(event.execution)) {
       this._settled.delete(event.execution.id);
       // Who has decided, and how, is told to a person who has typed something about it.
@@ -156,7 +162,7 @@ export class ApprovalQueue {
   /** Decided about, though the feed may not have said so yet. */
   private readonly _settled = new Set<string>();
   private readonly _changed = new Signal<this, void>(this);
-  private readonly _wanted = new Signal<this, string>(this);
+  private _wanted: string | null = null;
 }
 
 /** Code goes along only if it is another: what the server has is what the agent has sent, to the last byte. */

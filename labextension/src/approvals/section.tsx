@@ -9,11 +9,15 @@ import { CommandIDs } from '../commands/ids';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
-import { expand } from '../panel/expand';
+import { expand, resize } from '../panel/expand';
 import type { IEntry } from './entries';
 import { EntryRow } from './entry';
 import { ApprovalQueue } from './queue';
 import { outcomeWords } from './words';
+
+/** Of the panel's height: what waits is what the person is here for; nothing needs no room. */
+const FULL_SHARE = 0.65;
+const EMPTY_SHARE = 0.2;
 
 export const approvalsSection: ISection = {
   id: 'jupyter-exec-ext-approvals',
@@ -33,6 +37,9 @@ function create(services: IServices): SectionWidget {
     widget.title.label = titleOf(trans, waiting);
     if (shown === 0 && waiting > 0) {
       expand(widget);
+      resize(widget, FULL_SHARE);
+    } else if (shown > 0 && queue.entries.size === 0) {
+      resize(widget, EMPTY_SHARE);
     }
     shown = waiting;
   };
@@ -65,16 +72,20 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
   const now = useNow(15, entries.length > 0);
 
   React.useEffect(() => {
-    const focus = (_: ApprovalQueue, id: string): void => {
-      // The panel may just have been opened, and take its place in the next frame.
-      window.requestAnimationFrame(() => {
-        const rows = roving.ref.current?.querySelectorAll<HTMLElement>('[data-roving]') ?? [];
-        [...rows].find(row => row.dataset.roving === `approval ${id}`)?.focus();
-      });
+    const focus = (): void => {
+      const id = queue.takeWanted();
+      if (id !== null) {
+        // The panel may just have been opened, and take its place in the next frame.
+        window.requestAnimationFrame(() => {
+          const rows = roving.ref.current?.querySelectorAll<HTMLElement>('[data-roving]') ?? [];
+          [...rows].find(row => row.dataset.roving === `approval ${id}`)?.focus();
+        });
+      }
     };
-    queue.wanted.connect(focus);
+    focus();
+    queue.changed.connect(focus);
     return () => {
-      queue.wanted.disconnect(focus);
+      queue.changed.disconnect(focus);
     };
   }, [queue, roving.ref]);
 
@@ -107,7 +118,9 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
       >
         {entries.length === 0 ? (
           <p className="jex-Empty">
-            {trans.__('Nothing waits for you. Code that a policy holds back until a person agrees is shown here.')}
+            {trans.__(
+              'Nothing waits for you. Code that a policy holds back until a person agrees is shown here.'
+            )}
           </p>
         ) : (
           <ul className="jex-List">

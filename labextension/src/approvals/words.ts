@@ -37,7 +37,10 @@ export function goneWords(trans: TranslationBundle, execution: IExecution): stri
     default:
       return execution.state === 'awaiting_approval'
         ? trans.__('It does not wait for approval any more.')
-        : trans.__('It does not wait for approval any more: %1.', executionStateWords(trans, execution.state));
+        : trans.__(
+            'It does not wait for approval any more: %1.',
+            executionStateWords(trans, execution.state)
+          );
   }
 }
 
