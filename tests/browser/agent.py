@@ -43,6 +43,10 @@ class Agent:
             "approval": approval and {"decision": approval.decision, "reason": approval.reason},
         }
 
+    def run_quietly(self, session_id: str, code: str) -> str:
+        """Run code that says much; return how it ended."""
+        return self._sessions[session_id].run(code).state
+
     def ask(self, session_id: str, code: str) -> str:
         """Run code that asks, and leave the answer to a person; return how it ended."""
         handle = self._sessions[session_id].submit(code, allow_input=True)
