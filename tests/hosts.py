@@ -165,9 +165,9 @@ def running_host(
         stop(process)
 
 
-def wait_until_ready(host: Host) -> None:
+def wait_until_ready(host: Host, seconds: float = _START_SECONDS) -> None:
     """Wait until the host answers at all; extensions are loaded before it listens."""
-    deadline = time.monotonic() + _START_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             tls: dict[str, Any] = {"verify": host.info.verify, "cert": host.info.client_cert}

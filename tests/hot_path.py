@@ -49,6 +49,7 @@ class InstantKernel:
     pid = None
     ours = True
     limits_itself = False
+    waits_for_readers = False
     shared_directory = None
     files = None
     present = True

@@ -6,16 +6,24 @@ import os
 import re
 import signal
 import subprocess
+import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from jupyter_exec_ext.client import JupyterConnectionInfo
+from tests.hosts import Host, clean_environment, stop
+from tests.terminals import Terminal
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PROMPT = re.compile(r"(\w+)\$ (.*)")
 _MARK = "--the-end-of-what-a-line-printed--"
 _LINE_SECONDS = 90.0
+_SCRIPTS = sysconfig.get_path("scripts")
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,18 @@ class Step:
             for line in self.shown.splitlines()
         ]
         return re.compile("".join(lines))
+
+
+def steps_of(texts: Iterable[str]) -> list[Step]:
+    """Return all that is typed in blocks of a console, in its order."""
+    steps: list[Step] = []
+    for line in (line for text in texts for line in text.splitlines()):
+        if match := _PROMPT.fullmatch(line):
+            steps.append(Step(match[1], match[2], ""))
+        else:
+            last = steps.pop()
+            steps.append(Step(last.who, last.line, f"{last.shown}{line}\n"))
+    return steps
 
 
 class Recipe:
@@ -71,15 +91,7 @@ class Recipe:
 
     def steps(self) -> list[Step]:
         """Return all that is typed, in its order."""
-        steps: list[Step] = []
-        for text in self._blocks("console"):
-            for line in text.splitlines():
-                if match := _PROMPT.fullmatch(line):
-                    steps.append(Step(match[1], match[2], ""))
-                else:
-                    last = steps.pop()
-                    steps.append(Step(last.who, last.line, f"{last.shown}{line}\n"))
-        return steps
+        return steps_of(self._blocks("console"))
 
     def commands(self) -> list[str]:
         """Return the commands that stand in a sentence."""
@@ -144,3 +156,59 @@ def shells(env_of: Mapping[str, Mapping[str, str]], directory: Path) -> Iterator
     finally:
         for shell in opened.values():
             shell.close()
+
+
+def account(home: Path, **extra: str) -> dict[str, str]:
+    """Return the environment of somebody who has just logged in, with the commands of this installation."""
+    home.mkdir(parents=True, exist_ok=True)
+    kept = {k: v for k, v in clean_environment(home).items() if not k.startswith(("JUPYTER", "IPYTHON"))}
+    return {**kept, "PATH": f"{_SCRIPTS}{os.pathsep}{kept['PATH']}", **extra}
+
+
+def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path) -> None:
+    """Watch, and answer as the page does, while an agent asks."""
+    question, _, answer = step.shown.splitlines()[-1].partition(": ")
+    failures: list[BaseException] = []
+
+    def asking() -> None:
+        try:
+            ask()
+        except BaseException as error:
+            failures.append(error)
+
+    agent = threading.Thread(target=asking)
+    with Terminal(["bash", "-c", f"exec {step.line}"], env, home) as terminal:
+        seen = terminal.read_until("to leave.\n") + "to leave.\n"
+        agent.start()
+        seen += terminal.read_until(f"{question}: ")
+        terminal.type(answer)
+        agent.join(_SECONDS)
+    assert failures == []
+    step.check(f"{seen}{question}: {answer}\n")
+
+
+@contextmanager
+def serving(line: str, env: Mapping[str, str], home: Path, port: int) -> Iterator[Host]:
+    """Start a server as a page says, and stop it at the end."""
+    log = home / "server.log"
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(
+            ["bash", "-c", exec_last(line)],
+            env=dict(env),
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    host = Host("a recipe's", process, JupyterConnectionInfo("127.0.0.1", False, port), home, log)
+    try:
+        yield host
+    finally:
+        stop(process)
+
+
+def exec_last(lines: str) -> str:
+    """Return lines for a shell whose process the last command takes over."""
+    before, _, last = lines.rpartition("\n")
+    return f"{before}\nexec {last}"

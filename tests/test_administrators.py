@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
+import secrets
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,10 +24,11 @@ import requests
 import websocket
 
 from jupyter_exec_ext.auth.tokens import new_token
-from jupyter_exec_ext.client import ExecClient, JupyterConnectionInfo
+from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE
-from tests.hosts import Host, clean_environment, free_port, stop, wait_until_ready
-from tests.howto import Recipe, Step, shells
+from tests.docs.blocks import blocks
+from tests.hosts import Host, free_port, wait_until_ready
+from tests.howto import Recipe, Step, account, approve, exec_last, serving, shells
 from tests.hubs import USER, HubHost, running_hub
 from tests.terminals import Terminal
 
@@ -34,16 +39,15 @@ _SECONDS = 60.0
 pytestmark = pytest.mark.timeout(420)
 
 
-def account(home: Path, **extra: str) -> dict[str, str]:
-    """Return the environment of somebody who has just logged in, with the commands of this installation."""
-    home.mkdir(parents=True, exist_ok=True)
-    kept = {k: v for k, v in clean_environment(home).items() if not k.startswith(("JUPYTER", "IPYTHON"))}
-    return {**kept, "PATH": f"{_SCRIPTS}{os.pathsep}{kept['PATH']}", **extra}
-
-
 def test_every_recipe_is_run_here() -> None:
     titles = [line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")]
     assert titles == ["JupyterHub for a class", "A shared lab server", "A gateway for agents"]
+    # What is not typed is a file, which the recipe's test puts where it belongs; `tests.docs` relies on that.
+    files = {block.text.partition("\n")[0] for block in blocks("docs/administrators.md") if block.language != "console"}
+    here = Path(__file__).read_text()
+    assert len(files) == 8
+    for first in files:
+        assert Path(first.removeprefix("# ")).name in here, first
 
 
 # --- a class -------------------------------------------------------------------------------------------------------
@@ -195,55 +199,6 @@ def assert_the_password_opens_it(host: Host) -> None:
     assert requests.get(f"{host.info.url}exec/v1/", timeout=_SECONDS).status_code == 401
 
 
-def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path) -> None:
-    """Watch, and answer as the page does, while an agent asks."""
-    question, _, answer = step.shown.splitlines()[-1].partition(": ")
-    failures: list[BaseException] = []
-
-    def asking() -> None:
-        try:
-            ask()
-        except BaseException as error:
-            failures.append(error)
-
-    agent = threading.Thread(target=asking)
-    with Terminal(["bash", "-c", f"exec {step.line}"], env, home) as terminal:
-        seen = terminal.read_until("to leave.\n") + "to leave.\n"
-        agent.start()
-        seen += terminal.read_until(f"{question}: ")
-        terminal.type(answer)
-        agent.join(_SECONDS)
-    assert failures == []
-    step.check(f"{seen}{question}: {answer}\n")
-
-
-@contextmanager
-def serving(line: str, env: Mapping[str, str], home: Path, port: int) -> Iterator[Host]:
-    """Start a server as a page says, and stop it at the end."""
-    log = home / "server.log"
-    with log.open("wb") as log_file:
-        process = subprocess.Popen(
-            ["bash", "-c", exec_last(line)],
-            env=dict(env),
-            cwd=home,
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    host = Host("a recipe's", process, JupyterConnectionInfo("127.0.0.1", False, port), home, log)
-    try:
-        yield host
-    finally:
-        stop(process)
-
-
-def exec_last(lines: str) -> str:
-    """Return lines for a shell whose process the last command takes over."""
-    before, _, last = lines.rpartition("\n")
-    return f"{before}\nexec {last}"
-
-
 # --- a gateway -----------------------------------------------------------------------------------------------------
 
 
@@ -277,6 +232,47 @@ def test_a_gateway_for_agents(tmp_path: Path) -> None:
             assert_a_proxy_is_believed(host)
         events = [json.loads(line) for line in (srv / "audit.log").read_text().splitlines()]
         assert {"created", "rotated", "revoked"} <= {event["action"] for event in events}
+
+
+def test_the_gateways_unit_starts_it(tmp_path: Path) -> None:
+    """The unit is one that systemd understands, and what it starts, as it says, is the recipe's gateway."""
+    srv, port = tmp_path / "srv", free_port()
+    replaced = {"/srv/agents": str(srv), "/opt/agents/bin": _SCRIPTS, "port = 8888": f"port = {port}"}
+    recipe = Recipe(PAGE, "A gateway for agents", replaced)
+    for name in ("jupyter_kernel_gateway_config.py", "policies.toml"):
+        recipe.write(f"{srv}/{name}", srv / name)
+    (srv / "owner.token").write_text(secrets.token_hex(32))
+    unit = recipe.file("/etc/systemd/system/agents-gateway.service")
+    verify(unit, tmp_path / "agents-gateway.service")
+    settings = configparser.ConfigParser(interpolation=None, strict=True)
+    settings.optionxform = str  # type: ignore[assignment,method-assign]
+    settings.read_string(unit)
+    service = settings["Service"]
+    name, _, value = service["Environment"].partition("=")
+    env = {**account(tmp_path / "agents"), "PATH": "/usr/bin:/bin", name: value}
+    with serving(service["ExecStart"], env, Path(service["WorkingDirectory"]), port) as host:
+        host.info.token = (srv / "owner.token").read_text().strip()
+        wait_until_ready(host)
+        assert (
+            requests.get(f"{host.info.url}exec/v1/", headers=host.info.auth_headers, timeout=_SECONDS).status_code
+            == 200
+        )
+    (srv / "owner.token").unlink()
+    done = subprocess.run(
+        shlex.split(service["ExecStart"]), env=env, cwd=srv, capture_output=True, timeout=_SECONDS, check=False
+    )
+    assert done.returncode != 0, "without a token it lets everybody in"
+
+
+def verify(unit: str, path: Path) -> None:
+    """Have systemd look at a unit, where there is one."""
+    path.write_text(unit)
+    if shutil.which("systemd-analyze") is None:
+        return
+    command = ["systemd-analyze", "verify", "--man=no", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if path.name in line]
+    assert (done.returncode, said) == (0, []), done.stdout + done.stderr
 
 
 def assert_a_mistake_stops_it(start: str, env: Mapping[str, str], srv: Path) -> None:

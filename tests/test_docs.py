@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +24,7 @@ from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.native import EVENT_TYPES
 from tests.aca_clients.__main__ import CLIENTS
 from tests.contract.aca_exceptions import EXCEPTIONS
-from tests.hosts import Host
+from tests.docs.blocks import pages
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -125,7 +122,7 @@ def test_the_clients_of_others_are_documented_with_the_versions_that_are_run() -
 def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
     for path in (ROOT / "docs").glob("*.md"):
         assert f"docs/{path.name}" in README, path.name
-    for source in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for source in [ROOT / "CONTRIBUTING.md", *(ROOT / page for page in pages())]:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", source.read_text()):
             assert (source.parent / link).exists(), f"{source.name}: {link}"
 
@@ -137,24 +134,6 @@ def test_the_readmes_two_commands_are_what_ci_runs() -> None:
     for command in commands:
         for part in command.split(" && "):
             assert part.removeprefix("pip install ") in ci
-
-
-def test_the_readmes_python_runs_as_written(tmp_path: Path, hosts: Any) -> None:
-    """Only the server's address is another one."""
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 2
-    server: Host = hosts["server"]
-    (tmp_path / "token").write_text(f"{server.info.token}\n")
-    printed = []
-    for block in blocks:
-        code = block.replace("http://127.0.0.1:8888/", server.info.url)
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-        )
-        printed.append(done.stdout)
-    assert "hello\n 21\n" in printed[0]
-    assert "its time limit of 2 s was reached True" in printed[0]
-    assert printed[1] == "exit_code=0 output='Hello, World!\\n' output_files=[]\n"
 
 
 def test_the_changelog_has_an_entry_for_what_is_not_released() -> None:

@@ -14,6 +14,7 @@ from ..client.sync import ExecClient
 from ..errors import ApiNotFound, ConnectionFailed, ExecError, OwnerOnly
 from ..models import ISOLATION_LEVELS
 from .finding import Finding
+from .front_end_check import front_end
 from .isolation_check import isolation_here, level_on_request, problems_here, unprotected
 from .servers import client_for
 
@@ -22,7 +23,7 @@ _DISTRIBUTION = "jupyter-exec-ext"
 
 def doctor(args: argparse.Namespace) -> int:
     """Print what was found; the exit code is 1 if anything has failed."""
-    checks: list[Callable[[], Iterator[Finding]]] = [_packages, _extension, _kernelspecs, _gateway]
+    checks: list[Callable[[], Iterator[Finding]]] = [_packages, _extension, front_end, _kernelspecs, _gateway]
     if any(where is not None for where in (args.server, args.hub, args.binder, args.docker)):
         checks = [lambda: _server(args)]
     healthy = True

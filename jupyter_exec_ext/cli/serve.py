@@ -24,7 +24,7 @@ def serve(args: argparse.Namespace) -> int:
     if args.gateway:
         _serve_gateway(args, token, shown)
     else:
-        _serve_jupyter(args, token)
+        _serve_jupyter(args, None if shown else token)
     return 0
 
 
@@ -55,7 +55,7 @@ def _make_token_file(file: Path) -> None:
         os.unlink(draft)
 
 
-def _serve_jupyter(args: argparse.Namespace, token: str) -> None:
+def _serve_jupyter(args: argparse.Namespace, token: str | None) -> None:
     from jupyter_server.serverapp import ServerApp
     from traitlets.config import Config
 
@@ -65,7 +65,8 @@ def _serve_jupyter(args: argparse.Namespace, token: str) -> None:
     config.ServerApp.base_url = args.base_url
     config.ServerApp.open_browser = False
     config.ServerApp.jpserver_extensions = {"jupyter_exec_ext": True}
-    config.IdentityProvider.token = token
+    if token is not None:  # else the server makes one, and shows it: one that it is given it takes for known
+        config.IdentityProvider.token = token
     ServerApp.launch_instance(argv=args.options, config=config)
 
 

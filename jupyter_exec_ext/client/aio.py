@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExecError
-from ..models import Execution, FileInfo, KernelSpecInfo, OutputEvent, Session
+from ..models import Change, Execution, FileInfo, KernelSpecInfo, OutputEvent, Session
 from ..wire.jsontext import dump_bytes
 from .aio_driver import AioDriver, AnswerInput, RunLock
 from .aio_execution import AsyncExecutionHandle as AsyncExecutionHandle
 from .aio_tokens import AsyncExecApprovals, AsyncExecTokens
+from .changes import ChangeFollower
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import ExecApi, execution_request, new_key, session_request
 from .exchange import RetryPolicy
@@ -96,6 +97,20 @@ class AsyncExecClient:
     async def kernelspecs(self) -> list[KernelSpecInfo]:
         """Return the kernelspecs a session may use."""
         return await self._driver.perform(self._api.kernelspecs())
+
+    async def events(self, after: str = "") -> AsyncIterator[Change]:
+        """Yield what happens to the sessions, executions and tokens that the caller may see, without end.
+
+        The first is a reset (`Change.is_reset`): list what there is; what follows changes it. A cut connection is
+        resumed without a gap or, if too much has happened meanwhile, with another reset.
+
+        Parameters
+        ----------
+        after : str
+            The `Change.id` to go on after, without a reset if none is missing.
+        """
+        async for change in self._driver.stream(ChangeFollower(self._retry, after).follow(), Result()):
+            yield change
 
     async def session(
         self,

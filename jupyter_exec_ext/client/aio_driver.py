@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from ..errors import ClientError, Conflict
-from ..models import InputRequestEvent, OutputEvent
+from ..models import InputRequestEvent
 from ..wire.jsontext import dump_bytes
 from .aio_credential import AioCredential
 from .connection import JupyterConnectionInfo
@@ -126,7 +126,7 @@ class AioDriver:
     async def perform(
         self,
         operation: Operation[T],
-        on_event: Callable[[OutputEvent], None] | None = None,
+        on_event: Callable[[Any], None] | None = None,
         on_input: AnswerInput | None = None,
     ) -> T:
         """Carry an operation out and return its result; its events go to `on_event`."""
@@ -148,7 +148,7 @@ class AioDriver:
 
     async def stream(
         self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
-    ) -> AsyncGenerator[OutputEvent, None]:
+    ) -> AsyncGenerator[Any, None]:
         """Carry an operation out and yield its events; the result is put into `result`."""
         self._check_open()
         async with AsyncExitStack() as open_streams:
@@ -169,7 +169,7 @@ class AioDriver:
         self,
         step: Step,
         open_streams: AsyncExitStack,
-        on_event: Callable[[OutputEvent], None] | None,
+        on_event: Callable[[Any], None] | None,
         on_input: AnswerInput | None,
     ) -> Any:
         if isinstance(step, Request):

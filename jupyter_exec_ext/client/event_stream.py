@@ -15,7 +15,7 @@ from .exchange import error_from
 from .steps import MINIMAL, Reply, Request
 
 API = "exec/v1/"
-_STREAM_SILENCE_SECONDS = 60.0
+STREAM_SILENCE_SECONDS = 60.0
 
 
 class EventStreamReader:
@@ -26,7 +26,7 @@ class EventStreamReader:
         self._fold = OutputFold() if after == 0 else None
         self._headers = {"Accept": MEDIA_TYPE, **({"Prefer": MINIMAL} if after == 0 else {})}
         self._start = replace(
-            start, headers={**start.headers, **self._headers}, read_timeout_seconds=_STREAM_SILENCE_SECONDS
+            start, headers={**start.headers, **self._headers}, read_timeout_seconds=STREAM_SILENCE_SECONDS
         )
         self._decoder = EventStreamDecoder()
         self.last_seq = after

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from ..models import InputRequestEvent, OutputEvent
+from ..models import InputRequestEvent
 
 T = TypeVar("T")
 
@@ -214,9 +214,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand an output event to whoever reads the execution."""
+    """Hand an event to whoever reads: the outputs of an execution, or what happens on a server."""
 
-    event: OutputEvent
+    event: Any
 
 
 @dataclass(frozen=True, slots=True)

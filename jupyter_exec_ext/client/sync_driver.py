@@ -17,7 +17,7 @@ import urllib3.exceptions
 from requests.structures import CaseInsensitiveDict
 
 from ..errors import ClientError, Conflict
-from ..models import InputRequestEvent, OutputEvent
+from ..models import InputRequestEvent
 from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectionInfo
 from .steps import (
@@ -123,7 +123,7 @@ class SyncDriver:
     def perform(
         self,
         operation: Operation[T],
-        on_event: Callable[[OutputEvent], None] | None = None,
+        on_event: Callable[[Any], None] | None = None,
         on_input: AnswerInput | None = None,
     ) -> T:
         """Carry an operation out and return its result; its events go to `on_event`."""
@@ -143,9 +143,7 @@ class SyncDriver:
                 except BaseException as error:  # the operation has the last word: it may tidy up
                     broken_off = error
 
-    def stream(
-        self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
-    ) -> Iterator[OutputEvent]:
+    def stream(self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None) -> Iterator[Any]:
         """Carry an operation out and yield its events; the result is put into `result`."""
         self._check_open()
         with contextlib.ExitStack() as open_streams:
@@ -166,7 +164,7 @@ class SyncDriver:
         self,
         step: Step,
         open_streams: contextlib.ExitStack,
-        on_event: Callable[[OutputEvent], None] | None,
+        on_event: Callable[[Any], None] | None,
         on_input: AnswerInput | None,
     ) -> Any:
         if isinstance(step, Request):

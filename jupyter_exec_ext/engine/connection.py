@@ -63,10 +63,11 @@ class KernelConnection:
         log: logging.Logger | logging.LoggerAdapter[Any],
         *,
         can_wait: bool = False,
+        waits: bool = False,
         may_be_busy: bool = False,
     ) -> None:
         self._info = info
-        self._can_wait = can_wait
+        self._can_wait = can_wait and not waits
         self._probe_channels = ("control", "shell") if may_be_busy else ("shell",)
         self._loop = asyncio.get_running_loop()
         self._resources = resources
@@ -83,7 +84,7 @@ class KernelConnection:
         self._turns: dict[str, asyncio.Future[bool]] = {}
         self._agreements: set[str] = set()
         self._agreed = asyncio.Event()
-        self._waits = False
+        self._waits = waits
         self._replied = asyncio.Event()
         self._subscribed = asyncio.Event()
         self._question = ""
@@ -93,8 +94,10 @@ class KernelConnection:
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         try:
             for channel in _CHANNELS:
-                if channel != "iopub" or not can_wait:
+                if channel != "iopub":
                     self._connect(channel)
+            if not self._can_wait:
+                self._connect_iopub()
         except zmq.ZMQError:
             self.close()
             raise
@@ -121,6 +124,9 @@ class KernelConnection:
             _refuse_what_is_no_socket(address)
         socket.connect(f"{info['transport']}://{address}")
         self._loop.call_soon(self._drain, channel)  # ZeroMQ promises a signal only for what comes after a look
+
+    def _connect_iopub(self) -> None:
+        self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
         """Send a message and return its id."""
@@ -285,11 +291,11 @@ class KernelConnection:
             # Before the subscription: the mark of a socket in use cannot be changed without a loss.
             self._ask_to_wait()
             await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
-            self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
+            self._connect_iopub()
         if not self._subscribed.is_set():
             self._probe()
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
-        if self._waits:
+        if self._can_wait and self._waits:
             # Once more: how much a kernel keeps unsent is a property of the connections it has by then. Waited for,
             # since ZeroMQ crashes where a connection is closed, such as the host's own, while its marks are changed.
             self._agreed.clear()

@@ -32,7 +32,7 @@ _MAX_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FeedEntry:
     """One thing that happened.
 
     Parameters
@@ -81,7 +81,7 @@ class ChangeFeed:
     def __init__(self) -> None:
         self.wanted = False
         self._boot = secrets.token_hex(4)
-        self._ring: deque[Change] = deque()
+        self._ring: deque[FeedEntry] = deque()
         self._ring_bytes = 0
         self._newest = 0
         self._readers: set[FeedReader] = set()
@@ -106,7 +106,7 @@ class ChangeFeed:
         if not self.wanted:
             return
         self._newest += 1
-        change = Change(self._cursor(self._newest), kind, owner, dump_bytes({kind: record}))
+        change = FeedEntry(self._cursor(self._newest), kind, owner, dump_bytes({kind: record}))
         self._ring.append(change)
         self._ring_bytes += len(change.data)
         while len(self._ring) > _MAX_CHANGES or self._ring_bytes > _MAX_BYTES:
@@ -151,10 +151,10 @@ class ChangeFeed:
         self.wanted = False
         self.start_over()
 
-    def after(self, number: int | None) -> tuple[int, Sequence[Change]]:
+    def after(self, number: int | None) -> tuple[int, Sequence[FeedEntry]]:
         """Return what follows a number, and the number to go on after; None for a reader that starts over."""
         if number is None or number < self._oldest:
-            return self._newest, [Change(self._cursor(self._newest), RESET, "", b"{}")]
+            return self._newest, [FeedEntry(self._cursor(self._newest), RESET, "", b"{}")]
         begin = number - self._oldest
         changes = list(islice(self._ring, begin, begin + _CHANGES_PER_READ))
         return number + len(changes), changes
@@ -201,7 +201,7 @@ class FeedReader:
         self._closed = True
         self.news.set()
 
-    async def read(self, timeout_seconds: float) -> Sequence[Change] | None:
+    async def read(self, timeout_seconds: float) -> Sequence[FeedEntry] | None:
         """Return the next changes; none if there were none for so long, None when there will be none any more."""
         self.news.clear()
         changes = self._next()
@@ -218,7 +218,7 @@ class FeedReader:
     def _ended(self) -> bool:
         return self._closed or self._feed.closed
 
-    def _next(self) -> Sequence[Change]:
+    def _next(self) -> Sequence[FeedEntry]:
         if self._closed:
             return ()
         self._after, changes = self._feed.after(self._after)

@@ -60,9 +60,9 @@ class HostedKernel:
             await asyncio.wrap_future(ready)
         elif ready is not None:
             await ready
-        until_bound = getattr(self._km.provisioner, "until_bound", None)
-        if until_bound is not None:
-            await until_bound()
+        until_begun = getattr(self._km.provisioner, "until_begun", None)
+        if until_begun is not None:
+            await until_begun()
 
     # --- kept aside: a server that has such kernels alone has none that it lists, culls, or is busy with ---
 
@@ -118,6 +118,11 @@ class HostedKernel:
     def limits_itself(self) -> bool:
         """Whether what starts it has set the limits that its environment tells."""
         return bool(getattr(self._km.provisioner, "limits_processes", False))
+
+    @property
+    def waits_for_readers(self) -> bool:
+        """Whether what starts it has seen to it that it loses no output."""
+        return bool(getattr(self._km.provisioner, "waits_for_readers", False))
 
     @property
     def shared_directory(self) -> Path | None:

@@ -298,6 +298,7 @@ class SessionKernel:
                 self._log,
                 # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
                 can_wait=self._is_python and kernel.ours and kernel.pid is not None,
+                waits=kernel.waits_for_readers,
                 may_be_busy=not kernel.ours,
             )
             self.connection = connection

@@ -7,6 +7,7 @@ in place, so a record that was handed out stays what it was.
 from __future__ import annotations
 
 from .audit import AuditKind, AuditRecord, ChainEnds
+from .changes import Change
 from .content import Content, ImageContent, Save, TextContent
 from .events import (
     ClearEvent,
@@ -48,6 +49,7 @@ __all__ = [
     "AuditKind",
     "AuditRecord",
     "ChainEnds",
+    "Change",
     "ClearEvent",
     "Content",
     "Decision",

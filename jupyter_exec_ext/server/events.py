@@ -9,7 +9,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from ..auth.scopes import scope
-from ..engine.feed import EXECUTION, RESET, SESSION, TOKEN, Change, FeedReader
+from ..engine.feed import EXECUTION, RESET, SESSION, TOKEN, FeedEntry, FeedReader
 from ..errors import Forbidden
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, encode_event
 from .base import Access
@@ -86,7 +86,7 @@ class ChangesHandler(StreamingHandler):
             kinds.add(kind)
         return frozenset(kinds)
 
-    def _frames(self, changes: Iterable[Change], kinds: Collection[str]) -> Iterable[bytes]:
+    def _frames(self, changes: Iterable[FeedEntry], kinds: Collection[str]) -> Iterable[bytes]:
         for change in changes:
             if change.kind in kinds and (change.kind == RESET or self.caller.may_see(change.owner)):
                 yield from encode_event(change.cursor, change.kind, change.data)

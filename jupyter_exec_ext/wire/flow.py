@@ -8,7 +8,8 @@ And it is told not to wait where nobody gains by it, which is half of the time t
 
 The kernel is told by code that it runs before anything else, in a namespace of its own, and again when we have
 subscribed: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
-Where that fails, as with kernels in other languages, nothing is dropped either, but only memory bounds the queue.
+A kernel that we make ourselves is told before it begins, and has no connections by then. Where none of it works, as
+with kernels in other languages, nothing is dropped either, but only memory bounds the queue.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from .kernel import execute_request
 #: So many messages of one kernel wait in our memory, once the kernel waits for us.
 MAX_WAITING_MESSAGES = 4
 
+#: So many wait in the kernel's, for each connection.
+MAX_UNSENT_MESSAGES = 16
+
 _WAITS = "waits"
-_MAX_UNSENT_MESSAGES = 16
 _PART_CHARACTERS = 128 * 1024
 
 _KEEPING = f"""\
@@ -34,7 +37,7 @@ def keep_all():
     # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
     # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
     sent = get_ipython().kernel.session.message_count
-    thread.socket.setsockopt(zmq.SNDHWM, max({_MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
+    thread.socket.setsockopt(zmq.SNDHWM, max({MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
     done.set()
 
 thread, done = get_ipython().kernel.iopub_thread, threading.Event()
@@ -42,8 +45,10 @@ thread.schedule(keep_all)
 if not done.wait(10):
     raise TimeoutError("the thread that sends output does not answer")
 """
-_WAITING = f"""\
+#: What an IPython kernel is to run whose sending thread waits from the start, before it runs anything else.
+WAITING_CODE = f"""\
 import sys
+from IPython import get_ipython
 from ipykernel.iostream import OutStream
 
 class OutStreamInParts(OutStream):
@@ -98,7 +103,7 @@ for stream in (sys.stdout, sys.stderr):
 
 def waiting_request() -> dict[str, Any]:
     """Return the content of a request that makes an IPython kernel wait for its readers."""
-    return _silent_request(_KEEPING + _WAITING)
+    return _silent_request(_KEEPING + WAITING_CODE)
 
 
 def keeping_request() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ..errors import UnexpectedAnswer
 from ..models import (
     Approval,
+    Change,
     ClearEvent,
     Decision,
     DisplayEvent,
@@ -269,6 +270,18 @@ def issued_token_to_json(issued: IssuedToken) -> JSONObject:
 def session_from_json(data: Any) -> Session:
     """Read a `Session`; raises `UnexpectedAnswer` if it is none."""
     return _build(Session, data, {"state": SessionState})
+
+
+def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:
+    """Read an event of the change feed; None for a kind that this version does not know."""
+    record = data.get(kind) if isinstance(data, dict) else None
+    if kind == "session":
+        return Change(cursor, session=session_from_json(record))
+    if kind == "execution":
+        return Change(cursor, execution=execution_from_json(record))
+    if kind == "token":
+        return Change(cursor, token=token_from_json(record))
+    return Change(cursor) if kind == "reset" else None
 
 
 def kernelspec_from_json(data: Any) -> KernelSpecInfo:

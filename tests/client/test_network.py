@@ -87,6 +87,35 @@ async def test_something_that_is_no_jupyter_server_is_named_as_such() -> None:
             await client.info()
 
 
+def test_a_feed_that_is_cut_again_and_again_goes_on_where_it_was(host: Host) -> None:
+    """So often that many cuts fall into the middle of an event; nothing is missing, nothing comes twice."""
+    runs = 10
+    proxy = CuttingProxy(host.info, cut_after_bytes=3000, cut_requests_to="/events")
+    with (
+        ExecClient(host.info) as client,
+        client.session() as session,
+        ExecClient(proxy.info, max_retries=1) as watching,
+    ):
+        feed = watching.events()
+        with proxy:
+            assert next(feed).is_reset
+            executions = [session.run("1").id for _ in range(runs)]
+            ids, told = [], []
+            for change in feed:
+                assert not change.is_reset
+                ids.append(change.id)
+                if change.execution is not None and change.execution.id in executions:
+                    told.append((change.execution.id, change.execution.state.value))
+                if told[-1:] == [(executions[-1], "ok")]:
+                    break
+        with pytest.raises(ConnectionLost, match="feed was cut"):
+            for _ in feed:
+                pass
+    assert told == [(execution, state) for execution in executions for state in ("queued", "running", "ok")]
+    assert len(set(ids)) == len(ids)
+    assert proxy.cuts >= 3
+
+
 def test_a_stream_survives_cut_connections_without_a_gap(host: Host) -> None:
     """Connections cut at any byte: the events read are those of the log, each once, in order."""
     code = "import time\nfor i in range(300): print('line', i, flush=True); time.sleep(0.002)"

@@ -196,6 +196,7 @@ class ScriptedKernel:
     ours = True
 
     limits_itself = False
+    waits_for_readers = False
     shared_directory = None
     files = None
 

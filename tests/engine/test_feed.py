@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_exec_ext.engine import feed as module
-from jupyter_exec_ext.engine.feed import RESET, SESSION, Change, ChangeFeed, resumable
+from jupyter_exec_ext.engine.feed import RESET, SESSION, ChangeFeed, FeedEntry, resumable
 from jupyter_exec_ext.models import Session, SessionState
 
 
@@ -137,7 +137,7 @@ async def test_what_cannot_be_told_makes_everybody_start_over() -> None:
         await asyncio.sleep(0)
         feed.start_over()
         ((again,),) = [await later or ()]
-        assert isinstance(again, Change) and again.kind == RESET and again.cursor != begin.cursor
+        assert isinstance(again, FeedEntry) and again.kind == RESET and again.cursor != begin.cursor
 
 
 async def test_a_feed_that_ends_lets_its_readers_read_what_is_left() -> None:

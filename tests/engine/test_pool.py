@@ -393,12 +393,13 @@ async def test_a_kernel_that_is_just_starting_for_the_pool_is_in_nobodys_way(mak
 async def test_nothing_is_left_after_a_shutdown(
     make_engine: Make, manager: AsyncMappingKernelManager, tmp_path: Path
 ) -> None:
+    others = set(psutil.Process().children())  # servers of other tests, if any
     engine = make_engine()
     await warmed(engine)
     await begin(engine)
     await until(lambda: bool(engine.pool._kernels))  # one that is being started
     await engine.shutdown()
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children()) <= others
     assert len(manager) == 0
     assert list(Path(manager.connection_dir).iterdir()) == []
     assert list(Path(engine.work_root).iterdir()) == []

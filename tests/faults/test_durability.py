@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+import requests
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.client.sync import ExecSession
@@ -260,16 +261,33 @@ def test_a_server_without_descriptors_refuses_and_recovers(tmp_path: Path) -> No
         assert time.monotonic() - began < 5
 
 
+def settled_descriptors_of(host: Host, pooled: int) -> int:
+    """Return how many there are while the pool has what it is to have, and nothing is being started or ended."""
+    give_up_at = time.monotonic() + 20
+    while time.monotonic() < give_up_at:
+        metrics = requests.get(f"{host.info.url}metrics", headers=host.info.auth_headers, timeout=10).text
+        if f"jupyter_exec_pooled_kernels {float(pooled)}\n" in metrics and len(children_of(host)) == pooled:
+            return descriptors_of(host)
+        time.sleep(0.1)
+    raise AssertionError(f"the pool does not come to {pooled}, and the kernels are {children_of(host)}")
+
+
+def children_of(host: Host) -> list[psutil.Process]:
+    return psutil.Process(host.process.pid).children()
+
+
 @pytest.mark.timeout(120 * SCALE)
-def test_kernels_that_come_and_go_leave_no_descriptor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pooled", [0, 1])
+def test_kernels_that_come_and_go_leave_no_descriptor(tmp_path: Path, pooled: int) -> None:
     cycles = 500 if SCALE >= 10 else 20
-    with running_host("server", tmp_path) as host, ExecClient(host.info) as client:
+    options = (f"--ExecEngine.pool_size={pooled}", "--ExecEngine.pool_max=1")
+    with running_host("server", tmp_path, *options) as host, ExecClient(host.info) as client:
         for _ in range(5):
             client.session().close()
-        before = descriptors_of(host)
+        before = settled_descriptors_of(host, pooled)
         for _ in range(cycles):
             with client.session() as session:
                 session.run("1")
-        after = descriptors_of(host)
+        after = settled_descriptors_of(host, pooled)
     print(f"F14: {before} descriptors before {cycles} kernels, {after} after")
     assert abs(after - before) <= 2

@@ -52,6 +52,19 @@ def test_a_session_has_a_kernel_that_was_forked(server: Host, session: Any) -> N
     assert any(argument.endswith("program.py") for argument in parent.cmdline())
 
 
+def test_its_kernel_waits_for_its_readers_from_the_start(session: Any) -> None:
+    code = """
+import zmq
+from IPython import get_ipython
+kernel = get_ipython().kernel
+print(kernel.iopub_thread.socket.getsockopt(zmq.SNDHWM), kernel._execute_sleep)
+print(type(__import__("sys").stdout).__name__, kernel.session.message_count)
+"""
+    mark, sleep, stream, messages = session.run(code).stdout.split()
+    assert (mark, float(sleep), stream) == ("16", 0, "OutStreamInParts")
+    assert int(messages) < 20  # it was told, and not asked: each question is several
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

@@ -70,6 +70,10 @@ class Kernel(Protocol):
         """Whether what starts it has set the limits that its environment tells."""
 
     @property
+    def waits_for_readers(self) -> bool:
+        """Whether what starts it has seen to it that it loses no output: see ``wire/flow.py``."""
+
+    @property
     def shared_directory(self) -> Path | None:
         """A directory that an isolated kernel and we can write; None for one that sees what we see."""
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import zmq
 from ipykernel.compiler import XCachingCompiler
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -32,6 +33,8 @@ _LATER = (
     *("pygments.formatters.html", "pygments.formatters.terminal256", "pygments.lexers.python"),
     *("pygments.styles.default", "pexpect", "pydoc", "timeit", "concurrent.futures.thread"),
 )
+# What a kernel says: that its sockets are bound; that it waits for its readers, too.
+_BOUND, _WAITS = b"b", b"w"
 _OPENBLAS = [f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
 
 
@@ -75,8 +78,9 @@ class _Application(IPKernelApp, _Configured):
     """ipykernel's, for a process whose parent is not the server."""
 
     name = "ipython-kernel"
-    announce: Callable[[], object]
+    announce: Callable[[bytes], object]
     made_shell: Any = None
+    max_unsent_messages = 0
     subshells = True
     files_of_modules: Any = sys
 
@@ -86,7 +90,16 @@ class _Application(IPKernelApp, _Configured):
     def write_connection_file(self, **kwargs: Any) -> None:
         """Say that all sockets are bound, too."""
         super().write_connection_file(**kwargs)
-        self.announce()
+        if not self.max_unsent_messages:
+            self.announce(_BOUND)
+
+    def _try_bind_socket(self, s: Any, port: int) -> int:
+        """Let the socket for output wait for its readers, if that is wanted; later would be too late."""
+        if self.max_unsent_messages and s.type in (zmq.PUB, zmq.XPUB):
+            s.setsockopt(zmq.XPUB_NODROP, 1)
+            s.setsockopt(zmq.SNDHWM, self.max_unsent_messages)
+        base: Any = super()
+        return int(base._try_bind_socket(s, port))
 
     def init_kernel(self) -> None:
         """Make the kernel around the shell that was made before."""
@@ -142,19 +155,23 @@ class ForkedKernel:
         files = [f"{name}{end}" for name in names for end in (".py", ".json")]
         return [os.path.join(path, file) for path in self._application.config_file_paths for file in files]
 
-    def run(self, told: dict[str, Any], announce: Callable[[], object]) -> None:
-        """Be a kernel, in a child."""
+    def run(self, told: dict[str, Any], announce: Callable[[bytes], object], begin: Callable[[], object]) -> None:
+        """Be a kernel, in a child; it announces when its sockets are bound or, a session's, when it begins."""
         sys.argv = [_launcher(), *self._arguments, "-f", told["connection_file"]]
         application: Any = self._application
         application.connection_file = told["connection_file"]
         application.parent_handle = int(not told["independent"])  # it only tells whether there is one
         application.announce = announce
         application.subshells = told["subshells"]
+        application.max_unsent_messages = told["max_unsent_messages"]
         if not os.path.isdir(application.profile_dir.location):
             os.makedirs(application.profile_dir.location, exist_ok=True)
         application.profile_dir.check_dirs()
         application.initialize([])
         self._finish(application.shell)
+        if told["waiting_code"]:
+            announce(_WAITS if _ran(told["waiting_code"]) else _BOUND)
+        begin()
         application.start()
 
     def _finish(self, shell: Any) -> None:
@@ -163,6 +180,14 @@ class ForkedKernel:
             backend._enable_matplotlib_integration()
         if self._blas is not None and shell is not None:
             _with_first_cell(shell, self._blas)
+
+
+def _ran(code: str) -> bool:
+    try:
+        exec(code, {})  # noqa: S102
+    except Exception:  # of a version that is made otherwise; the server asks for it later, as of any other kernel
+        return False
+    return True
 
 
 def _shell(application: Any) -> Any:

@@ -3,7 +3,8 @@
 It imports what a kernel needs, and then forks a kernel for each byte that comes over its socket with four descriptors:
 standard input, output and error, and a channel. What the kernel is to be told, its environment and its connection file,
 comes over the channel, which only the kernel reads: a later kernel could find anything that this process has ever held
-in memory. It has one thread, and reports which of its children have ended.
+in memory. Where nothing is asked for, it forks a child ahead, for the next one who asks. It has one thread, and reports
+which of its children have ended.
 
 As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload``.
 """
@@ -22,9 +23,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-_REQUEST, _READY = b"f", b"r"
+# So long after a request another child is forked ahead.
+_QUIET_SECONDS = 0.1
 # What is written first into the area that other processes see as a kernel's environment.
 _FIRST = "JUPYTER_EXEC_SESSION"
 #: Keeps room there for the variables that only kernels have.
@@ -87,12 +90,13 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     added = {name: value for name, value in os.environ.items() if name not in started_with}
+    written = _sibling("pages").WrittenPages()
     _say(control, {"stamps": stamps, "notes": notes})
-    descriptors = _serve(control)
+    descriptors = _serve(control, written.copy)
     # From here on, this is a child.
     channel, told = _enter(descriptors, area, added)
     gc.enable()
-    kernel.run(told, lambda: channel.send(_READY))
+    kernel.run(told, channel.send, written.learn)
 
 
 def _say(control: socket.socket, what: dict[str, Any]) -> None:
@@ -108,13 +112,19 @@ class _ThreadsError(Exception):
         self.module = module
 
 
-def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
-    """Import what kernels need, and what they are to find imported; return what makes a kernel of a child."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernel.py")
-    specification = importlib.util.spec_from_file_location("_jupyter_exec_forked_kernel", path)
+def _sibling(name: str) -> Any:
+    """Import a module that lies beside this one, of a package that need not be installed here."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    specification = importlib.util.spec_from_file_location(f"_jupyter_exec_forked_{name}", path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
+    return module
+
+
+def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
+    """Import what kernels need, and what they are to find imported; return what makes a kernel of a child."""
+    module = _sibling("kernel")
     _require_one_thread("ipykernel")
     kept = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "MPLBACKEND")}
     # OpenBLAS makes its threads when it is loaded; the kernel makes them before its first cell.
@@ -183,7 +193,46 @@ def _stamps(paths: list[str]) -> dict[str, int]:
 # --- forking ---
 
 
-def _serve(control: socket.socket) -> list[int]:
+class _Ahead:
+    """A child that was forked before anybody has asked for one, and waits for that.
+
+    It has been told nothing, and has done nothing but have memory copied that it is going to write to.
+    """
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self._ours, self._theirs = socket.socketpair()
+
+    def give(self, descriptors: list[int]) -> bool:
+        """Give it what came with a request; return whether it was there to take it."""
+        try:
+            socket.send_fds(self._ours, [b"f"], descriptors)
+        except OSError:  # somebody has ended it
+            return False
+        finally:
+            self._ours.close()
+        return True
+
+    def forked(self, pid: int) -> None:
+        """Go on as the parent."""
+        self.pid = pid
+        self._theirs.close()
+
+    def take(self) -> list[int]:
+        """Wait for a request, in the child, and return its descriptors."""
+        self._ours.close()
+        request, descriptors, _, _ = socket.recv_fds(self._theirs, 1, 4)
+        if not request:  # there is none to come
+            os._exit(0)
+        self._theirs.close()
+        return descriptors
+
+    def close(self) -> None:
+        """Let go of it, with which it ends."""
+        self._ours.close()
+
+
+def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
     """Fork a child for each request, and report the ends; returns in the children, with a request's descriptors."""
     awake, wake = os.pipe()
     for end in (awake, wake):
@@ -191,33 +240,68 @@ def _serve(control: socket.socket) -> list[int]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def be_child() -> None:
+        signal.set_wakeup_fd(-1)
+        for descriptor in (awake, wake, control.detach()):
+            os.close(descriptor)
+
+    ahead: _Ahead | None = None
+    wanted = True  # one for each request, so that nothing is forked again and again that cannot live
     while True:
         sources: list[Any] = [control, awake]
-        readable, _, _ = select.select(sources, [], [])
+        readable, _, _ = select.select(sources, [], [], _QUIET_SECONDS if wanted else None)
         if awake in readable:
             os.read(awake, 4096)
-            _report_ends(control)
+            for pid, status in _ended():
+                if ahead is not None and pid == ahead.pid:
+                    ahead.close()
+                    ahead = None
+                else:
+                    _tell(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
+        if not readable:
+            wanted, ahead = False, _fork_ahead()
+            if ahead is not None and ahead.pid == 0:
+                be_child()
+                prepare()
+                return ahead.take()
         if control not in readable:
             continue
         request, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not request:  # the server is gone, or wants no more kernels from here
             os._exit(0)
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _tell(control, f"failed {error.errno}")
+        wanted, chosen, ahead = True, ahead, None
+        if chosen is not None and chosen.give(descriptors):
+            _tell(control, f"forked {chosen.pid}")
         else:
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                for descriptor in (awake, wake, control.detach()):
-                    os.close(descriptor)
-                return descriptors
-            _tell(control, f"forked {pid}")
+            try:
+                pid = os.fork()
+            except OSError as error:
+                _tell(control, f"failed {error.errno}")
+            else:
+                if pid == 0:
+                    be_child()
+                    return descriptors
+                _tell(control, f"forked {pid}")
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _report_ends(control: socket.socket) -> None:
+def _fork_ahead() -> _Ahead | None:
+    """Fork a child that waits; its `pid` is 0 in itself. None if there can be no further process."""
+    ahead = _Ahead()
+    try:
+        pid = os.fork()
+    except OSError:
+        ahead.close()
+        return None
+    if pid:
+        ahead.forked(pid)
+    return ahead
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    """Yield the children that have ended, with what the system says of how."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -225,7 +309,7 @@ def _report_ends(control: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _tell(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
+        yield pid, status
 
 
 def _tell(control: socket.socket, line: str) -> None:

@@ -18,11 +18,14 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, List, Unicode
 
+from ...wire.flow import MAX_UNSENT_MESSAGES, WAITING_CODE
 from .command import NotForkableError, parsed, program_of
 from .parents import fork_parents
 from .process import ForkedProcess
 
 _READY_SECONDS = 30.0
+# What a session's kernel says when it has been told to wait for its readers; see ``kernel.py``.
+_WAITS = b"w"
 # What the engine's sessions are known by.
 _SESSION = "JUPYTER_EXEC_SESSION"
 # What a start can be told that a forked kernel can be, too.
@@ -37,6 +40,8 @@ class ForkServerProvisioner(LocalProvisioner):
     """
 
     level = "none"
+    #: Whether the kernel, a session's, was told to lose no output before it began.
+    waits_for_readers = False
 
     preload = List(
         Unicode(),
@@ -75,7 +80,7 @@ class ForkServerProvisioner(LocalProvisioner):
     # --- what a kernel manager calls ---
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Fork the kernel. When this returns its sockets are bound, but for one of a session: see `until_bound`."""
+        """Fork the kernel. When this returns its sockets are bound, but for one of a session: see `until_begun`."""
         try:
             process = await self._forked(cmd, kwargs)
         except NotForkableError as error:
@@ -86,14 +91,15 @@ class ForkServerProvisioner(LocalProvisioner):
         self.cwd = Path(kwargs.get("cwd") or os.getcwd())
         return self.connection_info
 
-    async def until_bound(self) -> None:
-        """Wait until the kernel's sockets are bound, or it has ended.
+    async def until_begun(self) -> None:
+        """Wait until a session's kernel begins to answer, or has ended.
 
-        A kernel of a session may take its time beside what Jupyter does after a launch, a sleep of 10 ms among it;
-        all others connect at once, and would wait for ZeroMQ to try again.
+        It may take its time beside what Jupyter does after a launch, a sleep of 10 ms among it; those who use other
+        kernels connect at once, and would wait for ZeroMQ to try again.
         """
         if isinstance(self.process, ForkedProcess):
-            await asyncio.to_thread(self._wait_until_bound, self.process)
+            said = await asyncio.to_thread(self._word_of, self.process)
+            self.waits_for_readers = said == _WAITS
 
     async def wait(self) -> int | None:
         """Wait for the end of the kernel."""
@@ -122,8 +128,11 @@ class ForkServerProvisioner(LocalProvisioner):
         independent = bool(options.get("independent"))
         if not independent:
             environment["JPY_PARENT_PID"] = str(os.getpid())
+        of_session = _SESSION in environment
         told = {
-            "subshells": _SESSION not in environment if self.subshells is None else self.subshells,
+            "subshells": not of_session if self.subshells is None else self.subshells,
+            "max_unsent_messages": MAX_UNSENT_MESSAGES if of_session else 0,
+            "waiting_code": WAITING_CODE if of_session else "",
             "connection_file": command.connection_file,
             "directory": directory,
             "environment": environment,
@@ -145,15 +154,17 @@ class ForkServerProvisioner(LocalProvisioner):
             process.channel.sendall(json.dumps(told).encode() + b"\n")
         except OSError as error:  # whoever waits for its answers finds out that there are none
             self.log.warning("kernel %s cannot be told what it is to be: %s", self.kernel_id, error)
-        if _SESSION not in told["environment"]:
-            self._wait_until_bound(process)
+        if not told["waiting_code"]:
+            self._word_of(process)
         return process
 
-    def _wait_until_bound(self, process: ForkedProcess) -> None:
+    def _word_of(self, process: ForkedProcess) -> bytes:
+        """Wait for what the kernel says when it is ready; nothing if it has ended."""
         try:
-            process.channel.recv(1)
+            return process.channel.recv(1)
         except OSError as error:
             self.log.warning("kernel %s has not said that it is ready: %s", self.kernel_id, error)
+            return b""
 
 
 def _descriptor(given: Any, usual: int, nothing: int) -> int:

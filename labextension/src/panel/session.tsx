@@ -56,8 +56,8 @@ export const SessionRow = React.memo(function SessionRow(props: { session: ISess
                 <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
                   {isolationWords(trans, session.isolation)}
                 </span>
-                <span>{oneLine(session.kernel_name, 60)}</span>
                 {session.attached && <span>{trans.__('attached')}</span>}
+                <span>{oneLine(session.kernel_name, 60)}</span>
                 {typeof session.memory_bytes === 'number' && <span>{sizeWords(session.memory_bytes)}</span>}
               </span>
             </span>

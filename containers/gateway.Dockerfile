@@ -1,0 +1,26 @@
+# A Kernel Gateway with exec/v1, and nothing else. In a checkout:
+#
+#     pip wheel --no-deps --wheel-dir dist .
+#     docker build -t jupyter-exec-gateway -f containers/gateway.Dockerfile dist
+#
+# The token is in the variable JUPYTER_TOKEN or TOKEN, or in the file that JUPYTER_TOKEN_FILE names, such as a secret of the
+# engine's. Without any of them a new one is made, and logged.
+
+FROM docker.io/library/python:3.11-slim-bookworm
+
+# Whoever the container runs as has a home and a place to work in.
+RUN useradd --uid 1000 --home-dir /var/lib/jupyter-exec agent && \
+    install -d -m 0777 /var/lib/jupyter-exec /workspace
+ENV HOME=/var/lib/jupyter-exec
+
+COPY *.whl /tmp/
+RUN python -m pip install --no-cache-dir --root-user-action=ignore --progress-bar=off /tmp/*.whl && \
+    jupyter server extension list 2>&1 | grep -q "jupyter_exec_ext.*OK"
+
+USER 1000:1000
+WORKDIR /workspace
+# Executions, their event logs and files.
+VOLUME /var/lib/jupyter-exec
+EXPOSE 8888
+
+CMD ["sh", "-c", "export JUPYTER_TOKEN=\"${JUPYTER_TOKEN:-${TOKEN:-}}\"; unset TOKEN; exec jupyter exec serve --gateway --ip 0.0.0.0 --port 8888 ${JUPYTER_TOKEN_FILE:+--token-file \"$JUPYTER_TOKEN_FILE\"}"]

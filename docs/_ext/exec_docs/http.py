@@ -1,0 +1,121 @@
+"""The HTTP API, from the OpenAPI document and the route table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from jupyter_exec_ext.server.routes import ROUTES, Route
+
+from .markdown import code, section, sentence, table
+from .schemas import Schema, bounds, extended, fields, link, type_of
+
+_METHODS = ("get", "put", "post", "delete")
+
+
+def document() -> Mapping[str, Any]:
+    """Return the description that a server serves at ``openapi.yaml``."""
+    text = (files("jupyter_exec_ext.server") / "openapi.yaml").read_text(encoding="utf-8")
+    loaded: Mapping[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def http() -> str:
+    """Return a section for each request, in the order of the route table, and one for each record."""
+    api = document()
+    requests = [_request(api, route, method) for route in ROUTES for method in route.methods]
+    records = [_record(name, schema) for name, schema in api["components"]["schemas"].items()]
+    return section(2, "Requests") + "".join(requests) + section(2, "Records") + "".join(records)
+
+
+def needs(route: Route, method: str) -> str:
+    """Return who may send a request, in words."""
+    access = route.methods[method]
+    if access.owner_only:
+        return "For the server's owner alone."
+    if not access.scopes:
+        return "For every caller."
+    scopes = " or ".join(f"[`{scope}`](scopes.md#{slug(scope)})" for scope in access.scopes)
+    return f"Scope: {scopes}."
+
+
+def slug(scope: str) -> str:
+    """Return the anchor of a scope's heading."""
+    return scope.replace(":", "")
+
+
+def _request(api: Mapping[str, Any], route: Route, method: str) -> str:
+    path = api["paths"][route.path]
+    operation = path[method.lower()]
+    parameters = [*path.get("parameters", []), *operation.get("parameters", [])]
+    return section(
+        3,
+        code(f"{method} {route.path}"),
+        sentence(operation["summary"]),
+        operation.get("description", ""),
+        needs(route, method),
+        _parameters(api, parameters),
+        _body(operation.get("requestBody")),
+        table(["answer", "meaning", "content"], _answers(api, operation["responses"])),
+    )
+
+
+def _parameters(api: Mapping[str, Any], given: list[Schema]) -> str:
+    rows = []
+    for one in (resolved(api, parameter) for parameter in given):
+        text = " ".join(filter(None, [sentence(one.get("description", "")), bounds(one["schema"])]))
+        rows.append([code(one["name"]), one["in"], type_of(one["schema"]), text])
+    return table(["parameter", "in", "type", "meaning"], rows) if rows else ""
+
+
+def _body(body: Schema | None) -> str:
+    if body is None:
+        return ""
+    ((kind, content),) = body["content"].items()
+    schema = content.get("schema")
+    may = "" if body.get("required") else ", which may be absent"
+    if schema is None:
+        return f"Body: the bytes themselves, as {code(kind)}{may}."
+    if "$ref" in schema:
+        return f"Body: {link(schema['$ref'])}{may}."
+    return f"Body{may}:\n\n{fields(schema)}"
+
+
+def _answers(api: Mapping[str, Any], responses: Mapping[str, Schema]) -> Iterator[list[str]]:
+    for status, response in responses.items():
+        one = resolved(api, response)
+        content = [
+            f"{type_of(each['schema'])} ({code(kind)})" if "schema" in each else code(kind)
+            for kind, each in one.get("content", {}).items()
+        ]
+        yield ["error" if status == "default" else status, one["description"], "; ".join(content)]
+
+
+def _record(name: str, schema: Schema) -> str:
+    also = [f"All of {link(reference)}, and:" for reference in extended(schema)]
+    what = "" if fields(schema) else f"{sentence(f'One of {type_of(schema)}' if 'enum' in schema else type_of(schema))}"
+    return section(3, code(name), sentence(schema.get("description", "")), what, *also, fields(schema))
+
+
+def resolved(api: Mapping[str, Any], item: Schema) -> Schema:
+    """Return an item, or what it refers to."""
+    if "$ref" not in item:
+        return item
+    found: Any = api
+    for part in item["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    resolved_item: Schema = found
+    return resolved_item
+
+
+def operations(api: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return the requests that the document describes."""
+    return {
+        (method.upper(), path)
+        for path, operations_ in api["paths"].items()
+        for method in operations_
+        if method in _METHODS
+    }

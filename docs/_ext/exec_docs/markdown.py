@@ -1,0 +1,48 @@
+"""Pieces of Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_CODE = re.compile(r"(`+[^`]+`+)")
+_SPECIAL = re.compile(r"([*_<\[\]])")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; what a cell holds cannot end it."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell(text) for text in line) + " |" for line in lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """Return text on one line, with bars that end no cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: str) -> str:
+    """Return text as code, whatever backticks it holds; nothing for no text."""
+    if not text:
+        return ""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}"
+
+
+def section(level: int, title: str, *bodies: str) -> str:
+    """Return a heading and what stands below it; empty bodies are left out."""
+    return "\n\n".join([f"{'#' * level} {title}", *(body.strip("\n") for body in bodies if body.strip())]) + "\n\n"
+
+
+def sentence(text: str) -> str:
+    """Return text that begins with a capital and ends with a full stop."""
+    text = text.strip()
+    if not text:
+        return ""
+    text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "!", "?", ":")) else f"{text}."
+
+
+def prose(text: str) -> str:
+    """Return sentences in which nothing but what is in backticks is Markdown."""
+    parts = _CODE.split(text)
+    return "".join(part if part.startswith("`") else _SPECIAL.sub(r"\\\1", part) for part in parts)

@@ -1,0 +1,89 @@
+"""The public Python names, as directives for autodoc."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+from jupyter_exec_ext import models
+
+from .markdown import section
+
+# Bases whose methods say nothing about our names.
+_FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "Protocol")
+
+# Where public names are, and what a reader looks for there. A name that several have is described at the first.
+HOMES = {
+    "jupyter_exec_ext": "To be imported from the package itself",
+    "jupyter_exec_ext.client": "Sessions, executions and the rest of the clients",
+    "jupyter_exec_ext.executors": "More of the executors",
+}
+
+# Records that calls take and return. They are described, too, so that a reader finds what is in them; to be imported
+# from where they are described.
+RETURNED = (
+    "jupyter_exec_ext.client.access_tokens.AccessTokenLike",
+    "jupyter_exec_ext.client.transfers.FileListing",
+    "jupyter_exec_ext.client.sync_tokens.ExecTokens",
+    "jupyter_exec_ext.client.sync_tokens.ExecApprovals",
+    "jupyter_exec_ext.client.aio_tokens.AsyncExecTokens",
+    "jupyter_exec_ext.client.aio_tokens.AsyncExecApprovals",
+    "jupyter_exec_ext.client.sync.StandardExecSession",
+    "jupyter_exec_ext.client.aio.AsyncStandardExecSession",
+    "jupyter_exec_ext.wire.aca_results.RunResult",
+    "jupyter_exec_ext.wire.aca_results.RunStatus",
+    "jupyter_exec_ext.wire.aca_files.ACAFile",
+    "jupyter_exec_ext.wire.aca_session_info.ACASessionInfo",
+    "jupyter_exec_ext.executors.cancelling.CancellationToken",
+)
+# Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.
+_SERVERS_OWN = {"AuditRecord", "ChainEnds", "Grant", "IdempotencyKey", "StoredExecution", "StoredToken"}
+_REQUESTS = {"ApprovalAnswer", "ExecutionRequest", "SessionRequest", "TokenRequest"}
+
+
+def python_api() -> str:
+    """Return a section for each home, with its public names."""
+    sections = [_section(title, f"From `{home}`.", directives(home, names(home))) for home, title in HOMES.items()]
+    return "".join([*sections, _section("What calls take and return", "", returned())])
+
+
+def _section(title: str, text: str, rst: str) -> str:
+    return section(2, title, text, f"```{{eval-rst}}\n{rst}```")
+
+
+def names(home: str) -> list[str]:
+    """Return the public names that are described here and nowhere before."""
+    homes = list(HOMES)
+    earlier = {name for other in homes[: homes.index(home)] for name in importlib.import_module(other).__all__}
+    return sorted(set(importlib.import_module(home).__all__) - earlier - {"__version__"}, key=str.lower)
+
+
+def returned() -> str:
+    """Return a directive for each of the records."""
+    others = [path.rpartition(".") for path in RETURNED]
+    return "\n".join(
+        [
+            directives("jupyter_exec_ext.models", records_of_calls()),
+            *(directives(home, [name]) for home, _, name in others),
+        ]
+    )
+
+
+def records_of_calls() -> list[str]:
+    """Return the names of the plain records that a user of the clients meets."""
+    named = {name: getattr(models, name) for name in models.__all__}
+    return [name for name, thing in named.items() if inspect.isclass(thing) and name not in _SERVERS_OWN | _REQUESTS]
+
+
+def directives(home: str, which: list[str]) -> str:
+    """Return a directive for each name."""
+    module = importlib.import_module(home)
+    return "\n".join(_directive(f"{home}.{name}", getattr(module, name)) for name in which)
+
+
+def _directive(path: str, thing: object) -> str:
+    if inspect.isclass(thing):
+        return f".. autoclass:: {path}\n   :members:\n   :inherited-members: {', '.join(_FOREIGN)}\n"
+    if callable(thing):
+        return f".. autofunction:: {path}\n"
+    return f".. autodata:: {path}\n   :no-value:\n"

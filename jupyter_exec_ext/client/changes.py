@@ -1,0 +1,74 @@
+"""Following a server's change feed, over as many connections as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import ConnectionLost, UnexpectedAnswer
+from ..models import Change
+from ..wire.jsontext import loads_strict
+from ..wire.native import change_from_json
+from ..wire.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
+from .event_stream import API, STREAM_SILENCE_SECONDS
+from .exchange import RetryPolicy, error_from, is_busy
+from .steps import CloseStream, Emit, Failure, OpenStream, Operation, ReadStream, Reply, Request, Stream
+
+
+class ChangeFollower:
+    """Where a client is in the feed.
+
+    Parameters
+    ----------
+    after : str
+        The id of the last change that is known already; empty for none.
+    """
+
+    def __init__(self, retry: RetryPolicy, after: str = "") -> None:
+        self._retry = retry
+        self._after = after
+        self._fruitless = 0
+
+    def follow(self) -> Operation[None]:
+        """Emit changes, without end; a connection that is cut is opened again where it was."""
+        while True:
+            self._fruitless += 1
+            failure = yield from self._read_once()
+            if self._fruitless > self._retry.max_retries:
+                raise ConnectionLost(f"the change feed was cut and could not be resumed: {failure.message}")
+            yield self._retry.pause(max(0, self._fruitless - 1))
+
+    def _read_once(self) -> Operation[Failure]:
+        resume = {"Last-Event-ID": self._after} if self._after else {}
+        headers = {"Accept": MEDIA_TYPE, **resume}
+        request = Request("GET", API + "events", headers=headers, read_timeout_seconds=STREAM_SILENCE_SECONDS)
+        stream: Stream | Reply | Failure = yield OpenStream(request)
+        if isinstance(stream, Failure):
+            return stream
+        if isinstance(stream, Reply):
+            if is_busy(request, stream):
+                return Failure(True, f"the server answered {stream.status}")
+            raise error_from(stream)
+        decoder = EventStreamDecoder()
+        chunk: bytes | Failure = yield ReadStream(stream)
+        while chunk and not isinstance(chunk, Failure):
+            self._fruitless = 0
+            for change in _changes_in(decoder.feed(chunk)):
+                self._after = change.id
+                yield Emit(change)
+            chunk = yield ReadStream(stream)
+        yield CloseStream(stream)
+        return chunk if isinstance(chunk, Failure) else Failure(True, "the server ended it")
+
+
+def _changes_in(events: Iterator[ServerSentEvent]) -> Iterator[Change]:
+    """Read what was sent; what this version does not know is left out."""
+    for event in events:
+        if event.event == "failure":
+            raise error_from(Reply(500, {}, event.data.encode()))
+        try:
+            data = loads_strict(event.data)
+        except ValueError:
+            raise UnexpectedAnswer("the server's change feed holds something that is not JSON") from None
+        change = change_from_json(event.id, event.event, data)
+        if change is not None:
+            yield change

@@ -1,0 +1,290 @@
+"""What the pages show is run as it stands there; addresses, paths and how much of what is endless are the test's.
+
+All pages have one server, whose configuration is what pages show as such.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from jupyter_exec_ext.client import ExecClient
+from tests.docs.blocks import Block, blocks
+from tests.hosts import Host, clean_environment, free_port, running_host, wait_until_ready
+from tests.howto import Shell, exec_last, serving, steps_of
+from tests.kernelspecs import add_kernelspec
+from tests.tokens import UNPROTECTED
+
+pytestmark = pytest.mark.timeout(420)
+_SECONDS = 60.0
+_RUN_PYTHON = Path(__file__).parent / "run_python.py"
+_SERVES = re.compile(r"jupyter exec serve\b")
+# What goes on until Ctrl-C.
+_FOLLOWS = re.compile(r"--follow\b|curl -N\b")
+# Where a page has an address of its own, this stands for the test's.
+_URL = "<the URL of the server>"
+_EXIT = "the exit code: "
+
+
+@dataclass
+class Desk:
+    """The directory and the environment of somebody who reads a page, and a server of theirs."""
+
+    host: Host
+    directory: Path
+    env: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return self.host.info.url
+
+    @property
+    def token(self) -> str:
+        return str(self.host.info.token)
+
+    @property
+    def kernelspecs(self) -> Path:
+        return Path(self.env["JUPYTER_DATA_DIR"]) / "kernels"
+
+    def write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@dataclass
+class Page:
+    """How a page is run: what is there before, what stands for its addresses, and what its programs print."""
+
+    before: Callable[[Desk], Mapping[str, str]] = lambda desk: {}
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    # What a page's programs find in their variables, from the text before them.
+    preamble: str = ""
+    prints: tuple[str, ...] = ()
+
+
+def the_servers_token(desk: Desk) -> dict[str, str]:
+    desk.write("token", f"{desk.token}\n")
+    for name in ("data.csv", "coding/data.csv"):
+        desk.write(name, "a,b\n1,2\n")
+    return {"TOKEN": desk.token, "SERVER": desk.url.rstrip("/")}
+
+
+def a_session(desk: Desk) -> dict[str, str]:
+    """A session that has made a file, and an execution that printed more than is kept."""
+    with ExecClient(desk.host.info) as client:
+        session = client.session()
+        session.run("import os\nos.mkdir('out')\nopen('out/plot.png', 'wb').write(b'png')")
+        large = session.run("print('x' * 10**8)")
+    return {**the_servers_token(desk), "SESSION": session.id, "EXECUTION": large.id}
+
+
+def a_trail(desk: Desk) -> dict[str, str]:
+    """Something that was recorded."""
+    with ExecClient(desk.host.info) as client, client.session() as session:
+        session.run("1")
+    return {}
+
+
+def scripts(desk: Desk) -> dict[str, str]:
+    """What the examples of the command line work with."""
+    the_servers_token(desk)
+    desk.write("script.py", "print('from a script')\n")
+    desk.write("script.sh", "echo from bash\n")
+    desk.write("src/agent.py", "from autogen.coding.jupyter import LocalJupyterServer\n")
+    desk.write("notebooks/empty.ipynb", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n')
+    (Path(desk.env["HOME"]) / "data").mkdir(exist_ok=True)
+    add_kernelspec(Path(desk.env["HOME"]), "ir", "local-provisioner")
+    return {}
+
+
+_AZURE = """\
+import sys, types
+from pathlib import Path
+from jupyter_exec_ext import AccessToken
+
+class DefaultAzureCredential:
+    def get_token(self, *scopes, **options):
+        return AccessToken(Path("token").read_text().strip(), 2**33)
+
+sys.modules["azure"] = types.ModuleType("azure")
+sys.modules["azure.identity"] = types.ModuleType("azure.identity")
+sys.modules["azure.identity"].DefaultAzureCredential = DefaultAzureCredential
+endpoint = "<the URL of the server>exec/aca"
+"""
+_CLIENT = """\
+from pathlib import Path
+from jupyter_exec_ext import ExecClient
+token = Path("token").read_text().strip()
+client = ExecClient("http://127.0.0.1:8888/", token)
+session = client.session()
+"""
+_HERE = {"http://127.0.0.1:8888/": _URL}
+
+PAGES = {
+    "README.md": Page(
+        prints=(
+            "ok hello\n 21\n",
+            "timeout its time limit of 2 s was reached True\n",
+            "exit_code=0 output='Hello, World!\\n' output_files=[]\n",
+        ),
+    ),
+    "docs/aca.md": Page(
+        the_servers_token,
+        {"https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{_URL}exec/aca"},
+        _AZURE,
+        ("True 2  \n", "0 a,b"),
+    ),
+    "docs/audit.md": Page(a_trail),
+    "docs/cli.md": Page(
+        scripts,
+        {
+            "https://hub.example/user/ada/": _URL,
+            "https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{_URL}exec/aca",
+        },
+    ),
+    "docs/configuration.md": Page(),
+    "docs/executors.md": Page(
+        the_servers_token,
+        _HERE,
+        _CLIENT,
+        ("exit_code=0 output='Hello, World!\\n' output_files=[]\n", "['answer.txt']\n"),
+    ),
+    "docs/forking.md": Page(),
+    "docs/http-api.md": Page(
+        a_session,
+        {**_HERE, "10**9": "10**8", "client.events()": "itertools.islice(client.events(), 1)"},
+        f"import itertools\n{_CLIENT}",
+    ),
+    "docs/isolation.md": Page(),
+    "docs/tokens.md": Page(the_servers_token, _HERE, _CLIENT, ("jex_",)),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A server that is configured as the pages say."""
+    home = tmp_path_factory.mktemp("reader")
+    (home / "config").mkdir()
+    shown = [block for page in PAGES for block in blocks(page)]
+    texts = [block.text for block in shown if block.is_configuration]
+    assert len(texts) == 2, "a page has configuration that nobody looks at"
+    policies = [block for block in shown if block.language == "toml"]
+    assert [block.file for block in policies] == ["policies.toml"]
+    (home / "policies.toml").write_text(policies[0].text)
+    texts += [f"c.ExecEngine.policy_file = {str(home / 'policies.toml')!r}", "c.ServerApp.allow_root = True"]
+    (home / "config" / "jupyter_server_config.py").write_text("\n".join(texts))
+    env = {"TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR": "1"}
+    with running_host("server", home, UNPROTECTED, env=env) as host:
+        with ExecClient(host.info) as client:
+            info = client.info()
+            assert info["limits"]["max_sessions"] == 20
+            assert "students" in {policy["name"] for policy in client.tokens.policies()}
+        assert (home / "root" / "audit.log").is_file()
+        yield host
+
+
+@pytest.fixture
+def desk(server: Host, tmp_path: Path) -> Iterator[Desk]:
+    scripts = sysconfig.get_path("scripts")
+    path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    desk = Desk(server, tmp_path, clean_environment(server.home, PATH=path))
+    yield desk
+    shutil.rmtree(desk.kernelspecs, ignore_errors=True)  # two pages may make the same
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page(name: str, desk: Desk) -> None:
+    run_page(desk, PAGES[name], [block for block in blocks(name) if block.is_run])
+
+
+def run_page(desk: Desk, page: Page, shown: list[Block]) -> None:
+    """Run the blocks one after the other."""
+    desk.env |= page.before(desk)
+    port = free_port()
+    printed = []
+    with ExitStack() as stack:
+        shell = Shell(desk.env, desk.directory)
+        stack.callback(shell.close)
+        for block in shown:
+            text = written(block.text, page.replaced, desk, port)
+            if block.is_configuration:
+                continue  # the server has it
+            if block.language == "python":
+                preamble = written(page.preamble, page.replaced, desk, port)
+                printed.append(run_python(f"{preamble}\n{text}", desk))
+            elif block.language == "console":
+                for step in steps_of([text]):
+                    step.check(shell.type(step.line))
+            else:
+                for line in commands(text):
+                    run_command(line, shell, desk, port, stack)
+    for words in page.prints:
+        assert words in "".join(printed), printed
+
+
+def written(text: str, replaced: Mapping[str, str], desk: Desk, port: int) -> str:
+    """Return a text with the test's addresses; a page's own server has the port."""
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    return re.sub(r"\b8888\b", str(port), text.replace(_URL, desk.url))
+
+
+def commands(text: str) -> list[str]:
+    """Return a block's commands, each on one line or on several that a backslash joins."""
+    return [line for line in re.sub(r"\\\n *", " ", text).splitlines() if line.strip() and not line.startswith("#")]
+
+
+def run_command(line: str, shell: Shell, desk: Desk, port: int, stack: ExitStack) -> None:
+    """Run a command to its end, or a server until the page is over; nothing may fail."""
+    if _SERVES.match(line):
+        host = stack.enter_context(serving(line, desk.env, desk.directory, port))
+        token = desk.directory / "token"
+        host.info.token = token.read_text().strip() if token.exists() else None
+        wait_until_ready(host)
+    elif _FOLLOWS.search(line):
+        assert_shows_something(line, desk)
+    else:
+        shown, _, code = shell.type(f"{line}\necho '{_EXIT}'$?").rpartition(_EXIT)
+        assert code == "0\n", f"{line}\n{shown}{code}"
+
+
+def assert_shows_something(line: str, desk: Desk) -> None:
+    """Run a command that ends with Ctrl-C alone."""
+    command = ["bash", "-c", exec_last(line)]
+    with subprocess.Popen(command, env=desk.env, cwd=desk.directory, stdout=subprocess.PIPE) as process:
+        alarm = threading.Timer(_SECONDS, process.kill)
+        alarm.start()
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        alarm.cancel()
+        process.send_signal(signal.SIGINT)
+    assert first.strip(), line
+
+
+def run_python(code: str, desk: Desk) -> str:
+    """Run a program, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, _RUN_PYTHON],
+        input=code,
+        env=desk.env,
+        cwd=desk.directory,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
+    return done.stdout

@@ -1,0 +1,217 @@
+"""The parts of the reference that are made from the code: nothing is left out, and no table ends too early."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exec_docs import PARTS, without_directories, written
+from exec_docs.audit import actions, schemas
+from exec_docs.commands import parsers, usage
+from exec_docs.events import json_type, own_fields
+from exec_docs.http import document, operations
+from exec_docs.markdown import cell, code, prose, section, sentence, table
+from exec_docs.python_api import HOMES, names
+from exec_docs.schemas import bounds, extended, fields, type_of
+from exec_docs.scopes import opened_by, owners_alone
+from exec_docs.traits import CONFIGURABLES, own_traits
+from traitlets import HasTraits
+
+import jupyter_exec_ext
+from jupyter_exec_ext.audit import recorder
+from jupyter_exec_ext.auth.scopes import SCOPES
+from jupyter_exec_ext.cli.main import build_parser
+from jupyter_exec_ext.errors import ExecError
+from jupyter_exec_ext.server.routes import PREFIX, ROUTES
+from jupyter_exec_ext.wire.native import EVENT_TYPES
+from tests.docs.blocks import DOCS
+
+PART = {name: part() for name, part in PARTS.items()}
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+
+
+# --- pieces ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_stays_one_cell() -> None:
+    assert cell("a | b\n  c") == "a \\| b c"
+    assert table(["x", "y"], [["1|2", "3"]]) == "| x | y |\n| --- | --- |\n| 1\\|2 | 3 |\n"
+
+
+def test_code_may_hold_backticks() -> None:
+    assert [code("a"), code("a`b"), code("")] == ["`a`", "``a`b``", ""]
+
+
+def test_a_sentence_begins_and_ends_as_one() -> None:
+    assert [sentence("it is"), sentence("Is it?"), sentence(" ")] == ["It is.", "Is it?", ""]
+
+
+def test_only_code_is_markdown_in_prose() -> None:
+    assert prose("KG_* and *x*, <b>, [a](b), `c_*`") == r"KG\_\* and \*x\*, \<b>, \[a\](b), `c_*`"
+
+
+def test_a_section_leaves_out_what_is_empty() -> None:
+    assert section(2, "A", "b\n", " ", "c") == "## A\n\nb\n\nc\n\n"
+
+
+def test_schemas_are_put_into_words() -> None:
+    assert type_of({"type": ["string", "null"]}) == "string or null"
+    assert type_of({"type": "array", "items": {"$ref": "#/x/Token"}}) == "array of [`Token`](#token)"
+    assert type_of({"enum": ["a", None]}) == "`a`, null"
+    assert type_of({"oneOf": [{"type": "null"}, {"$ref": "#/x/Y"}]}) == "null or [`Y`](#y)"
+    assert (
+        bounds({"minimum": 1, "maximum": 1000000, "default": False})
+        == "At least 1, at most 1,000,000, default `false`."
+    )
+    both = {"allOf": [{"$ref": "#/x/Y"}, {"required": ["a"], "properties": {"a": {"type": "string"}}}]}
+    assert extended(both) == ["#/x/Y"]
+    assert "| `a` | string | yes |  |" in fields(both)
+
+
+def test_marks_are_replaced_and_nothing_else() -> None:
+    mark = "<!-- written when the site is built: scopes -->"
+    assert written(f"a\n{mark}\nb\n") == f"a\n{PART['scopes']}\nb\n"
+    assert written(f"in a line: {mark}") == f"in a line: {mark}"
+    with pytest.raises(KeyError):
+        written("<!-- written when the site is built: nothing_known -->")
+
+
+def test_links_to_directories_are_text() -> None:
+    text = "[a](../tests) [b](../pyproject.toml) [c](cli.md)"
+    assert without_directories(text, DOCS) == "a [b](../pyproject.toml) [c](cli.md)"
+
+
+def test_every_part_has_its_page() -> None:
+    text = "".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    assert {name: text.count(f"built: {name} -->") for name in PARTS} == dict.fromkeys(PARTS, 1)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_request_and_every_record_is_there() -> None:
+    requests = [f"`{method} {route.path}`" for route in ROUTES for method in route.methods]
+    records = [f"`{name}`" for name in document()["components"]["schemas"]]
+    assert headings(PART["http"]) == ["Requests", *requests, "Records", *records]
+    assert operations(document()) == {(method, route.path) for route in ROUTES for method in route.methods}
+
+
+def test_every_link_of_the_requests_leads_to_a_record() -> None:
+    anchors = {heading.strip("`").lower() for heading in headings(PART["http"])}
+    assert set(re.findall(r"\]\(#([^)]+)\)", PART["http"])) <= anchors
+
+
+def test_every_request_says_who_may_send_it() -> None:
+    for text in PART["http"].partition("## Records")[0].split("\n### ")[1:]:
+        assert re.search(r"^(Scope: .*|For every caller\.|For the server's owner alone\.)$", text, re.MULTILINE), text
+
+
+def test_scopes_open_what_the_route_table_says() -> None:
+    assert headings(PART["scopes"]) == [*(f"`{name}`" for name in SCOPES), "For the owner alone"]
+    assert opened_by("sessions:delete")[0] == f"DELETE /{PREFIX}/sessions/{{session_id}}"
+    assert opened_by("kernels:attach") == [f"POST /{PREFIX}/sessions"]
+    assert f"GET /{PREFIX}/policies" in owners_alone()
+    assert all(opened_by(name) for name in SCOPES)
+
+
+def test_every_error_code_is_there_once() -> None:
+    for name, error in ExecError.codes().items():
+        assert len(re.findall(rf"^\| `{name}` \|.*`{error.__name__}`", PART["errors"], re.MULTILINE)) == 1, name
+
+
+def test_every_event_is_there_with_its_fields() -> None:
+    assert headings(PART["events"]) == [f"`{name}`" for name in EVENT_TYPES]
+    for event in EVENT_TYPES.values():
+        for one in own_fields(event):
+            assert f"| `{one.name}` | {json_type(str(one.type))} |" in PART["events"]
+    with pytest.raises(KeyError):
+        json_type("SomethingNew")
+
+
+def test_every_action_of_the_audit_trail_is_there_with_its_meaning() -> None:
+    assert headings(PART["audit"]) == ["In every record", *(f"`{kind}`" for kind in schemas())]
+    assert schemas()["token"]["$id"] in PART["audit"]
+    for schema in schemas().values():
+        assert all(meaning for _, meaning in actions(schema["properties"]["action"]))
+    with pytest.raises(KeyError):
+        actions({"enum": ["unknown"], "description": "known - it is."})
+
+
+def test_the_audit_schemas_are_those_that_are_emitted() -> None:
+    folders = {path.name for path in (Path(recorder.__file__).parent / "schemas").iterdir() if path.is_dir()}
+    assert folders == set(schemas())
+
+
+def test_every_command_and_option_is_there() -> None:
+    progs = [parser.prog for parser in parsers(build_parser())]
+    assert headings(PART["commands"]) == [f"`{prog}`" for prog in progs[1:]]
+    for parser in parsers(build_parser()):
+        section_of = PART["commands"].partition(f"# `{parser.prog}`\n")[2].partition("\n#")[0]
+        for action in parser._actions if parser.prog != "jupyter exec" else []:
+            for option in action.option_strings if not isinstance(action, argparse._HelpAction) else []:
+                assert f"`{option}" in section_of or f", {option}" in section_of, (parser.prog, option)
+        assert usage(parser).startswith(parser.prog)
+
+
+def test_no_help_has_a_placeholder_left() -> None:
+    assert not re.search(r"%\(\w+\)s", PART["commands"])
+
+
+def configurables() -> Iterator[type[HasTraits]]:
+    """Yield our classes with settings, wherever they are."""
+    for module in pkgutil.walk_packages(jupyter_exec_ext.__path__, "jupyter_exec_ext."):
+        # Adapters need their frameworks; what begins with a kernel or a command is no library.
+        if not re.search(r"\.adapters|\.__main__$|\.startup$", module.name):
+            importlib.import_module(module.name)
+    waiting: list[type[Any]] = [HasTraits]
+    while waiting:
+        found = waiting.pop()
+        waiting += found.__subclasses__()
+        if found.__module__.startswith("jupyter_exec_ext") and found.class_own_traits(config=True):
+            yield found
+
+
+def test_every_setting_is_there_with_its_help() -> None:
+    said = {name for cls in CONFIGURABLES for name in own_traits(cls)}
+    for cls in configurables():
+        for name, trait in cls.class_own_traits(config=True).items():
+            assert name in said, (cls, name)
+            assert trait.help, (cls, name)
+    for cls in CONFIGURABLES:
+        assert own_traits(cls), cls
+        for name in own_traits(cls):
+            assert f"`c.{cls.__name__}.{name}`: " in PART["traits"]
+
+
+def test_no_default_is_one_of_this_machine() -> None:
+    assert str(Path.cwd()) not in PART["traits"]
+    assert str(Path.home()) not in PART["traits"]
+
+
+def test_every_public_name_is_there_once() -> None:
+    public = {name for home in HOMES for name in importlib.import_module(home).__all__} - {"__version__"}
+    found = [name for home in HOMES for name in names(home)]
+    assert sorted(found) == sorted(public)
+    for home in HOMES:
+        for name in names(home):
+            assert PART["python_api"].count(f":: {home}.{name}\n") == 1
+
+
+def test_what_calls_return_is_there() -> None:
+    for name in ("Execution", "ExecutionState", "EndEvent", "Session", "IssuedToken"):
+        assert PART["python_api"].count(f":: jupyter_exec_ext.models.{name}\n") == 1
+    assert "StoredToken" not in PART["python_api"]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_no_part_shows_an_object_of_python(name: str) -> None:
+    assert not re.search(r"<[\w.]+ object at|0x[0-9a-f]{6}", PART[name])

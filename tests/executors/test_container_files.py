@@ -1,0 +1,48 @@
+"""The images of ``containers/``, built and used as the image of an executor's server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext import CodeBlock, DockerJupyterServer, ExecClient, JupyterCodeExecutor
+from tests import canaries
+from tests.environments import ROOT
+
+# The images may have to be made, from a front end that has to be built.
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.usefixtures("engine")]
+HOSTS = {"gateway": "kernel_gateway", "lab": "jupyter_server"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a wheel of this checkout, front end included."""
+    directory = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)]
+    subprocess.run(command, check=True, env={**os.environ, "REQUIRE_LABEXTENSION": "1"})
+    return directory
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def image(request: pytest.FixtureRequest, engine: Any, wheel: Path) -> str:
+    """One of the images, by its name."""
+    name = f"jupyter-exec-test-{request.param}"
+    shutil.copy(ROOT / "containers" / f"{request.param}.Dockerfile", wheel / "Dockerfile")
+    engine.images.build(path=str(wheel), tag=name, rm=True, network_mode="host")
+    return name
+
+
+def test_an_executor_runs_code_in_it(image: str, engine: Any) -> None:
+    with DockerJupyterServer(custom_image_name=image) as server:
+        canaries.note(str(server.connection_info.token))
+        with JupyterCodeExecutor(server) as executor:
+            code = "import os; print(os.getuid(), os.environ.get('TOKEN'), os.environ.get('JUPYTER_TOKEN'))"
+            assert executor.execute_code_blocks([CodeBlock(code, "python")]).output == "1000 None None\n"
+        with ExecClient(server) as client:
+            assert client.info()["host"] == HOSTS[image.rpartition("-")[2]]
