@@ -1,10 +1,18 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
-const plugin: JupyterFrontEndPlugin<void> = {
-  id: '@jupyter-exec-ext/labextension:plugin',
-  description: 'What agents run on this server.',
-  autoStart: true,
-  activate: () => undefined
-};
+import { approvalsPlugin } from './plugins/approvals';
+import { modelPlugin } from './plugins/model';
+import { panelPlugin } from './plugins/panel';
+import { runningPlugin } from './plugins/running';
+import { statusPlugin } from './plugins/status';
 
-export default [plugin];
+export { IExecModel } from './tokens';
+
+const plugins: JupyterFrontEndPlugin<unknown>[] = [
+  modelPlugin,
+  panelPlugin,
+  runningPlugin,
+  statusPlugin,
+  approvalsPlugin
+];
+export default plugins;

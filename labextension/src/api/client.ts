@@ -1,0 +1,198 @@
+/** `exec/v1` over HTTP, with the server's own settings: its base URL, token, cookies and XSRF protection. */
+
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import { ApiError, errorOf } from './errors';
+import { FrameParser, type IFrame } from './sse';
+import type {
+  FeedEvent,
+  IExecution,
+  IFileList,
+  IFinishedExecution,
+  IInfo,
+  ISession,
+  IToken,
+  OutputEvent
+} from './types';
+
+const JSON_TYPE = 'application/json';
+
+/** The server sends a comment every 15 s; a connection that is silent for longer than this is dead. */
+export const SILENCE_SECONDS = 45;
+
+export class ExecClient {
+  constructor(readonly settings: ServerConnection.ISettings) {}
+
+  info(): Promise<IInfo> {
+    return this.json<IInfo>('');
+  }
+
+  async sessions(ended: boolean): Promise<readonly ISession[]> {
+    const answer = await this.json<{ sessions: ISession[] }>(`sessions${ended ? '?ended=true' : ''}`);
+    return answer.sessions;
+  }
+
+  attach(kernelId: string, name: string): Promise<ISession> {
+    return this.json<ISession>('sessions', 'POST', { kernel_id: kernelId, name });
+  }
+
+  interrupt(sessionId: string): Promise<ISession> {
+    return this.json<ISession>(`sessions/${part(sessionId)}/interrupt`, 'POST');
+  }
+
+  restart(sessionId: string): Promise<ISession> {
+    return this.json<ISession>(`sessions/${part(sessionId)}/restart`, 'POST');
+  }
+
+  async shutdown(sessionId: string): Promise<void> {
+    await this.request(`sessions/${part(sessionId)}`, { method: 'DELETE' });
+  }
+
+  async executions(sessionId: string, limit: number): Promise<readonly IExecution[]> {
+    const path = `sessions/${part(sessionId)}/executions?limit=${limit}`;
+    return (await this.json<{ executions: IExecution[] }>(path)).executions;
+  }
+
+  execution(executionId: string): Promise<IFinishedExecution> {
+    return this.json<IFinishedExecution>(`executions/${part(executionId)}`);
+  }
+
+  cancel(executionId: string): Promise<IExecution> {
+    return this.json<IExecution>(`executions/${part(executionId)}/cancel`, 'POST');
+  }
+
+  answerInput(executionId: string, value: string): Promise<unknown> {
+    return this.json(`executions/${part(executionId)}/input`, 'POST', { value });
+  }
+
+  /** Return the session as a notebook, nbformat 4.5. */
+  notebook(sessionId: string): Promise<{ cells: { cell_type: string; source: string | string[] }[] }> {
+    return this.json(`sessions/${part(sessionId)}/notebook`);
+  }
+
+  /** Save the session as a notebook of the server's; the path is where it is. */
+  async saveNotebook(sessionId: string, path: string): Promise<string> {
+    return (await this.json<{ path: string }>(`sessions/${part(sessionId)}/notebook`, 'POST', { path })).path;
+  }
+
+  files(sessionId: string): Promise<IFileList> {
+    return this.json<IFileList>(`sessions/${part(sessionId)}/files`);
+  }
+
+  file(sessionId: string, path: string): Promise<Blob> {
+    return this._blob(`sessions/${part(sessionId)}/files/${path.split('/').map(part).join('/')}`);
+  }
+
+  /** Download an output that the cap left out of the record. */
+  output(executionId: string, name: string): Promise<Blob> {
+    return this._blob(`executions/${part(executionId)}/outputs/${part(name)}`);
+  }
+
+  async tokens(): Promise<readonly IToken[]> {
+    return (await this.json<{ tokens: IToken[] }>('tokens')).tokens;
+  }
+
+  /** List the executions that wait for a person. */
+  async approvals(): Promise<readonly IExecution[]> {
+    return (await this.json<{ executions: IExecution[] }>('approvals')).executions;
+  }
+
+  /**
+   * Follow the change feed from `after` on; ends when the server or `signal` ends it.
+   *
+   * @param opened Called when the server has agreed: the first event may take its time.
+   */
+  async *feed(
+    after: string | null,
+    signal: AbortSignal,
+    opened: () => void
+  ): AsyncGenerator<{ id: string | null; event: FeedEvent }> {
+    const headers = after === null ? undefined : { 'Last-Event-ID': after };
+    for await (const frame of this._frames('events', signal, headers, opened)) {
+      const data = JSON.parse(frame.data) as object;
+      yield { id: frame.id, event: { ...data, type: frame.event } as FeedEvent };
+    }
+  }
+
+  /** Follow an execution's event log from after `seq` on; it ends with an `end` event. */
+  async *events(executionId: string, seq: number, signal: AbortSignal): AsyncGenerator<OutputEvent> {
+    const path = `executions/${part(executionId)}/events?after=${seq}`;
+    // Its last event would otherwise carry all outputs again.
+    for await (const frame of this._frames(path, signal, { Prefer: 'return=minimal' })) {
+      const data = JSON.parse(frame.data) as object;
+      yield { seq, ...data, type: frame.event } as OutputEvent;
+    }
+  }
+
+  /** Send JSON, if there is any, and return the JSON of the answer. */
+  async json<T>(path: string, method = 'GET', body?: unknown): Promise<T> {
+    const init: RequestInit = { method };
+    if (body !== undefined) {
+      init.body = JSON.stringify(body);
+      init.headers = { 'Content-Type': JSON_TYPE };
+    }
+    const response = await this.request(path, init);
+    return (await response.json()) as T;
+  }
+
+  /** Send a request below `exec/v1`; raises `ApiError` for whatever is no success. */
+  async request(path: string, init: RequestInit): Promise<Response> {
+    const url = `${URLExt.join(this.settings.baseUrl, 'exec/v1')}/${path}`;
+    const response = await ServerConnection.makeRequest(url, init, this.settings);
+    if (!response.ok) {
+      throw await errorOf(response);
+    }
+    return response;
+  }
+
+  private async _blob(path: string): Promise<Blob> {
+    return (await this.request(path, {})).blob();
+  }
+
+  private async *_frames(
+    path: string,
+    signal: AbortSignal,
+    headers?: { [name: string]: string },
+    opened?: () => void
+  ): AsyncGenerator<IFrame> {
+    const aborting = new AbortController();
+    const abort = (): void => aborting.abort();
+    signal.addEventListener('abort', abort);
+    let timer = window.setTimeout(abort, SILENCE_SECONDS * 1000);
+    try {
+      const response = await this.request(path, {
+        headers: { ...headers, Accept: 'text/event-stream' },
+        signal: aborting.signal
+      });
+      if (response.body === null || !response.headers.get('Content-Type')?.startsWith('text/event-stream')) {
+        throw new ApiError(response.status, null, 'The server answered with something else than events.');
+      }
+      opened?.();
+      const reader = response.body.getReader();
+      const decoder = new TextDecoder();
+      const parser = new FrameParser();
+      try {
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) {
+            return;
+          }
+          window.clearTimeout(timer);
+          timer = window.setTimeout(abort, SILENCE_SECONDS * 1000);
+          yield* parser.push(decoder.decode(value, { stream: true }));
+        }
+      } finally {
+        await reader.cancel().catch(() => undefined); // it may have failed already; what counts is that it is closed
+      }
+    } finally {
+      window.clearTimeout(timer);
+      signal.removeEventListener('abort', abort);
+      aborting.abort();
+    }
+  }
+}
+
+function part(text: string): string {
+  return encodeURIComponent(text);
+}

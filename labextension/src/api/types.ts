@@ -1,0 +1,197 @@
+/** What `exec/v1` sends, as far as the front end reads it. `docs/http-api.md` explains the fields. */
+
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+export type Isolation = 'none' | 'landlock' | 'sandbox' | 'remote';
+export type SessionState = 'starting' | 'idle' | 'busy' | 'restarting' | 'ended';
+
+export interface ISession {
+  readonly id: string;
+  readonly owner: string;
+  readonly kernel_name: string;
+  readonly language: string;
+  readonly state: SessionState;
+  readonly created_at: string;
+  readonly last_activity_at: string;
+  readonly name: string;
+  readonly kernel_id: string | null;
+  readonly kernel_starts: number;
+  readonly isolation: Isolation;
+  readonly idle_timeout_seconds: number;
+  readonly attached: boolean;
+  readonly ended_at: string | null;
+  readonly ended_reason: string | null;
+  /** Of the kernel's process, from servers that measure it. */
+  readonly memory_bytes?: number | null;
+}
+
+export type ExecutionState =
+  | 'awaiting_approval'
+  | 'queued'
+  | 'running'
+  | 'ok'
+  | 'error'
+  | 'interrupted'
+  | 'timeout'
+  | 'cancelled'
+  | 'rejected'
+  | 'kernel_died'
+  | 'oom_killed'
+  | 'server_restarted'
+  | 'token_revoked';
+
+export interface IErrorInfo {
+  readonly name: string;
+  readonly value: string;
+  readonly traceback: string;
+}
+
+export interface IFile {
+  readonly path: string;
+  readonly size_bytes: number;
+  readonly mtime: string;
+  readonly mime_type: string;
+}
+
+export interface IFileList {
+  readonly files: readonly IFile[];
+  readonly truncated: boolean;
+}
+
+export interface ISpooledOutput {
+  readonly name: string;
+  readonly mime_type: string;
+  readonly size_bytes: number;
+  readonly complete: boolean;
+}
+
+export interface ITruncation {
+  readonly stdout_bytes: number;
+  readonly stderr_bytes: number;
+  readonly display_bytes: number;
+  readonly error_bytes: number;
+  readonly spooled: readonly ISpooledOutput[];
+  readonly unspooled_reason: string | null;
+}
+
+export interface IApproval {
+  readonly why: string;
+  readonly expires_at: string;
+  readonly decision: 'approved' | 'edited' | 'rejected' | 'timeout' | null;
+  readonly decided_by: string;
+  readonly decided_at: string | null;
+  readonly reason: string;
+  readonly original_code: string | null;
+}
+
+/** An execution without its outputs, as lists and the change feed have it. */
+export interface IExecution {
+  readonly id: string;
+  readonly session_id: string;
+  readonly state: ExecutionState;
+  readonly code: string;
+  readonly created_at: string;
+  readonly language: string | null;
+  readonly started_at: string | null;
+  readonly finished_at: string | null;
+  readonly execution_count: number | null;
+  readonly error: IErrorInfo | null;
+  readonly reason: string | null;
+  readonly truncated: ITruncation | null;
+  readonly files: readonly IFile[];
+  readonly files_omitted: number;
+  readonly approval: IApproval | null;
+}
+
+/** A whole execution; the outputs are nbformat 4. */
+export interface IFinishedExecution extends IExecution {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly outputs: readonly INotebookOutput[];
+}
+
+export type MimeBundle = ReadonlyPartialJSONObject;
+
+export type INotebookOutput =
+  | { readonly output_type: 'stream'; readonly name: 'stdout' | 'stderr'; readonly text: string | string[] }
+  | { readonly output_type: 'display_data' | 'execute_result'; readonly data: MimeBundle }
+  | {
+      readonly output_type: 'error';
+      readonly ename: string;
+      readonly evalue: string;
+      readonly traceback: readonly string[];
+    };
+
+/** One item of an execution's event log. */
+export type OutputEvent = { readonly seq: number } & (
+  | { readonly type: 'state'; readonly state: ExecutionState }
+  | { readonly type: 'stream'; readonly name: 'stdout' | 'stderr'; readonly text: string }
+  | {
+      readonly type: 'display';
+      readonly data: MimeBundle;
+      readonly display_id: string | null;
+      readonly update: boolean;
+    }
+  | { readonly type: 'result'; readonly data: MimeBundle }
+  | { readonly type: 'clear'; readonly wait: boolean }
+  | { readonly type: 'error'; readonly name: string; readonly value: string; readonly traceback: string }
+  | { readonly type: 'input_request'; readonly prompt: string; readonly password: boolean }
+  | { readonly type: 'unresponsive'; readonly reason: string }
+  | { readonly type: 'responsive' }
+  | { readonly type: 'truncated'; readonly truncated: ITruncation }
+  | { readonly type: 'files'; readonly files: readonly IFile[]; readonly omitted: number }
+  | { readonly type: 'end'; readonly execution: IExecution }
+  | { readonly type: 'failure'; readonly message: string }
+);
+
+export interface IToken {
+  readonly id: string;
+  readonly principal: string;
+  readonly name: string;
+  readonly policy: string;
+  readonly scopes: readonly string[];
+  readonly created_at: string;
+  readonly expires_at: string;
+  readonly created_by: string;
+  readonly parent_id: string | null;
+  readonly last_used_at: string | null;
+  readonly revoked_at: string | null;
+  readonly expired: boolean;
+}
+
+export interface IKernelSpecInfo {
+  readonly name: string;
+  readonly display_name: string;
+  readonly language: string;
+  readonly provisioner: string;
+  readonly isolation: Isolation;
+  readonly host_network?: boolean;
+}
+
+/** A policy; a field that is null sets no limit. */
+export type IPolicy = { readonly name: string } & ReadonlyPartialJSONObject;
+
+export interface IInfo {
+  readonly version: string;
+  readonly host: string;
+  readonly host_version: string;
+  readonly features: readonly string[];
+  readonly caller: {
+    readonly principal: string;
+    readonly display_name: string;
+    readonly scopes: readonly string[];
+  };
+  readonly limits: { readonly [name: string]: number };
+  readonly policies: readonly IPolicy[];
+  readonly unprotected_tokens: boolean;
+  readonly trouble?: string | null;
+  readonly default_kernel_name: string;
+  readonly kernelspecs: readonly IKernelSpecInfo[];
+}
+
+/** One item of the change feed, `GET /events`. */
+export type FeedEvent =
+  | { readonly type: 'reset' }
+  | { readonly type: 'session'; readonly session: ISession }
+  | { readonly type: 'execution'; readonly execution: IExecution }
+  | { readonly type: 'token'; readonly token: IToken };

@@ -1,0 +1,39 @@
+/** What commands take, as JSON schemas and as values. */
+
+import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+function schema(properties: { [name: string]: string }): { args: ReadonlyJSONObject } {
+  const described = Object.entries(properties).map(([name, description]) => [
+    name,
+    { type: 'string', description }
+  ]);
+  return {
+    args: {
+      type: 'object',
+      properties: Object.fromEntries(described) as ReadonlyJSONObject,
+      required: Object.keys(properties)
+    }
+  };
+}
+
+export const NO_ARGS = schema({});
+export const SESSION_ARGS = schema({ sessionId: 'The id of a session.' });
+export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
+export const CODE_ARGS = schema({ code: 'The text to copy.' });
+export const FILE_ARGS = schema({
+  sessionId: 'The id of a session.',
+  path: "The file's path in the session's directory."
+});
+export const OUTPUT_ARGS = schema({
+  executionId: 'The id of an execution.',
+  name: 'stdout, stderr or the name of an output that was left out.'
+});
+
+/** Return an argument that must be there. */
+export function text(args: ReadonlyPartialJSONObject, name: string): string {
+  const value = args[name];
+  if (typeof value !== 'string') {
+    throw new Error(`The command needs the argument '${name}'.`);
+  }
+  return value;
+}

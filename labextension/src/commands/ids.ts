@@ -1,0 +1,33 @@
+/** The commands, by which other extensions and assistants can do what the panel does. */
+
+export const CommandIDs = {
+  open: 'jupyter-exec-ext:open-panel',
+  interrupt: 'jupyter-exec-ext:interrupt-session',
+  restart: 'jupyter-exec-ext:restart-session',
+  shutdown: 'jupyter-exec-ext:shutdown-session',
+  openConsole: 'jupyter-exec-ext:open-console',
+  openNotebook: 'jupyter-exec-ext:open-notebook',
+  copySession: 'jupyter-exec-ext:copy-session-code',
+  showFiles: 'jupyter-exec-ext:show-files',
+  downloadFile: 'jupyter-exec-ext:download-file',
+  downloadOutput: 'jupyter-exec-ext:download-output',
+  cancel: 'jupyter-exec-ext:cancel-execution',
+  review: 'jupyter-exec-ext:review-approval',
+  reject: 'jupyter-exec-ext:reject-execution',
+  newToken: 'jupyter-exec-ext:new-token',
+  copyCode: 'jupyter-exec-ext:copy-code',
+  attach: 'jupyter-exec-ext:attach-kernel',
+  reconnect: 'jupyter-exec-ext:reconnect'
+} as const;
+
+/** Of a session, in the order of its menu; a null is a line between two. */
+export const SESSION_MENU: readonly (string | null)[] = [
+  CommandIDs.openConsole,
+  CommandIDs.openNotebook,
+  CommandIDs.copySession,
+  CommandIDs.showFiles,
+  null,
+  CommandIDs.interrupt,
+  CommandIDs.restart,
+  CommandIDs.shutdown
+];

@@ -1,0 +1,12 @@
+import { addGeneralCommands } from './attach';
+import type { ICommandContext } from './context';
+import { addExecutionCommands } from './executions';
+import { addSessionCommands } from './sessions';
+
+export { attempt, kernelIdOf } from './context';
+
+export function addCommands(context: ICommandContext): void {
+  addGeneralCommands(context);
+  addSessionCommands(context);
+  addExecutionCommands(context);
+}

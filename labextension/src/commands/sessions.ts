@@ -1,0 +1,162 @@
+/** Commands on a session. */
+
+import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
+import {
+  closeIcon,
+  consoleIcon,
+  copyIcon,
+  folderIcon,
+  notebookIcon,
+  refreshIcon,
+  stopIcon
+} from '@jupyterlab/ui-components';
+
+import { ApiError, messageOf } from '../api/errors';
+import type { ISession } from '../api/types';
+import { isAlive } from '../model/view';
+import { sessionName } from '../panel/words';
+import { SESSION_ARGS, text } from './args';
+import type { ICommandContext } from './context';
+import { copy } from './copy';
+import { fileDialog } from './fileDialog';
+import { CommandIDs } from './ids';
+import { notebookName, notebookPaths } from './names';
+
+export function addSessionCommands(context: ICommandContext): void {
+  const { commands, model, trans, attempt } = context;
+  const known = (args: object): ISession | undefined =>
+    model.state.sessions.get(String((args as { sessionId?: unknown }).sessionId));
+  const alive = (args: object): boolean => {
+    const session = known(args);
+    return session !== undefined && isAlive(session);
+  };
+
+  commands.addCommand(CommandIDs.interrupt, {
+    label: trans.__('Interrupt'),
+    icon: stopIcon,
+    describedBy: SESSION_ARGS,
+    isEnabled: alive,
+    execute: args => attempt(model.client.interrupt(text(args, 'sessionId')))
+  });
+
+  commands.addCommand(CommandIDs.restart, {
+    label: trans.__('Restart Kernel…'),
+    icon: refreshIcon,
+    describedBy: SESSION_ARGS,
+    isEnabled: args => alive(args) && known(args)?.attached !== true,
+    execute: async args => {
+      const body = trans.__('Its variables are lost, and what runs or waits in it is cancelled.');
+      if (await confirmed(trans.__('Restart the kernel of this session?'), body, trans.__('Restart'))) {
+        await attempt(model.client.restart(text(args, 'sessionId')));
+      }
+    }
+  });
+
+  commands.addCommand(CommandIDs.shutdown, {
+    label: args => (known(args)?.attached ? trans.__('Detach…') : trans.__('Shut Down…')),
+    icon: closeIcon,
+    describedBy: SESSION_ARGS,
+    isEnabled: alive,
+    execute: async args => {
+      const attached = known(args)?.attached === true;
+      const title = attached ? trans.__('Detach from this kernel?') : trans.__('Shut down this session?');
+      const body = attached
+        ? trans.__('The agent can no longer run code in it. The kernel stays.')
+        : trans.__('The agent can no longer use it. Its files and its executions are kept.');
+      if (await confirmed(title, body, attached ? trans.__('Detach') : trans.__('Shut Down'))) {
+        await attempt(model.client.shutdown(text(args, 'sessionId')));
+      }
+    }
+  });
+
+  commands.addCommand(CommandIDs.openConsole, {
+    label: trans.__('Open Console'),
+    icon: consoleIcon,
+    describedBy: SESSION_ARGS,
+    isEnabled: args => alive(args) && known(args)?.kernel_id !== null,
+    isVisible: () => commands.hasCommand('console:create'),
+    execute: async args => {
+      const session = known(args);
+      if (session?.kernel_id) {
+        await commands.execute('console:create', {
+          kernelPreference: { id: session.kernel_id, shutdownOnDispose: false },
+          name: sessionName(session)
+        });
+      }
+    }
+  });
+
+  commands.addCommand(CommandIDs.openNotebook, {
+    label: trans.__('Open as Notebook…'),
+    icon: notebookIcon,
+    describedBy: SESSION_ARGS,
+    execute: async args => {
+      const sessionId = text(args, 'sessionId');
+      const wish = await InputDialog.getText({
+        title: trans.__('Save the session as a notebook'),
+        label: trans.__('Path on this server'),
+        text: notebookName(known(args)?.name ?? '', sessionId),
+        okLabel: trans.__('Save and Open')
+      });
+      if (wish.button.accept && wish.value) {
+        const path = await attempt(save(context, sessionId, wish.value));
+        await (path && commands.execute('docmanager:open', { path }));
+      }
+    }
+  });
+
+  commands.addCommand(CommandIDs.copySession, {
+    label: trans.__('Copy as Code'),
+    icon: copyIcon,
+    describedBy: SESSION_ARGS,
+    execute: async args => {
+      const notebook = await attempt(model.client.notebook(text(args, 'sessionId')));
+      if (notebook !== undefined) {
+        const cells = notebook.cells.filter(cell => cell.cell_type === 'code');
+        const sources = cells.map(cell =>
+          typeof cell.source === 'string' ? cell.source : cell.source.join('')
+        );
+        await copy(sources.join('\n\n') + '\n');
+        Notification.info(
+          trans._n('The code of one cell was copied.', 'The code of %1 cells was copied.', cells.length),
+          {
+            autoClose: 3000
+          }
+        );
+      }
+    }
+  });
+
+  commands.addCommand(CommandIDs.showFiles, {
+    label: trans.__('Files…'),
+    icon: folderIcon,
+    describedBy: SESSION_ARGS,
+    isEnabled: args => known(args)?.attached !== true,
+    execute: async args => {
+      const sessionId = text(args, 'sessionId');
+      const list = await attempt(model.client.files(sessionId));
+      await (list && fileDialog(context, sessionId, list));
+    }
+  });
+
+  async function confirmed(title: string, body: string, label: string): Promise<boolean> {
+    const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
+    return (await showDialog({ title, body, buttons })).button.accept;
+  }
+}
+
+/** Save under the first name that is free. */
+async function save(context: ICommandContext, sessionId: string, wish: string): Promise<string> {
+  let refused: unknown;
+  for (const path of notebookPaths(wish)) {
+    try {
+      return await context.model.client.saveNotebook(sessionId, path);
+    } catch (error) {
+      if (!(error instanceof ApiError && error.code === 'conflict' && messageOf(error).includes('already'))) {
+        throw error;
+      }
+      refused = error;
+    }
+  }
+  throw refused;
+}

@@ -1,0 +1,161 @@
+/** The one model that everything on the page shows. */
+
+import type { ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
+
+import type { ExecClient } from '../api/client';
+import { ApiError } from '../api/errors';
+import type { FeedEvent } from '../api/types';
+import type { IExecModel } from '../tokens';
+import { Feed } from './feed';
+import { type Change, EMPTY, type IExecState, reduce } from './state';
+
+/** A burst of events is one change of what is shown. */
+const COALESCE_SECONDS = 0.05;
+
+/** How many of a session's executions are listed. */
+const LISTED_EXECUTIONS = 50;
+
+export class ExecModel implements IExecModel {
+  constructor(readonly client: ExecClient) {
+    this._feed = new Feed(client, {
+      event: event => this._onEvent(event),
+      connection: connection => this._apply({ type: 'connection', connection })
+    });
+    this._feed.start();
+  }
+
+  get state(): IExecState {
+    return this._state;
+  }
+
+  get changed(): ISignal<IExecModel, void> {
+    return this._changed;
+  }
+
+  get fed(): ISignal<IExecModel, FeedEvent> {
+    return this._fed;
+  }
+
+  get disposed(): ISignal<this, void> {
+    return this._disposed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    window.clearTimeout(this._emitting);
+    this._feed.dispose();
+    this._disposed.emit();
+    Signal.clearData(this);
+  }
+
+  watch(sessionId: string): () => void {
+    this._watched.set(sessionId, (this._watched.get(sessionId) ?? 0) + 1);
+    if (!this._state.executions.has(sessionId)) {
+      void this._list(sessionId);
+    }
+    let watching = true;
+    return () => {
+      if (!watching) {
+        return;
+      }
+      watching = false;
+      const others = (this._watched.get(sessionId) ?? 1) - 1;
+      if (others > 0) {
+        this._watched.set(sessionId, others);
+      } else {
+        this._watched.delete(sessionId);
+        this._apply({ type: 'forget', sessionId });
+      }
+    };
+  }
+
+  async listEnded(ended: boolean): Promise<void> {
+    this._withEnded = ended;
+    if (ended !== this._state.withEnded && this._state.info !== null) {
+      await this._snapshot();
+    }
+  }
+
+  retry(): void {
+    this._feed.retry();
+  }
+
+  private async _onEvent(event: FeedEvent): Promise<void> {
+    if (event.type === 'reset') {
+      await this._snapshot();
+    } else {
+      this._apply(event);
+    }
+    this._fed.emit(event);
+  }
+
+  private async _snapshot(): Promise<void> {
+    const withEnded = this._withEnded;
+    const [info, sessions, tokens, approvals] = await Promise.all([
+      this.client.info(),
+      this.client.sessions(withEnded),
+      unlessRefused(this.client.tokens(), []),
+      unlessRefused(this.client.approvals(), [])
+    ]);
+    this._apply({ type: 'snapshot', info, sessions, tokens, approvals, withEnded });
+    await Promise.all([...this._watched.keys()].map(id => this._list(id)));
+  }
+
+  private async _list(sessionId: string): Promise<void> {
+    try {
+      const executions = await this.client.executions(sessionId, LISTED_EXECUTIONS);
+      if (this._watched.has(sessionId)) {
+        this._apply({ type: 'executions', sessionId, executions });
+      }
+    } catch (error) {
+      // The connection's own trouble is shown for all; what is left is a session that is no more.
+      console.debug(`The executions of session ${sessionId} could not be listed.`, error);
+      if (error instanceof ApiError && this._watched.has(sessionId)) {
+        this._apply({ type: 'executions', sessionId, executions: [] });
+      }
+    }
+  }
+
+  private _apply(change: Change): void {
+    const next = reduce(this._state, change);
+    if (next === this._state || this._isDisposed) {
+      return;
+    }
+    this._state = next;
+    this._emitting ??= window.setTimeout(() => {
+      this._emitting = undefined;
+      this._changed.emit();
+    }, COALESCE_SECONDS * 1000);
+  }
+
+  private readonly _feed: Feed;
+  private readonly _changed = new Signal<this, void>(this);
+  private readonly _fed = new Signal<this, FeedEvent>(this);
+  private readonly _disposed = new Signal<this, void>(this);
+  /** How many look at the executions of each session. */
+  private readonly _watched = new Map<string, number>();
+  private _state: IExecState = EMPTY;
+  private _withEnded = false;
+  private _emitting: number | undefined;
+  private _isDisposed = false;
+}
+
+/** What a caller may not read is not there for it. */
+async function unlessRefused<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 403) {
+      return otherwise;
+    }
+    throw error;
+  }
+}

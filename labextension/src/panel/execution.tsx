@@ -1,0 +1,106 @@
+/** One execution: a line, and its code and outputs below it while it is open. */
+
+import { caretDownIcon, caretRightIcon, copyIcon, stopIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import type { IExecution, ISession } from '../api/types';
+import { CommandIDs } from '../commands/ids';
+import { isOpen } from '../model/state';
+import { oneLine } from '../safety/text';
+import { IconButton } from './button';
+import { Code } from './code';
+import { FileLinks } from './files';
+import { Outputs } from './outputs';
+import { Row } from './row';
+import { useServices } from './services';
+import { durationWords, executionStateWords, headline, ranSeconds, tone } from './words';
+
+interface IProps {
+  execution: IExecution;
+  session: ISession;
+  within: string;
+  open: boolean;
+  /** In milliseconds; counts only while it runs. */
+  now: number;
+  onToggle: (open: boolean) => void;
+}
+
+export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): React.ReactElement {
+  const { execution, open } = props;
+  const { commands, trans } = useServices();
+  const state = executionStateWords(trans, execution.state);
+  const seconds = ranSeconds(execution, props.now);
+  const Caret = open ? caretDownIcon : caretRightIcon;
+  const title = headline(execution.code);
+  return (
+    <li className="jex-Execution" data-tone={tone(execution.state)}>
+      <Row
+        main={
+          <button
+            className="jex-Row-main"
+            data-roving={`execution ${execution.id}`}
+            data-within={props.within}
+            tabIndex={-1}
+            aria-expanded={open}
+            onClick={() => props.onToggle(!open)}
+            title={title}
+          >
+            <Caret.react tag="span" className="jex-Caret" />
+            <span className="jex-Prompt">[{execution.execution_count ?? ' '}]</span>
+            <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
+            {/* What went well needs no word; its time says it. */}
+            <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State'}>{state}</span>
+            {seconds !== null && <span className="jex-Age">{durationWords(trans, seconds)}</span>}
+          </button>
+        }
+        actions={() => (
+          <>
+            {isOpen(execution) && (
+              <IconButton
+                icon={stopIcon}
+                label={trans.__('Cancel this execution')}
+                onClick={() => void commands.execute(CommandIDs.cancel, { executionId: execution.id })}
+              />
+            )}
+            <IconButton
+              icon={copyIcon}
+              label={trans.__('Copy this code')}
+              onClick={() => void commands.execute(CommandIDs.copyCode, { code: execution.code })}
+            />
+          </>
+        )}
+      />
+      {open && <Details {...props} />}
+    </li>
+  );
+}, sameRow);
+
+/** What calls back is new each time, and does the same. */
+function sameRow(a: IProps, b: IProps): boolean {
+  return (
+    a.execution === b.execution &&
+    a.open === b.open &&
+    a.now === b.now &&
+    a.session.state === b.session.state &&
+    a.session.language === b.session.language
+  );
+}
+
+function Details({ execution, session }: IProps): React.ReactElement {
+  const { trans } = useServices();
+  const approval = execution.approval;
+  return (
+    <div className="jex-Details">
+      <Code code={execution.code} language={execution.language ?? session.language} />
+      {approval !== null && approval.decision === null && (
+        <p className="jex-Note">{trans.__('A person has to approve it: %1', oneLine(approval.why))}</p>
+      )}
+      {approval?.reason && (
+        <p className="jex-Note">{trans.__('The person who decided: %1', oneLine(approval.reason))}</p>
+      )}
+      {execution.started_at !== null && <Outputs execution={execution} />}
+      {execution.reason !== null && <p className="jex-Note">{oneLine(execution.reason, 1000)}</p>}
+      <FileLinks execution={execution} />
+    </div>
+  );
+}

@@ -1,0 +1,44 @@
+/** What to answer to code that asks with `input()`. */
+
+import * as React from 'react';
+
+import { messageOf } from '../api/errors';
+import { oneLine } from '../safety/text';
+import { useServices } from './services';
+
+export function InputForm(props: {
+  executionId: string;
+  prompt: string;
+  password: boolean;
+}): React.ReactElement {
+  const { model, trans } = useServices();
+  const [value, setValue] = React.useState('');
+  const [problem, setProblem] = React.useState<string | null>(null);
+  const prompt = oneLine(props.prompt) || trans.__('The code asks for input');
+  const answer = (event: React.FormEvent): void => {
+    event.preventDefault();
+    model.client.answerInput(props.executionId, value).then(
+      () => setValue(''),
+      (error: unknown) => setProblem(messageOf(error))
+    );
+  };
+  return (
+    <form className="jex-InputForm" onSubmit={answer}>
+      <label>
+        <span>{prompt}</span>
+        <input
+          className="jex-Input"
+          // Never a field for passwords: what a browser has saved is not for an agent's code.
+          type="text"
+          autoComplete="off"
+          value={value}
+          onChange={event => setValue(event.target.value)}
+        />
+      </label>
+      <button className="jex-Button" type="submit">
+        {trans.__('Answer')}
+      </button>
+      {problem !== null && <p role="alert">{problem}</p>}
+    </form>
+  );
+}

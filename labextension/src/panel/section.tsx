@@ -1,0 +1,36 @@
+/** The parts of the panel: each is a module that makes one widget. */
+
+import { ReactWidget, type Toolbar } from '@jupyterlab/ui-components';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { type IServices, ServicesContext } from './services';
+
+/** A section of the panel; `sections.ts` lists them in their order. */
+export interface ISection {
+  /** Of the widget's node. */
+  readonly id: string;
+  title(trans: TranslationBundle): string;
+  /** Whether it is closed until somebody opens it. */
+  readonly collapsed?: boolean;
+  create(services: IServices): Toolbar.IWidgetToolbar;
+}
+
+/** A section that React draws. */
+export class SectionWidget extends ReactWidget implements Toolbar.IWidgetToolbar {
+  constructor(
+    section: Pick<ISection, 'id' | 'title'>,
+    private readonly _services: IServices,
+    private readonly _content: React.ReactElement,
+    readonly toolbar?: Toolbar
+  ) {
+    super();
+    this.id = section.id;
+    this.title.label = section.title(_services.trans);
+    this.addClass('jex-Section');
+  }
+
+  protected render(): React.ReactElement {
+    return <ServicesContext.Provider value={this._services}>{this._content}</ServicesContext.Provider>;
+  }
+}

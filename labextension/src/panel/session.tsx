@@ -1,0 +1,115 @@
+/** One session: a line, and its executions below it while it is open. */
+
+import { caretDownIcon, caretRightIcon, closeIcon, ellipsesIcon, stopIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import type { ISession } from '../api/types';
+import { CommandIDs } from '../commands/ids';
+import { oneLine } from '../safety/text';
+import { IconButton } from './button';
+import { Row } from './row';
+import { useServices } from './services';
+import { Timeline } from './timeline';
+import {
+  ageWords,
+  isolationMeaning,
+  isolationWords,
+  sessionName,
+  sessionStateWords,
+  sizeWords
+} from './words';
+
+export const SessionRow = React.memo(function SessionRow(props: { session: ISession; now: number }) {
+  const { session, now } = props;
+  const { commands, trans, openMenu } = useServices();
+  const [open, setOpen] = React.useState(false);
+  const name = sessionName(session);
+  const state = sessionStateWords(trans, session.state);
+  const run = (command: string): void => void commands.execute(command, { sessionId: session.id });
+  const Caret = open ? caretDownIcon : caretRightIcon;
+  const key = `session ${session.id}`;
+  return (
+    <li className="jex-Session" data-state={session.state}>
+      <Row
+        onContextMenu={event => {
+          event.preventDefault();
+          event.stopPropagation();
+          // The menu key has no place of its own.
+          const box = event.currentTarget.getBoundingClientRect();
+          openMenu(session.id, event.clientX || box.left + 24, event.clientY || box.bottom);
+        }}
+        main={
+          <button
+            className="jex-Row-main"
+            data-roving={key}
+            tabIndex={-1}
+            aria-expanded={open}
+            onClick={() => setOpen(!open)}
+            title={describe(session, name)}
+          >
+            <Caret.react tag="span" className="jex-Caret" />
+            <span className="jex-Dot" data-tone={session.state} />
+            <span className="jex-Row-text">
+              <span className="jex-Row-name jex-Ellipsis">{name}</span>
+              <span className="jex-Row-detail jex-Ellipsis">
+                <span>{state}</span>
+                <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
+                  {isolationWords(trans, session.isolation)}
+                </span>
+                {session.attached && <span>{trans.__('attached')}</span>}
+                <span>{oneLine(session.kernel_name, 60)}</span>
+                {typeof session.memory_bytes === 'number' && <span>{sizeWords(session.memory_bytes)}</span>}
+              </span>
+            </span>
+            <span className="jex-Age">{ageWords(trans, session.created_at, now)}</span>
+          </button>
+        }
+        actions={() => (
+          <>
+            {session.state === 'busy' && (
+              <IconButton
+                icon={stopIcon}
+                label={trans.__('Interrupt %1', name)}
+                onClick={() => run(CommandIDs.interrupt)}
+              />
+            )}
+            {session.state !== 'ended' && (
+              <IconButton
+                icon={closeIcon}
+                label={trans.__('Shut down %1', name)}
+                onClick={() => run(CommandIDs.shutdown)}
+              />
+            )}
+            <IconButton
+              icon={ellipsesIcon}
+              label={trans.__('More actions for %1', name)}
+              popup
+              onClick={event => {
+                const box = event.currentTarget.getBoundingClientRect();
+                openMenu(session.id, box.left, box.bottom);
+              }}
+            />
+          </>
+        )}
+      />
+      {open && <Timeline session={session} within={key} />}
+    </li>
+  );
+
+  function describe(each: ISession, called: string): string {
+    const lines = [
+      called,
+      trans.__('State: %1', state),
+      trans.__('Kernel: %1, started %2 times', oneLine(each.kernel_name, 60), each.kernel_starts),
+      trans.__(
+        'Isolation: %1. %2',
+        isolationWords(trans, each.isolation),
+        isolationMeaning(trans, each.isolation)
+      ),
+      trans.__('Created: %1', new Date(each.created_at).toLocaleString()),
+      trans.__('Last activity: %1', new Date(each.last_activity_at).toLocaleString()),
+      trans.__('Id: %1', each.id)
+    ];
+    return each.ended_reason === null ? lines.join('\n') : [...lines, oneLine(each.ended_reason)].join('\n');
+  }
+});

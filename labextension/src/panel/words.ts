@@ -1,0 +1,209 @@
+/** States, times and sizes in words: pure. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type {
+  ExecutionState,
+  IExecution,
+  IInfo,
+  ISession,
+  Isolation,
+  IToken,
+  SessionState
+} from '../api/types';
+import type { Trouble } from '../api/errors';
+import { tokenId } from '../model/view';
+import { oneLine } from '../safety/text';
+
+export function sessionStateWords(trans: TranslationBundle, state: SessionState): string {
+  switch (state) {
+    case 'starting':
+      return trans.__('starting');
+    case 'idle':
+      return trans.__('idle');
+    case 'busy':
+      return trans.__('busy');
+    case 'restarting':
+      return trans.__('restarting');
+    case 'ended':
+      return trans.__('ended');
+    default:
+      return state;
+  }
+}
+
+export function executionStateWords(trans: TranslationBundle, state: ExecutionState): string {
+  switch (state) {
+    case 'awaiting_approval':
+      return trans.__('awaits approval');
+    case 'queued':
+      return trans.__('queued');
+    case 'running':
+      return trans.__('running');
+    case 'ok':
+      return trans.__('done');
+    case 'error':
+      return trans.__('error');
+    case 'interrupted':
+      return trans.__('interrupted');
+    case 'timeout':
+      return trans.__('timed out');
+    case 'cancelled':
+      return trans.__('cancelled');
+    case 'rejected':
+      return trans.__('rejected');
+    case 'kernel_died':
+      return trans.__('kernel died');
+    case 'oom_killed':
+      return trans.__('out of memory');
+    case 'server_restarted':
+      return trans.__('server restarted');
+    case 'token_revoked':
+      return trans.__('token revoked');
+    default:
+      return state;
+  }
+}
+
+/** How an execution looks: one of few, by which it is coloured. */
+export function tone(state: ExecutionState): 'waiting' | 'running' | 'good' | 'bad' | 'stopped' {
+  switch (state) {
+    case 'awaiting_approval':
+    case 'queued':
+      return 'waiting';
+    case 'running':
+      return 'running';
+    case 'ok':
+      return 'good';
+    case 'interrupted':
+    case 'cancelled':
+    case 'rejected':
+      return 'stopped';
+    default:
+      return 'bad';
+  }
+}
+
+export function isolationWords(trans: TranslationBundle, isolation: Isolation): string {
+  switch (isolation) {
+    case 'none':
+      return trans.__('not isolated');
+    case 'landlock':
+      return trans.__('Landlock');
+    case 'sandbox':
+      return trans.__('sandbox');
+    case 'remote':
+      return trans.__('remote');
+    default:
+      return isolation;
+  }
+}
+
+export function isolationMeaning(trans: TranslationBundle, isolation: Isolation): string {
+  switch (isolation) {
+    case 'none':
+      return trans.__('The code has all rights of the user who runs this server.');
+    case 'landlock':
+      return trans.__('The code reaches no file but its own, and no network.');
+    case 'sandbox':
+      return trans.__('The code sees nothing but its own files, and no network.');
+    case 'remote':
+      return trans.__('The code runs elsewhere.');
+    default:
+      return isolation;
+  }
+}
+
+export function troubleWords(trans: TranslationBundle, trouble: Trouble): string {
+  switch (trouble) {
+    case 'no-extension':
+      return trans.__('This server does not have the jupyter_exec_ext server extension, or it is disabled.');
+    case 'too-old':
+      return trans.__(
+        "This server's jupyter_exec_ext is older than this panel. Restart the server, or update it."
+      );
+    case 'forbidden':
+      return trans.__('The server refuses to show what agents run. You may have to log in again.');
+    default:
+      return trans.__('There is no connection to the server. What you see may be out of date.');
+  }
+}
+
+/** The name of a session for people. */
+export function sessionName(session: ISession): string {
+  return oneLine(session.name) || session.id;
+}
+
+export function ownerName(
+  trans: TranslationBundle,
+  principal: string,
+  token: IToken | null,
+  info: IInfo | null
+): string {
+  if (token !== null) {
+    return oneLine(token.name);
+  }
+  const id = tokenId(principal);
+  if (id !== null) {
+    return trans.__('Token %1', oneLine(id, 40));
+  }
+  return principal === info?.caller.principal ? trans.__('You') : oneLine(principal);
+}
+
+/** How long an execution has run, in seconds; null if it has not begun. */
+export function ranSeconds(execution: IExecution, now: number): number | null {
+  if (execution.started_at === null) {
+    return null;
+  }
+  const end = execution.finished_at === null ? now : Date.parse(execution.finished_at);
+  return Math.max(0, (end - Date.parse(execution.started_at)) / 1000);
+}
+
+export function durationWords(trans: TranslationBundle, seconds: number): string {
+  if (seconds < 0.0995) {
+    return trans.__('%1 ms', Math.round(seconds * 1000));
+  }
+  if (seconds < 9.95) {
+    return trans.__('%1 s', seconds.toFixed(1));
+  }
+  if (seconds < 59.5) {
+    return trans.__('%1 s', Math.round(seconds));
+  }
+  if (seconds < 3600) {
+    return trans.__('%1 min %2 s', Math.floor(seconds / 60), Math.floor(seconds % 60));
+  }
+  return trans.__('%1 h %2 min', Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60));
+}
+
+/** How long ago, in one unit. */
+export function ageWords(trans: TranslationBundle, iso: string, now: number): string {
+  const seconds = Math.max(0, (now - Date.parse(iso)) / 1000);
+  if (seconds < 60) {
+    return trans.__('now');
+  }
+  if (seconds < 3600) {
+    return trans.__('%1 min', Math.floor(seconds / 60));
+  }
+  if (seconds < 86400) {
+    return trans.__('%1 h', Math.floor(seconds / 3600));
+  }
+  return trans.__('%1 d', Math.floor(seconds / 86400));
+}
+
+const UNITS = ['B', 'kB', 'MB', 'GB', 'TB'];
+
+export function sizeWords(bytes: number): string {
+  let size = bytes;
+  let unit = 0;
+  while (size >= 999.5 && unit < UNITS.length - 1) {
+    size /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || size >= 99.5 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+}
+
+/** The first line of code that says something. */
+export function headline(code: string): string {
+  const line = code.split('\n').find(each => each.trim() !== '') ?? '';
+  return oneLine(line, 160);
+}

@@ -1,0 +1,19 @@
+/** The model, for this extension and others. */
+
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+
+import { IExecModel } from '../tokens';
+
+export const modelPlugin: JupyterFrontEndPlugin<IExecModel> = {
+  id: '@jupyter-exec-ext/labextension:model',
+  description: 'Keeps what agents run on this server up to date.',
+  autoStart: true,
+  provides: IExecModel,
+  activate: async app => {
+    const [{ ExecClient }, { ExecModel }] = await Promise.all([
+      import('../api/client'),
+      import('../model/model')
+    ]);
+    return new ExecModel(new ExecClient(app.serviceManager.serverSettings));
+  }
+};

@@ -1,0 +1,87 @@
+/** The side panel, its commands and settings. */
+
+import {
+  ILabShell,
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IEditorServices } from '@jupyterlab/codeeditor';
+import { IEditorLanguageRegistry } from '@jupyterlab/codemirror';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+
+import { CommandIDs, SESSION_MENU } from '../commands/ids';
+import { IExecModel } from '../tokens';
+
+const ID = '@jupyter-exec-ext/labextension:plugin';
+
+/** Of JupyterLab's own panels, the file browser has 100 and the running sessions 200. */
+const RANK = 250;
+
+export const panelPlugin: JupyterFrontEndPlugin<void> = {
+  id: ID,
+  description: 'A side panel with what agents run on this server, and commands for it.',
+  autoStart: true,
+  requires: [IExecModel],
+  optional: [
+    ITranslator,
+    ICommandPalette,
+    ILayoutRestorer,
+    ISettingRegistry,
+    IEditorLanguageRegistry,
+    IEditorServices,
+    ILabShell
+  ],
+  activate: async (
+    app: JupyterFrontEnd,
+    model: IExecModel,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null,
+    registry: ISettingRegistry | null,
+    languages: IEditorLanguageRegistry | null,
+    editors: IEditorServices | null,
+    labShell: ILabShell | null
+  ) => {
+    const [commandModules, panelModules] = await Promise.all([import('../commands'), import('../panel')]);
+    const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
+    const { commands } = app;
+    const settings = new panelModules.PanelSettings();
+    registry?.load(ID).then(
+      loaded => settings.use(loaded),
+      (reason: unknown) => console.warn(`The settings of ${ID} could not be loaded.`, reason)
+    );
+
+    commandModules.addCommands({
+      commands,
+      model,
+      trans,
+      services: app.serviceManager,
+      attempt: commandModules.attempt,
+      currentKernelId: () => commandModules.kernelIdOf(labShell?.currentWidget ?? null),
+      reveal: () => app.shell.activateById(panelModules.PANEL_ID)
+    });
+    for (const command of [CommandIDs.open, CommandIDs.attach, CommandIDs.newToken, CommandIDs.reconnect]) {
+      palette?.addItem({ command, category: trans.__('Agents') });
+    }
+
+    const panel = panelModules.createPanel(
+      {
+        model,
+        commands,
+        trans,
+        settings,
+        languages,
+        editors,
+        renderers: panelModules.strictRenderers(),
+        openMenu: panelModules.menuOpener(commands, SESSION_MENU)
+      },
+      translator ?? nullTranslator
+    );
+    panelModules.showWaiting(panel.title, model, trans);
+    restorer?.add(panel, panel.id);
+    app.shell.add(panel, 'left', { rank: RANK, type: "Agents' sessions" });
+  }
+};

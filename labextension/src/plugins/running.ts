@@ -1,0 +1,36 @@
+/** A section in core's panel of what runs, which Notebook 7 has, too. */
+
+import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { IRunningSessionManagers } from '@jupyterlab/running';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+
+import { IExecModel } from '../tokens';
+
+export const runningPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@jupyter-exec-ext/labextension:running',
+  description: "Adds agents' sessions to the panel of what runs.",
+  autoStart: true,
+  requires: [IExecModel],
+  optional: [IRunningSessionManagers, ITranslator],
+  activate: async (
+    app,
+    model: IExecModel,
+    managers: IRunningSessionManagers | null,
+    translator: ITranslator | null
+  ) => {
+    if (managers === null) {
+      return;
+    }
+    const { RunningAgents } = await import('../running');
+    const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
+    // Core shows what there is when the section is added, and hears of changes only while it is visible.
+    const add = (): void => {
+      if (model.state.info !== null) {
+        model.changed.disconnect(add);
+        managers.add(new RunningAgents(model, app.commands, trans));
+      }
+    };
+    model.changed.connect(add);
+    add();
+  }
+};

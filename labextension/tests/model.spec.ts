@@ -1,0 +1,143 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+
+import { delaySeconds } from '../src/model/backoff';
+import { ExecModel } from '../src/model/model';
+import type { Answer } from './helpers';
+import { execution, FakeServer, FakeStream, INFO, json, session } from './helpers';
+import { until } from './helpers';
+
+const models: ExecModel[] = [];
+
+afterEach(() => {
+  models.splice(0).forEach(model => model.dispose());
+  vi.restoreAllMocks();
+});
+
+function connected(
+  events: Answer[],
+  answers: { [path: string]: Answer | Answer[] } = {}
+): [FakeServer, ExecModel] {
+  vi.spyOn(Math, 'random').mockReturnValue(0);
+  const server = new FakeServer({
+    'GET ': json(INFO),
+    'GET sessions': json({ sessions: [session('s1')] }),
+    'GET tokens': json({ message: 'no', code: 'missing_scope' }, 403),
+    'GET approvals': json({ message: 'no', code: 'owner_only' }, 403),
+    'GET events': events,
+    ...answers
+  });
+  const model = new ExecModel(server.client);
+  models.push(model);
+  return [server, model];
+}
+
+describe('ExecModel', () => {
+  it('lists everything after a reset, and then follows', async () => {
+    const stream = new FakeStream();
+    const [, model] = connected([stream.response]);
+    stream.send('reset', {}, 'b-1');
+    await until(() => model.state.connection.status === 'live');
+    expect([...model.state.sessions.keys()]).toEqual(['s1']);
+    expect(model.state.info).toEqual(INFO);
+    stream.send('session', { session: session('s2', { state: 'busy' }) }, 'b-2');
+    await until(() => model.state.sessions.size === 2);
+  });
+
+  it('resumes where the connection was lost, without listing again', async () => {
+    const first = new FakeStream();
+    const second = new FakeStream();
+    const [server, model] = connected([first.response, second.response]);
+    first.send('reset', {}, 'b-1');
+    first.send('session', { session: session('s2') }, 'b-2');
+    await until(() => model.state.sessions.size === 2);
+    first.fail();
+    await until(() => model.state.connection.status === 'waiting');
+    await until(() => model.state.connection.status === 'live');
+    const asked = server.requests.filter(request => request.url.includes('/events'));
+    expect(asked.map(request => request.headers.get('Last-Event-ID'))).toEqual([null, 'b-2']);
+    expect(server.requests.filter(request => /sessions(\?|$)/.test(request.url))).toHaveLength(1);
+  });
+
+  it('lists again after a restart of the server, with the executions that are looked at', async () => {
+    const first = new FakeStream();
+    const second = new FakeStream();
+    const [, model] = connected([first.response, second.response], {
+      'GET sessions/s1/executions?limit=50': [
+        json({ executions: [execution('e', { state: 'running' })] }),
+        json({ executions: [execution('e', { state: 'server_restarted' })] })
+      ]
+    });
+    first.send('reset', {}, 'b-1');
+    await until(() => model.state.connection.status === 'live');
+    const stop = model.watch('s1');
+    await until(() => model.state.executions.has('s1'));
+    first.end();
+    second.send('reset', {}, 'c-1');
+    await until(() => model.state.executions.get('s1')?.[0]?.state === 'server_restarted');
+    stop();
+    expect(model.state.executions.has('s1')).toBe(false);
+  });
+
+  it('keeps what it lists while any of several looks', async () => {
+    const stream = new FakeStream();
+    const [, model] = connected([stream.response], {
+      'GET sessions/s1/executions?limit=50': json({ executions: [execution('e')] })
+    });
+    const [one, other] = [model.watch('s1'), model.watch('s1')];
+    await until(() => model.state.executions.has('s1'));
+    one();
+    one();
+    expect(model.state.executions.has('s1')).toBe(true);
+    other();
+    expect(model.state.executions.has('s1')).toBe(false);
+  });
+
+  it('says that the server has no extension', async () => {
+    const [, model] = connected([new Response('404', { status: 404 })]);
+    await until(() => model.state.connection.status === 'waiting');
+    expect(model.state.connection).toMatchObject({ trouble: 'no-extension' });
+  });
+
+  it('says that it may not, and tries at once when asked to', async () => {
+    const stream = new FakeStream();
+    const [, model] = connected([json({ message: 'Forbidden' }, 403), stream.response]);
+    await until(() => model.state.connection.status === 'waiting');
+    expect(model.state.connection).toMatchObject({ trouble: 'forbidden', message: 'Forbidden' });
+    model.retry();
+    stream.send('reset', {}, 'b-1');
+    await until(() => model.state.connection.status === 'live');
+  });
+
+  it('takes a burst of events for one change', async () => {
+    const stream = new FakeStream();
+    const [, model] = connected([stream.response]);
+    stream.send('reset', {}, 'b-0');
+    await until(() => model.state.connection.status === 'live');
+    let changes = 0;
+    model.changed.connect(() => (changes += 1), undefined);
+    for (let n = 1; n <= 200; n += 1) {
+      stream.send('session', { session: session(`x${n}`) }, `b-${n}`);
+    }
+    await until(() => model.state.sessions.size === 201 && changes > 0);
+    expect(changes).toBeLessThan(10);
+  });
+
+  it('lists what has ended on request', async () => {
+    const stream = new FakeStream();
+    const [, model] = connected([stream.response], {
+      'GET sessions?ended=true': json({ sessions: [session('s1'), session('old', { state: 'ended' })] })
+    });
+    stream.send('reset', {}, 'b-0');
+    await until(() => model.state.connection.status === 'live');
+    await model.listEnded(true);
+    expect(model.state.sessions.get('old')?.state).toBe('ended');
+  });
+});
+
+describe('delaySeconds', () => {
+  it('doubles up to half a minute, and never by less than half', () => {
+    expect([1, 2, 3, 4].map(attempt => delaySeconds(attempt, 1))).toEqual([0.5, 1, 2, 4]);
+    expect(delaySeconds(1000, 1)).toBe(30);
+    expect(delaySeconds(1000, 0)).toBe(15);
+  });
+});

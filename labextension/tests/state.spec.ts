@@ -1,0 +1,149 @@
+import { describe, expect, it } from 'vitest';
+
+import { type Change, EMPTY, type IExecState, MAX_EXECUTIONS, reduce } from '../src/model/state';
+import { counts, groups, NO_FILTER, tokenId } from '../src/model/view';
+import { execution, INFO, session, token } from './helpers';
+
+function after(...changes: Change[]): IExecState {
+  return changes.reduce(reduce, EMPTY);
+}
+
+function snapshot(...sessions: ReturnType<typeof session>[]): Change {
+  return { type: 'snapshot', info: INFO, sessions, tokens: [], approvals: [], withEnded: false };
+}
+
+describe('reduce', () => {
+  it('takes a snapshot for all there is', () => {
+    const state = after(
+      { type: 'session', session: session('old') },
+      { type: 'executions', sessionId: 'old', executions: [execution('e')] },
+      { type: 'execution', execution: execution('r', { state: 'running' }) },
+      snapshot(session('new'))
+    );
+    expect([...state.sessions.keys()]).toEqual(['new']);
+    expect(state.executions.size).toBe(0);
+    expect(state.open.size).toBe(0);
+  });
+
+  it('keeps the executions of sessions that are still there', () => {
+    const state = after(
+      snapshot(session('s1')),
+      { type: 'executions', sessionId: 's1', executions: [execution('e')] },
+      snapshot(session('s1'))
+    );
+    expect(state.executions.get('s1')).toHaveLength(1);
+  });
+
+  it('replaces a session by a newer record of it', () => {
+    const state = after(snapshot(session('a')), {
+      type: 'session',
+      session: session('a', { state: 'busy' })
+    });
+    expect(state.sessions.get('a')?.state).toBe('busy');
+  });
+
+  it('keeps executions of sessions that are looked at, newest first', () => {
+    const state = after(
+      { type: 'executions', sessionId: 's1', executions: [execution('a')] },
+      {
+        type: 'execution',
+        execution: execution('b', { created_at: '2026-01-02T00:00:00Z', state: 'running' })
+      },
+      { type: 'execution', execution: execution('c', { session_id: 'other' }) },
+      { type: 'execution', execution: execution('a', { state: 'error' }) }
+    );
+    expect(state.executions.get('s1')?.map(each => [each.id, each.state])).toEqual([
+      ['b', 'running'],
+      ['a', 'error']
+    ]);
+    expect(state.executions.has('other')).toBe(false);
+  });
+
+  it('forgets the oldest of very many', () => {
+    const changes = Array.from({ length: MAX_EXECUTIONS + 5 }, (_, n): Change => {
+      const created = new Date(Date.UTC(2026, 0, 1, 0, 0, n)).toISOString();
+      return { type: 'execution', execution: execution(`e${n}`, { created_at: created }) };
+    });
+    const state = after({ type: 'executions', sessionId: 's1', executions: [] }, ...changes);
+    expect(state.executions.get('s1')).toHaveLength(MAX_EXECUTIONS);
+    expect(state.executions.get('s1')?.[0]?.id).toBe(`e${MAX_EXECUTIONS + 4}`);
+  });
+
+  it('knows what is open in any session', () => {
+    const waiting = execution('w', { session_id: 'x', state: 'awaiting_approval' });
+    const state = after({ type: 'execution', execution: waiting });
+    expect(counts(state).awaiting).toBe(1);
+    expect(
+      counts(reduce(state, { type: 'execution', execution: { ...waiting, state: 'rejected' } })).awaiting
+    ).toBe(0);
+  });
+
+  it('has what waits for a person from the start', () => {
+    const waiting = execution('w', { state: 'awaiting_approval' });
+    const state = after({
+      type: 'snapshot',
+      info: INFO,
+      sessions: [],
+      tokens: [],
+      approvals: [waiting],
+      withEnded: false
+    });
+    expect(state.open.get('w')).toBe(waiting);
+  });
+
+  it('passes over events that it does not know', () => {
+    const state = after(snapshot(session('a')));
+    expect(reduce(state, { type: 'weather' } as unknown as Change)).toBe(state);
+  });
+});
+
+describe('groups', () => {
+  const state = after(
+    snapshot(
+      session('mine'),
+      session('b1', { owner: 'token:b', name: 'analysis', state: 'busy' }),
+      session('a1', { owner: 'token:a', created_at: '2026-01-01T00:00:00Z' }),
+      session('a2', { owner: 'token:a', created_at: '2026-01-02T00:00:00Z' }),
+      session('gone', { owner: 'token:a', state: 'ended', created_at: '2026-02-01T00:00:00Z' })
+    ),
+    { type: 'token', token: token('a', { name: 'zeta' }) },
+    { type: 'token', token: token('b', { name: 'alpha' }) },
+    {
+      type: 'executions',
+      sessionId: 'a1',
+      executions: [execution('e', { session_id: 'a1', code: 'import Pandas' })]
+    }
+  );
+  const ids = (filter: Partial<typeof NO_FILTER>): string[][] =>
+    groups(state, { ...NO_FILTER, ...filter }).map(group => group.sessions.map(each => each.id));
+
+  it('has the owner first, then tokens by name, the newest session first', () => {
+    expect(ids({})).toEqual([['mine'], ['b1'], ['a2', 'a1']]);
+  });
+
+  it('has what has ended last, and only on request', () => {
+    expect(ids({ ended: true })).toEqual([['mine'], ['b1'], ['a2', 'a1', 'gone']]);
+  });
+
+  it('filters by state', () => {
+    expect(ids({ show: 'busy' })).toEqual([['b1']]);
+    expect(ids({ show: 'idle' })).toEqual([['mine'], ['a2', 'a1']]);
+  });
+
+  it('finds all words in names, tokens and code', () => {
+    expect(ids({ query: 'ANALYSIS' })).toEqual([['b1']]);
+    expect(ids({ query: 'zeta idle' })).toEqual([['a2', 'a1']]);
+    expect(ids({ query: 'pandas' })).toEqual([['a1']]);
+    expect(ids({ query: 'nothing like it' })).toEqual([]);
+  });
+
+  it('counts', () => {
+    expect(counts(state)).toEqual({ sessions: 4, busy: 1, awaiting: 0 });
+  });
+
+  it('knows the id of a token by its principal', () => {
+    expect(tokenId('token:a/b')).toBe('b');
+    expect(tokenId('token:a')).toBe('a');
+    expect(tokenId('owner')).toBeNull();
+  });
+});

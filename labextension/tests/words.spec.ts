@@ -1,0 +1,83 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { describe, expect, it } from 'vitest';
+
+import { downloadName, notebookName, notebookPaths } from '../src/commands/names';
+import {
+  ageWords,
+  durationWords,
+  headline,
+  ownerName,
+  ranSeconds,
+  sessionName,
+  sizeWords
+} from '../src/panel/words';
+import { execution, INFO, session, token } from './helpers';
+
+const trans = nullTranslator.load('jupyter_exec_ext');
+const NOW = Date.parse('2026-01-02T00:00:00Z');
+
+describe('words', () => {
+  it('say durations in what fits', () => {
+    const said = [0.012, 0.5, 9.94, 9.96, 59.4, 61, 3725].map(seconds => durationWords(trans, seconds));
+    expect(said).toEqual(['12 ms', '0.5 s', '9.9 s', '10 s', '59 s', '1 min 1 s', '1 h 2 min']);
+  });
+
+  it('say ages in one unit', () => {
+    const ages = [
+      '2026-01-01T23:59:30Z',
+      '2026-01-01T23:50:00Z',
+      '2026-01-01T20:00:00Z',
+      '2025-12-30T00:00:00Z'
+    ];
+    expect(ages.map(iso => ageWords(trans, iso, NOW))).toEqual(['now', '10 min', '4 h', '3 d']);
+    expect(ageWords(trans, '2026-01-03T00:00:00Z', NOW)).toBe('now'); // a server whose clock is ahead
+  });
+
+  it('say sizes', () => {
+    expect([0, 999, 1000, 1500, 999_999, 52_428_800].map(sizeWords)).toEqual([
+      '0 B',
+      '999 B',
+      '1.0 kB',
+      '1.5 kB',
+      '1.0 MB',
+      '52.4 MB'
+    ]);
+  });
+
+  it('know how long something has run', () => {
+    expect(ranSeconds(execution('e'), NOW)).toBeNull();
+    const running = execution('e', { started_at: '2026-01-01T23:59:50Z' });
+    expect(ranSeconds(running, NOW)).toBe(10);
+    expect(ranSeconds({ ...running, finished_at: '2026-01-01T23:59:52Z' }, NOW)).toBe(2);
+  });
+
+  it('name sessions and owners, with nothing hidden in the names', () => {
+    expect(sessionName(session('id'))).toBe('id');
+    expect(sessionName(session('id', { name: ' a\u202Eb\nc ' }))).toBe('a‹U+202E›b c');
+    expect(ownerName(trans, 'owner', null, INFO)).toBe('You');
+    expect(ownerName(trans, 'token:x/y', null, INFO)).toBe('Token y');
+    expect(ownerName(trans, 'token:x', token('x', { name: 'nightly\u0007' }), INFO)).toBe('nightly‹U+0007›');
+  });
+
+  it('take of code the first line that says something', () => {
+    expect(headline('\n  \n  x = 1\ny')).toBe('x = 1');
+    expect(headline('')).toBe('');
+  });
+});
+
+describe('names', () => {
+  it('are such as every file system takes', () => {
+    expect(notebookName('../etc/pass wd: é漢', 'ses_12345678')).toBe('etc-pass-wd-é漢.ipynb');
+    expect(notebookName('', 'ses_12345678')).toBe('session-ses_1234.ipynb');
+    expect(downloadName('a/b\u202Egnp.exe')).toBe('b_gnp.exe');
+    expect(downloadName('dir/')).toBe('download');
+  });
+
+  it('are tried one after the other', () => {
+    expect(notebookPaths('dir/a.ipynb ').slice(0, 3)).toEqual([
+      'dir/a.ipynb',
+      'dir/a-2.ipynb',
+      'dir/a-3.ipynb'
+    ]);
+  });
+});
