@@ -58,6 +58,16 @@ def test_a_checkout_tells_where_its_bundle_is() -> None:
     assert entry["dest"] == json.loads((SOURCES / "package.json").read_text())["name"]
 
 
+def test_every_command_and_setting_is_documented() -> None:
+    page = (ROOT / "docs" / "jupyterlab.md").read_text()
+    commands = re.findall(r"'(jupyter-exec-ext:[a-z-]+)'", (SOURCES / "src" / "commands" / "ids.ts").read_text())
+    assert len(commands) > 10
+    for command in commands:
+        assert f"| `{command}` |" in page, command
+    for setting in json.loads((SOURCES / "schema" / "plugin.json").read_text())["properties"]:
+        assert f"`{setting}`" in page, setting
+
+
 def test_every_change_of_a_source_counts_and_line_ends_do_not(tmp_path: Path) -> None:
     checkout(tmp_path / "a")
     root = tmp_path / "a" / "labextension"

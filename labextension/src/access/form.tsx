@@ -31,6 +31,12 @@ export function TokenForm(props: {
   const [problem, setProblem] = React.useState<string | null>(null);
   const policy = policies.find(each => each.name === chosen) ?? policies[0];
   const describe = React.useId();
+  const first = React.useRef<HTMLInputElement>(null);
+  React.useEffect(() => {
+    // The section may just have been opened, and take its place in the next frame.
+    const frame = window.requestAnimationFrame(() => first.current?.focus());
+    return () => window.cancelAnimationFrame(frame);
+  }, []);
 
   const create = (event: React.FormEvent): void => {
     event.preventDefault();
@@ -59,7 +65,7 @@ export function TokenForm(props: {
           type="text"
           autoComplete="off"
           required
-          autoFocus
+          ref={first}
           maxLength={MAX_NAME_CHARS}
           placeholder={trans.__('what the token is for')}
           value={name}

@@ -210,7 +210,7 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
     trans,
     policies.find(each => each.name === token?.policy)
   );
-  const facts: [string, string, string?][] = [[trans.__('From'), who]];
+  const facts: [string, string, string?][] = [[trans.__('From'), who, who]];
   if (token !== undefined) {
     const policy = oneLine(token.policy, 80);
     facts.push([
@@ -222,7 +222,7 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
     facts.push([trans.__('Asked because'), oneLine(approval.why, 300)]);
   }
   if (session !== undefined) {
-    facts.push([trans.__('Session'), sessionName(session), session.id]);
+    facts.push([trans.__('Session'), sessionName(session), `${sessionName(session)}\n${session.id}`]);
     facts.push([
       trans.__('Isolation'),
       isolationWords(trans, session.isolation),
@@ -238,7 +238,9 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
       {facts.map(([name, value, title]) => (
         <React.Fragment key={name}>
           <dt>{name}</dt>
-          <dd title={title}>{value}</dd>
+          <dd className={title === undefined ? '' : 'jex-Ellipsis'} title={title}>
+            {value}
+          </dd>
         </React.Fragment>
       ))}
     </dl>
