@@ -43,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", action="store_true", help="make the documentation's pictures anew")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pictures are made when they are asked for."""
+    return True if collection_path.name == "test_pictures.py" and not config.getoption("--screenshots") else None
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     from playwright.sync_api import expect, sync_playwright

@@ -83,17 +83,63 @@ def test_axe_finds_nothing_in_an_empty_panel(panel: Panel, theme: str) -> None:
     assert violations(panel) == []
 
 
-def focused(panel: Panel) -> Locator:
-    return panel.page.locator("*:focus")
-
-
 def tab_to(panel: Panel, wanted: Locator, key: str = "Tab", most: int = 60) -> None:
     """Press the key until the focus is there."""
     for _ in range(most):
         if wanted.count() and wanted.first.evaluate("each => each === document.activeElement"):
             return
         panel.page.keyboard.press(key)
-    raise AssertionError(f"{most} times {key} did not lead to {wanted}; the focus is at {focused(panel).evaluate('e => e.outerHTML')}")
+    where = panel.page.evaluate("() => document.activeElement?.outerHTML.slice(0, 200)")
+    raise AssertionError(f"{most} times {key} did not lead to {wanted}; the focus is at {where}")
+
+
+def test_nothing_is_for_the_mouse_alone(rich: Panel) -> None:
+    controls = "button, a[href], input, select, textarea, summary, [role='button'], [onclick]"
+    # Rows share one stop, from which arrows lead to the others; the rest has stops of its own.
+    left_out = rich.node.locator(f":is({controls})[tabindex='-1']:not([data-roving])")
+    assert rich.node.locator(f":is({controls})").count() > 10
+    assert left_out.evaluate_all("all => all.map(each => each.outerHTML.slice(0, 200))") == []
+
+
+def test_code_is_decided_about_by_keyboard(panel: Panel, agent: Agent, host: Host, tmp_path: Path) -> None:
+    bearer = mint(host, policy="asks", name="cautious")
+    keyboard = panel.page.keyboard
+    with running_agent(replace(host.info, token=bearer.token), tmp_path) as cautious:
+        session = cautious("open", name="waits", kernel_name=FORKED)
+        cautious.begin("run", session_id=session, code="!echo x")
+        section = panel.page.locator("#jupyter-exec-ext-approvals")
+        expect(section.locator(".cm-content")).to_be_visible()
+        section.locator("[data-roving]").focus()
+        tab_to(panel, section.locator(".cm-content"))
+        # In the editor Tab indents; Escape leaves it.
+        keyboard.press("Escape")
+        tab_to(panel, section.get_by_label("Note to the agent"))
+        keyboard.type("no shell")
+        tab_to(panel, section.get_by_role("button", name="Reject", exact=True))
+        keyboard.press("Enter")
+        assert cautious.result()["approval"] == {"decision": "rejected", "reason": "no shell"}
+    owner_of(host).call("DELETE", f"/tokens/{bearer.id}")
+
+
+def test_a_token_is_made_and_revoked_by_keyboard(panel: Panel) -> None:
+    section = panel.page.locator("#jupyter-exec-ext-tokens")
+    execute(panel.page, "jupyter-exec-ext:new-token")
+    keyboard = panel.page.keyboard
+    expect(section.get_by_label("Name")).to_be_focused()
+    keyboard.type("by keys")
+    keyboard.press("Enter")
+    dialog = panel.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("by keys")
+    tab_to(panel, dialog.get_by_role("button", name="Copy the token"))
+    tab_to(panel, dialog.get_by_role("button", name="Done"))
+    keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    tab_to(panel, section.locator("[data-roving]"))
+    tab_to(panel, section.get_by_role("button", name="Revoke by keys"))
+    keyboard.press("Enter")
+    tab_to(panel, dialog.get_by_role("button", name="Revoke"))
+    keyboard.press("Enter")
+    expect(section.locator("[data-roving]")).to_have_count(0)
 
 
 def test_every_action_of_a_session_by_keyboard(panel: Panel, agent: Agent) -> None:
@@ -102,7 +148,10 @@ def test_every_action_of_a_session_by_keyboard(panel: Panel, agent: Agent) -> No
     agent("open", name="another", kernel_name=FORKED)
     keyboard = panel.page.keyboard
     panel.node.get_by_role("searchbox").focus()
-    tab_to(panel, panel.row("another"))
+    # One stop for all rows, and arrows from there.
+    tab_to(panel, panel.page.locator("#jupyter-exec-ext-sessions [data-roving][tabindex='0']"))
+    keyboard.press("Home")
+    expect(panel.row("another")).to_be_focused()
     keyboard.press("ArrowDown")
     expect(panel.row("keys")).to_be_focused()
     keyboard.press("ArrowRight")
