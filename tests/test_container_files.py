@@ -33,8 +33,8 @@ def instructions(kind: str, name: str) -> list[str]:
 
 def test_there_is_a_file_for_each() -> None:
     assert {path.name for path in CONTAINERS.glob("*.Dockerfile")} == {f"{kind}.Dockerfile" for kind in KINDS}
-    readme = (CONTAINERS / "README.md").read_text()
-    assert all(f"`{kind}.Dockerfile`" in readme for kind in KINDS)
+    page = (CONTAINERS.parent / "docs" / "howto" / "container.md").read_text()
+    assert all(f"`containers/{kind}.Dockerfile`" in page for kind in KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
+import { approvalsPlugin } from './plugins/approvals';
 import { modelPlugin } from './plugins/model';
 import { panelPlugin } from './plugins/panel';
 import { runningPlugin } from './plugins/running';
@@ -7,5 +8,11 @@ import { statusPlugin } from './plugins/status';
 
 export { IExecModel } from './tokens';
 
-const plugins: JupyterFrontEndPlugin<unknown>[] = [modelPlugin, panelPlugin, runningPlugin, statusPlugin];
+const plugins: JupyterFrontEndPlugin<unknown>[] = [
+  modelPlugin,
+  panelPlugin,
+  runningPlugin,
+  statusPlugin,
+  approvalsPlugin
+];
 export default plugins;

@@ -12,6 +12,9 @@ export const CommandIDs = {
   downloadFile: 'jupyter-exec-ext:download-file',
   downloadOutput: 'jupyter-exec-ext:download-output',
   cancel: 'jupyter-exec-ext:cancel-execution',
+  review: 'jupyter-exec-ext:review-approval',
+  reject: 'jupyter-exec-ext:reject-execution',
+  newToken: 'jupyter-exec-ext:new-token',
   copyCode: 'jupyter-exec-ext:copy-code',
   attach: 'jupyter-exec-ext:attach-kernel',
   reconnect: 'jupyter-exec-ext:reconnect'

@@ -6,9 +6,13 @@ import { AccordionPanel, Panel } from '@lumino/widgets';
 import * as React from 'react';
 
 import { botIcon } from '../icons';
+import { resize } from './expand';
 import { SECTIONS } from './sections';
 import { type IServices, ServicesContext, useExecState, useServices } from './services';
 import { troubleWords } from './words';
+
+/** Of the panel's height. */
+const FAIR_SHARE = 0.4;
 
 export const PANEL_ID = 'jupyter-exec-ext-panel';
 
@@ -34,7 +38,20 @@ export function createPanel(services: IServices, translator: ITranslator): SideP
       panel.content.collapse(index);
     }
   });
+  if (panel.content instanceof AccordionPanel) {
+    giveRoom(panel.content);
+  }
   return panel;
+}
+
+/** What is opened would otherwise get what little the others leave. */
+function giveRoom(sections: AccordionPanel): void {
+  sections.expansionToggled.connect((_, index) => {
+    const section = sections.widgets[index];
+    if (section !== undefined && !section.isHidden && (sections.relativeSizes()[index] ?? 1) < FAIR_SHARE) {
+      resize(section, FAIR_SHARE);
+    }
+  });
 }
 
 /** Nothing while all is well. */

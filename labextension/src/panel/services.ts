@@ -1,5 +1,6 @@
 /** What the parts of the panel stand on. */
 
+import type { IEditorServices } from '@jupyterlab/codeeditor';
 import type { IEditorLanguageRegistry } from '@jupyterlab/codemirror';
 import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -19,6 +20,8 @@ export interface IServices {
   readonly renderers: IRenderMimeRegistry;
   /** Null where nothing highlights code. */
   readonly languages: IEditorLanguageRegistry | null;
+  /** Null where there are no editors. */
+  readonly editors: IEditorServices | null;
   /** Show what can be done with a session. */
   readonly openMenu: (sessionId: string, x: number, y: number) => void;
 }

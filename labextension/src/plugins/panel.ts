@@ -7,6 +7,7 @@ import {
   type JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
+import { IEditorServices } from '@jupyterlab/codeeditor';
 import { IEditorLanguageRegistry } from '@jupyterlab/codemirror';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
@@ -30,6 +31,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     ILayoutRestorer,
     ISettingRegistry,
     IEditorLanguageRegistry,
+    IEditorServices,
     ILabShell
   ],
   activate: async (
@@ -40,6 +42,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     restorer: ILayoutRestorer | null,
     registry: ISettingRegistry | null,
     languages: IEditorLanguageRegistry | null,
+    editors: IEditorServices | null,
     labShell: ILabShell | null
   ) => {
     const [commandModules, panelModules] = await Promise.all([import('../commands'), import('../panel')]);
@@ -60,7 +63,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       currentKernelId: () => commandModules.kernelIdOf(labShell?.currentWidget ?? null),
       reveal: () => app.shell.activateById(panelModules.PANEL_ID)
     });
-    for (const command of [CommandIDs.open, CommandIDs.attach, CommandIDs.reconnect]) {
+    for (const command of [CommandIDs.open, CommandIDs.attach, CommandIDs.newToken, CommandIDs.reconnect]) {
       palette?.addItem({ command, category: trans.__('Agents') });
     }
 
@@ -71,11 +74,13 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
         trans,
         settings,
         languages,
+        editors,
         renderers: panelModules.strictRenderers(),
         openMenu: panelModules.menuOpener(commands, SESSION_MENU)
       },
       translator ?? nullTranslator
     );
+    panelModules.showWaiting(panel.title, model, trans);
     restorer?.add(panel, panel.id);
     app.shell.add(panel, 'left', { rank: RANK, type: "Agents' sessions" });
   }

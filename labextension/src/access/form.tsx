@@ -1,0 +1,151 @@
+/** What to fill in for a new token. */
+
+import * as React from 'react';
+
+import { messageOf } from '../api/errors';
+import type { IPolicy } from '../api/types';
+import { useExecState, useServices } from '../panel/services';
+import { oneLine } from '../safety/text';
+import { createToken, type IIssued, listPolicies } from './calls';
+import { ordered, scopeWords, USUAL } from './scopes';
+import { DEFAULT_LIFETIME_SECONDS, LIFETIMES_SECONDS, lifetimeWords, policyWords } from './words';
+
+/** What the server takes. */
+const MAX_NAME_CHARS = 256;
+
+export function TokenForm(props: {
+  onIssued: (issued: IIssued) => void;
+  onCancel: () => void;
+}): React.ReactElement {
+  const { model, trans } = useServices();
+  const { info } = useExecState();
+  const { policies, problem: noPolicies } = usePolicies();
+  const [name, setName] = React.useState('');
+  const [chosen, setChosen] = React.useState<string | null>(null);
+  const [lifetime, setLifetime] = React.useState(DEFAULT_LIFETIME_SECONDS);
+  const own = info?.caller.scopes ?? USUAL;
+  const [scopes, setScopes] = React.useState<readonly string[]>(() =>
+    USUAL.filter(each => own.includes(each))
+  );
+  const [sending, setSending] = React.useState(false);
+  const [problem, setProblem] = React.useState<string | null>(null);
+  const policy = policies.find(each => each.name === chosen) ?? policies[0];
+  const describe = React.useId();
+  const first = React.useRef<HTMLInputElement>(null);
+  React.useEffect(() => {
+    // The section may just have been opened, and take its place in the next frame.
+    const frame = window.requestAnimationFrame(() => first.current?.focus());
+    return () => window.cancelAnimationFrame(frame);
+  }, []);
+
+  const create = (event: React.FormEvent): void => {
+    event.preventDefault();
+    if (policy === undefined || sending) {
+      return;
+    }
+    setSending(true);
+    setProblem(null);
+    const request = { name: name.trim(), policy: policy.name, scopes, expires_in_seconds: lifetime };
+    createToken(model.client, request)
+      .then(props.onIssued, (error: unknown) => setProblem(messageOf(error)))
+      .finally(() => setSending(false));
+  };
+
+  return (
+    <form
+      className="jex-TokenForm"
+      aria-label={trans.__('New token')}
+      onSubmit={create}
+      onKeyDown={event => event.key === 'Escape' && props.onCancel()}
+    >
+      <label>
+        <span>{trans.__('Name')}</span>
+        <input
+          className="jex-Input"
+          type="text"
+          autoComplete="off"
+          required
+          ref={first}
+          maxLength={MAX_NAME_CHARS}
+          placeholder={trans.__('what the token is for')}
+          value={name}
+          onChange={event => setName(event.target.value)}
+        />
+      </label>
+      <label>
+        <span>{trans.__('Policy')}</span>
+        <select
+          className="jex-Select"
+          aria-describedby={describe}
+          value={policy?.name ?? ''}
+          onChange={event => setChosen(event.target.value)}
+        >
+          {policies.map(each => (
+            <option key={each.name} value={each.name}>
+              {oneLine(each.name, 60)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <p id={describe} className="jex-Note">
+        {policy !== undefined && policyWords(trans, policy)}
+      </p>
+      <label>
+        <span>{trans.__('Good for')}</span>
+        <select
+          className="jex-Select"
+          value={lifetime}
+          onChange={event => setLifetime(Number(event.target.value))}
+        >
+          {LIFETIMES_SECONDS.map(seconds => (
+            <option key={seconds} value={seconds}>
+              {lifetimeWords(trans, seconds)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <fieldset className="jex-Scopes">
+        <legend>{trans.__('It may')}</legend>
+        {ordered(own).map(scope => (
+          <label key={scope} title={scope}>
+            <input
+              type="checkbox"
+              checked={scopes.includes(scope)}
+              onChange={event =>
+                setScopes(event.target.checked ? [...scopes, scope] : scopes.filter(each => each !== scope))
+              }
+            />
+            <span>{oneLine(scopeWords(trans, scope))}</span>
+          </label>
+        ))}
+      </fieldset>
+      {(problem ?? noPolicies) !== null && (
+        <p className="jex-Note jex-Warn" role="alert">
+          {oneLine(problem ?? noPolicies ?? '', 500)}
+        </p>
+      )}
+      <div className="jex-Actions">
+        <button
+          className="jex-Button jex-Primary"
+          type="submit"
+          disabled={sending || policy === undefined || scopes.length === 0 || name.trim() === ''}
+        >
+          {trans.__('Create')}
+        </button>
+        <button className="jex-Button" type="button" onClick={props.onCancel}>
+          {trans.__('Cancel')}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function usePolicies(): { policies: readonly IPolicy[]; problem: string | null } {
+  const { model } = useServices();
+  const [policies, setPolicies] = React.useState<readonly IPolicy[]>([]);
+  const [problem, setProblem] = React.useState<string | null>(null);
+  React.useEffect(() => {
+    listPolicies(model.client).then(setPolicies, (error: unknown) => setProblem(messageOf(error)));
+  }, [model]);
+  return { policies, problem };
+}

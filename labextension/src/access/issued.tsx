@@ -1,0 +1,136 @@
+/** Shows a secret once, with what to paste. */
+
+import { Dialog, showDialog } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { checkIcon, copyIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { messageOf } from '../api/errors';
+import { copy } from '../commands/copy';
+import { oneLine } from '../safety/text';
+import type { IIssued } from './calls';
+import { type ISnippet, missing, snippets } from './snippets';
+import { tokenName } from './words';
+
+/** How long a button says that it has copied. */
+const COPIED_SECONDS = 2;
+
+/**
+ * Resolves when the person has closed it; nothing on the page has the secret then.
+ *
+ * It is text of the page and nothing else: no attribute, no field, nothing that is kept.
+ */
+export async function showIssued(
+  trans: TranslationBundle,
+  issued: IIssued,
+  server: { url: string; kernelName: string }
+): Promise<void> {
+  await showDialog({
+    title: trans.__('Token “%1”', oneLine(tokenName(issued.token), 60)),
+    body: <Issued trans={trans} issued={issued} {...server} />,
+    // Neither Escape nor a click beside it loses the secret.
+    hasClose: false,
+    focusNodeSelector: '.jex-Copyable button',
+    buttons: [Dialog.okButton({ label: trans.__('Done') })]
+  });
+}
+
+function Issued(props: {
+  trans: TranslationBundle;
+  issued: IIssued;
+  url: string;
+  kernelName: string;
+}): React.ReactElement {
+  const { trans, issued, url, kernelName } = props;
+  const { token, secret } = issued;
+  const body = React.useRef<HTMLDivElement>(null);
+  useOwnEnter(body);
+  return (
+    <div className="jex-Issued" ref={body}>
+      <p>
+        {trans.__('This is shown once. Whoever has it can act with it until %1.', until(token.expires_at))}
+      </p>
+      <Copyable trans={trans} what={trans.__('the token')} text={secret} />
+      {snippets(url, secret, kernelName).map(snippet => {
+        const lacking = missing(snippet, token.scopes);
+        const title = titleOf(trans, snippet.id);
+        return (
+          <section key={snippet.id} aria-label={title}>
+            <h3>{title}</h3>
+            {lacking.length > 0 && (
+              <p className="jex-Note jex-Warn">
+                {trans.__('The token may not do all of this: it lacks %1.', lacking.join(', '))}
+              </p>
+            )}
+            <Copyable trans={trans} what={trans.__('the snippet for %1', title)} text={snippet.code} />
+          </section>
+        );
+      })}
+    </div>
+  );
+}
+
+/** Enter is for the button that has the focus: the dialog would take it for its own one, and close. */
+function useOwnEnter(body: React.RefObject<HTMLElement>): void {
+  React.useEffect(() => {
+    const keep = (event: KeyboardEvent): void => {
+      if (event.key === 'Enter' && event.target instanceof Node && body.current?.contains(event.target)) {
+        event.stopPropagation();
+      }
+    };
+    window.addEventListener('keydown', keep, true);
+    return () => window.removeEventListener('keydown', keep, true);
+  }, [body]);
+}
+
+function Copyable(props: { trans: TranslationBundle; what: string; text: string }): React.ReactElement {
+  const { trans, what, text } = props;
+  const [copied, setCopied] = React.useState(false);
+  const [problem, setProblem] = React.useState<string | null>(null);
+  React.useEffect(() => {
+    const timer = window.setTimeout(() => setCopied(false), COPIED_SECONDS * 1000);
+    return () => window.clearTimeout(timer);
+  }, [copied]);
+  const Icon = copied ? checkIcon : copyIcon;
+  const label = trans.__('Copy %1', what);
+  return (
+    <div className="jex-Copyable">
+      <pre className="jex-Code" tabIndex={0} aria-label={what}>
+        <code>{text}</code>
+      </pre>
+      <button
+        className="jex-Button"
+        type="button"
+        aria-label={label}
+        onClick={() =>
+          void copy(text).then(
+            () => setCopied(true),
+            (error: unknown) => setProblem(messageOf(error))
+          )
+        }
+      >
+        <Icon.react tag="span" className="jex-Caret" />
+        {copied ? trans.__('Copied') : trans.__('Copy')}
+      </button>
+      <span className="jex-Hidden" role="status">
+        {copied && trans.__('Copied %1.', what)}
+      </span>
+      {problem !== null && <span role="alert">{problem}</span>}
+    </div>
+  );
+}
+
+function titleOf(trans: TranslationBundle, id: ISnippet['id']): string {
+  switch (id) {
+    case 'python':
+      return trans.__('Python');
+    case 'autogen':
+      return trans.__('AutoGen');
+    default:
+      return trans.__('curl');
+  }
+}
+
+function until(iso: string): string {
+  return new Date(iso).toLocaleString();
+}

@@ -1,0 +1,78 @@
+/** What to paste where an agent is: pure. */
+
+export interface ISnippet {
+  readonly id: 'python' | 'autogen' | 'curl';
+  readonly code: string;
+  /** The scopes without which it does not work. */
+  readonly needs: readonly string[];
+}
+
+const NEEDS = ['sessions:create', 'sessions:delete', 'executions:create', 'executions:read'];
+
+/**
+ * Return snippets that run code with a token.
+ *
+ * @param url The server's base URL.
+ * @param kernelName The server's default kernel.
+ */
+export function snippets(url: string, secret: string, kernelName: string): ISnippet[] {
+  const kernel = kernelName === 'python3' ? '' : `, ${python(kernelName)}`;
+  const place = [`url = ${python(url)}`, `token = ${python(secret)}`];
+  return [
+    {
+      id: 'python',
+      needs: NEEDS,
+      code: lines(
+        'from jupyter_exec_ext import ExecClient',
+        '',
+        ...place,
+        'with ExecClient(url, token) as client, client.session() as session:',
+        '    print(session.run("print(6 * 7)").stdout)'
+      )
+    },
+    {
+      id: 'autogen',
+      needs: NEEDS,
+      code: lines(
+        'from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo',
+        '',
+        ...place,
+        `with JupyterCodeExecutor(JupyterConnectionInfo.from_url(url, token)${kernel}) as executor:`,
+        '    # for an agent of AutoGen: code_execution_config={"executor": executor}',
+        '    blocks = [CodeBlock("print(6 * 7)", "python")]',
+        '    print(executor.execute_code_blocks(blocks).output)'
+      )
+    },
+    {
+      id: 'curl',
+      needs: NEEDS,
+      code: lines(
+        `api=${shell(`${url.replace(/\/*$/, '/')}exec/v1`)}`,
+        `auth=${shell(`Authorization: Bearer ${secret}`)}`,
+        "json='Content-Type: application/json'",
+        'session=$(curl -sS -H "$auth" -H "$json" -d \'{}\' "$api/sessions" | cut -d \'"\' -f 4)',
+        'curl -sS -H "$auth" -H "$json" -d \'{"code": "print(6 * 7)"}\' "$api/sessions/$session/executions"',
+        'curl -sS -H "$auth" -X DELETE "$api/sessions/$session"'
+      )
+    }
+  ];
+}
+
+/** Return which scopes a snippet needs and a token does not have. */
+export function missing(snippet: ISnippet, scopes: readonly string[]): string[] {
+  return snippet.needs.filter(each => !scopes.includes(each));
+}
+
+/** As a string literal of Python. */
+export function python(text: string): string {
+  return JSON.stringify(text);
+}
+
+/** As one word of a POSIX shell. */
+export function shell(text: string): string {
+  return `'${text.replace(/'/g, `'\\''`)}'`;
+}
+
+function lines(...each: string[]): string {
+  return `${each.join('\n')}\n`;
+}

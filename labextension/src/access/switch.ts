@@ -1,0 +1,39 @@
+/** Something that is on or off, for those who draw it and those who command it: the drawing may begin later. */
+
+import type { ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
+import * as React from 'react';
+
+export class Switch {
+  get on(): boolean {
+    return this._on;
+  }
+
+  get changed(): ISignal<Switch, void> {
+    return this._changed;
+  }
+
+  set(on: boolean): void {
+    if (on !== this._on) {
+      this._on = on;
+      this._changed.emit();
+    }
+  }
+
+  private _on = false;
+  private readonly _changed = new Signal<this, void>(this);
+}
+
+/** Whether it is on, and a new rendering whenever that changes. */
+export function useSwitch(each: Switch): boolean {
+  const [on, setOn] = React.useState(each.on);
+  React.useEffect(() => {
+    const update = (): void => setOn(each.on);
+    update();
+    each.changed.connect(update);
+    return () => {
+      each.changed.disconnect(update);
+    };
+  }, [each]);
+  return on;
+}

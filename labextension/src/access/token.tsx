@@ -1,0 +1,125 @@
+/** One token: a line, what it may do below it while it is open, and the tokens that it has created. */
+
+import { caretDownIcon, caretRightIcon, closeIcon, refreshIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { IconButton } from '../panel/button';
+import { useServices } from '../panel/services';
+import { ageWords } from '../panel/words';
+import { oneLine } from '../safety/text';
+import { ordered, scopeWords } from './scopes';
+import { type INode, tokenState } from './tree';
+import { leftWords, tokenName, tokenStateWords } from './words';
+
+export interface ITokenActions {
+  revoke(node: INode): void;
+  rotate(node: INode): void;
+}
+
+export function TokenRow(props: {
+  node: INode;
+  within?: string;
+  now: number;
+  actions: ITokenActions;
+}): React.ReactElement {
+  const { node, now, actions } = props;
+  const { trans } = useServices();
+  const [open, setOpen] = React.useState(false);
+  const { token, children } = node;
+  const name = tokenName(token);
+  const state = tokenState(token, now);
+  const active = state === 'active';
+  const Caret = open ? caretDownIcon : caretRightIcon;
+  const key = `token ${token.id}`;
+  return (
+    <li className="jex-Token" data-state={state}>
+      <div className="jex-Row">
+        <button
+          className="jex-Row-main"
+          data-roving={key}
+          data-within={props.within}
+          tabIndex={-1}
+          aria-expanded={open}
+          onClick={() => setOpen(!open)}
+          title={name}
+        >
+          <Caret.react tag="span" className="jex-Caret" />
+          <span className="jex-Row-text">
+            <span className="jex-Row-name jex-Ellipsis">{name}</span>
+            <span className="jex-Row-detail jex-Ellipsis">
+              <span>{active ? leftWords(trans, token.expires_at, now) : tokenStateWords(trans, state)}</span>
+              <span>{oneLine(token.policy, 60)}</span>
+              <span>{used()}</span>
+              {children.length > 0 && <span>{trans._n('1 below', '%1 below', children.length)}</span>}
+            </span>
+          </span>
+        </button>
+        {active && (
+          <span className="jex-Row-actions">
+            <IconButton
+              icon={refreshIcon}
+              label={trans.__('Another secret for %1', name)}
+              onClick={() => actions.rotate(node)}
+            />
+            <IconButton
+              icon={closeIcon}
+              label={trans.__('Revoke %1', name)}
+              onClick={() => actions.revoke(node)}
+            />
+          </span>
+        )}
+      </div>
+      {open && <Details node={node} state={tokenStateWords(trans, state)} />}
+      {children.length > 0 && (
+        <ul className="jex-List jex-Children" aria-label={trans.__('Tokens that %1 has created', name)}>
+          {children.map(child => (
+            <TokenRow key={child.token.id} node={child} within={key} now={now} actions={actions} />
+          ))}
+        </ul>
+      )}
+    </li>
+  );
+
+  function used(): string {
+    return token.last_used_at === null
+      ? trans.__('never used')
+      : trans.__('used: %1', ageWords(trans, token.last_used_at, now));
+  }
+}
+
+function Details({ node, state }: { node: INode; state: string }): React.ReactElement {
+  const { trans } = useServices();
+  const { token } = node;
+  const time = (iso: string): string => new Date(iso).toLocaleString();
+  const facts: [string, string][] = [
+    [trans.__('State'), state],
+    [trans.__('Created'), time(token.created_at)],
+    [trans.__('Created by'), oneLine(token.created_by, 80) || '–'],
+    [trans.__('Expires'), time(token.expires_at)],
+    [trans.__('Last used'), token.last_used_at === null ? trans.__('never') : time(token.last_used_at)],
+    ...(token.revoked_at === null
+      ? []
+      : ([[trans.__('Revoked'), time(token.revoked_at)]] as [string, string][])),
+    [trans.__('Id'), token.id]
+  ];
+  return (
+    <div className="jex-Details">
+      <dl className="jex-Facts">
+        {facts.map(([name, value]) => (
+          <React.Fragment key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </React.Fragment>
+        ))}
+      </dl>
+      <p className="jex-Note">{trans.__('It may')}</p>
+      <ul className="jex-ScopeList">
+        {ordered(token.scopes).map(scope => (
+          <li key={scope} title={scope}>
+            {oneLine(scopeWords(trans, scope))}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,77 @@
+/** Tokens in words: pure. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IPolicy, IToken } from '../api/types';
+import { oneLine } from '../safety/text';
+import type { TokenState } from './tree';
+
+export const HOUR_SECONDS = 3600;
+const DAY_SECONDS = 24 * HOUR_SECONDS;
+
+/** How long a token may be good for; the server may allow less. */
+export const LIFETIMES_SECONDS: readonly number[] = [
+  HOUR_SECONDS,
+  8 * HOUR_SECONDS,
+  DAY_SECONDS,
+  7 * DAY_SECONDS,
+  30 * DAY_SECONDS
+];
+
+/** A day's work. */
+export const DEFAULT_LIFETIME_SECONDS = 8 * HOUR_SECONDS;
+
+export function lifetimeWords(trans: TranslationBundle, seconds: number): string {
+  return seconds < DAY_SECONDS
+    ? trans._n('1 hour', '%1 hours', Math.round(seconds / HOUR_SECONDS))
+    : trans._n('1 day', '%1 days', Math.round(seconds / DAY_SECONDS));
+}
+
+export function tokenName(token: IToken): string {
+  return oneLine(token.name) || token.id;
+}
+
+export function tokenStateWords(trans: TranslationBundle, state: TokenState): string {
+  switch (state) {
+    case 'active':
+      return trans.__('active');
+    case 'expired':
+      return trans.__('expired');
+    default:
+      return trans.__('revoked');
+  }
+}
+
+/** How long a token is good for yet, in one unit. */
+export function leftWords(trans: TranslationBundle, expiresAt: string, now: number): string {
+  const minutes = Math.max(0, (Date.parse(expiresAt) - now) / 60_000);
+  if (minutes < 1) {
+    return trans.__('less than a minute left');
+  }
+  if (minutes < 60) {
+    return trans.__('%1 min left', Math.floor(minutes));
+  }
+  return minutes < 48 * 60
+    ? trans.__('%1 h left', Math.floor(minutes / 60))
+    : trans.__('%1 d left', Math.floor(minutes / (24 * 60)));
+}
+
+/** The limits of a policy that matter most when choosing one. */
+export function policyWords(trans: TranslationBundle, policy: IPolicy): string {
+  const words: string[] = [];
+  const seconds = policy.max_execution_seconds;
+  const sessions = policy.max_sessions;
+  if (typeof policy.isolation === 'string' && policy.isolation !== 'none') {
+    words.push(trans.__('isolation: %1', oneLine(policy.isolation, 40)));
+  }
+  if (typeof sessions === 'number') {
+    words.push(trans._n('1 session at once', '%1 sessions at once', sessions));
+  }
+  if (typeof seconds === 'number') {
+    words.push(trans.__('at most %1 s for an execution', seconds));
+  }
+  if (policy.approval !== undefined && policy.approval !== 'never') {
+    words.push(trans.__('asks you for approval'));
+  }
+  return words.length > 0 ? words.join(', ') : trans.__('no limits of its own');
+}

@@ -1,0 +1,12 @@
+/** What a person says to the server about an execution. */
+
+import type { ExecClient } from '../api/client';
+import type { IExecution } from '../api/types';
+
+export type Decision =
+  | { readonly decision: 'approve'; readonly code?: string; readonly reason: string }
+  | { readonly decision: 'reject'; readonly reason: string };
+
+export function decide(client: ExecClient, executionId: string, decision: Decision): Promise<IExecution> {
+  return client.json<IExecution>(`approvals/${encodeURIComponent(executionId)}`, 'POST', decision);
+}

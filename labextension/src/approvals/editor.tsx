@@ -1,0 +1,91 @@
+/** JupyterLab's own editor, for code that is to be approved. */
+
+import { CodeEditor, type IEditorServices } from '@jupyterlab/codeeditor';
+import * as React from 'react';
+
+interface IProps {
+  /** What is in it at first; later values are not looked at. */
+  value: string;
+  language: string;
+  label: string;
+  /** Null where there is no editor: a plain field does. */
+  services: IEditorServices | null;
+  readOnly: boolean;
+  onChange: (text: string) => void;
+}
+
+export function CodeField(props: IProps): React.ReactElement {
+  return props.services === null ? (
+    <PlainField {...props} />
+  ) : (
+    <Editor {...props} services={props.services} />
+  );
+}
+
+function Editor(props: IProps & { services: IEditorServices }): React.ReactElement {
+  const { services, language, label, readOnly } = props;
+  const host = React.useRef<HTMLDivElement>(null);
+  const editor = React.useRef<CodeEditor.IEditor | null>(null);
+  const latest = React.useRef(props);
+  latest.current = props;
+
+  React.useEffect(() => {
+    if (host.current === null) {
+      return undefined;
+    }
+    const mimeType = services.mimeTypeService.getMimeTypeByLanguage({
+      name: language === 'python' ? 'ipython' : language
+    });
+    const model = new CodeEditor.Model({ mimeType });
+    model.sharedModel.setSource(latest.current.value);
+    // Else undoing would end with nothing.
+    model.sharedModel.clearUndoHistory();
+    const made = services.factoryService.newInlineEditor({
+      model,
+      host: host.current,
+      config: { lineNumbers: true, lineWrap: true }
+    });
+    editor.current = made;
+    const node = host.current;
+    node.addEventListener('keydown', keepTab, true);
+    model.sharedModel.changed.connect(() => latest.current.onChange(model.sharedModel.getSource()));
+    return () => {
+      editor.current = null;
+      node.removeEventListener('keydown', keepTab, true);
+      made.dispose();
+      model.dispose();
+    };
+  }, [services, language]);
+
+  React.useEffect(() => {
+    editor.current?.setOption('readOnly', readOnly);
+  }, [readOnly]);
+
+  React.useEffect(() => {
+    const content = host.current?.querySelector('.cm-content');
+    content?.setAttribute('aria-label', label);
+  }, [label]);
+
+  return <div className="jex-Editor" ref={host} />;
+}
+
+/** Tab leads on, as everywhere in the panel: somebody who goes through it by keyboard must not edit code on the way. */
+function keepTab(event: KeyboardEvent): void {
+  if (event.key === 'Tab') {
+    event.stopPropagation();
+  }
+}
+
+function PlainField(props: IProps): React.ReactElement {
+  return (
+    <textarea
+      className="jex-Editor jex-Editor-plain"
+      aria-label={props.label}
+      defaultValue={props.value}
+      readOnly={props.readOnly}
+      spellCheck={false}
+      rows={Math.min(16, props.value.split('\n').length + 1)}
+      onChange={event => props.onChange(event.target.value)}
+    />
+  );
+}

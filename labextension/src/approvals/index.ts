@@ -1,0 +1,2 @@
+export { ApprovalNotifier } from './notifier';
+export { addRejectCommand } from './reject';

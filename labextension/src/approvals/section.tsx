@@ -1,0 +1,171 @@
+/** The section of what waits for a person. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import type { IPolicy } from '../api/types';
+import { EXECUTION_ARGS, text } from '../commands/args';
+import { CommandIDs } from '../commands/ids';
+import { useRoving } from '../panel/roving';
+import { type ISection, SectionWidget } from '../panel/section';
+import { type IServices, useExecState, useNow, useServices } from '../panel/services';
+import { expand, resize } from '../panel/expand';
+import type { IEntry } from './entries';
+import { EntryRow } from './entry';
+import { ApprovalQueue } from './queue';
+import { outcomeWords } from './words';
+
+/** Of the panel's height: what waits is what the person is here for; nothing needs no room. */
+const FULL_SHARE = 0.65;
+const EMPTY_SHARE = 0.2;
+
+export const approvalsSection: ISection = {
+  id: 'jupyter-exec-ext-approvals',
+  title: trans => trans.__('Approvals'),
+  collapsed: true,
+  create
+};
+
+function create(services: IServices): SectionWidget {
+  const { model, commands, trans } = services;
+  const queue = new ApprovalQueue(model);
+  const widget = new SectionWidget(approvalsSection, services, <Approvals queue={queue} />);
+
+  let shown = 0;
+  const update = (): void => {
+    const waiting = [...queue.entries.values()].filter(entry => !entry.gone).length;
+    widget.title.label = titleOf(trans, waiting);
+    if (shown === 0 && waiting > 0) {
+      expand(widget);
+      resize(widget, FULL_SHARE);
+    } else if (shown > 0 && queue.entries.size === 0) {
+      resize(widget, EMPTY_SHARE);
+    }
+    shown = waiting;
+  };
+  queue.changed.connect(update);
+  update();
+
+  commands.addCommand(CommandIDs.review, {
+    label: trans.__('Review Code That Waits for Approval'),
+    describedBy: EXECUTION_ARGS,
+    execute: async args => {
+      await commands.execute(CommandIDs.open);
+      expand(widget);
+      queue.want(text(args, 'executionId'));
+    }
+  });
+  return widget;
+}
+
+function titleOf(trans: TranslationBundle, waiting: number): string {
+  const name = approvalsSection.title(trans);
+  return waiting > 0 ? `${name} (${waiting})` : name;
+}
+
+function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
+  const { trans } = useServices();
+  const entries = useEntries(queue);
+  const policies = usePolicies();
+  const roving = useRoving();
+  const [said, setSaid] = React.useState('');
+  const now = useNow(15, entries.length > 0);
+
+  React.useEffect(() => {
+    const focus = (): void => {
+      const id = queue.takeWanted();
+      if (id !== null) {
+        // The panel may just have been opened, and take its place in the next frame.
+        window.requestAnimationFrame(() => {
+          const rows = roving.ref.current?.querySelectorAll<HTMLElement>('[data-roving]') ?? [];
+          [...rows].find(row => row.dataset.roving === `approval ${id}`)?.focus();
+        });
+      }
+    };
+    focus();
+    queue.changed.connect(focus);
+    return () => {
+      queue.changed.disconnect(focus);
+    };
+  }, [queue, roving.ref]);
+
+  const decide = React.useCallback(
+    (id: string, approve: boolean): void => {
+      setSaid('');
+      void queue.decide(id, approve).then(outcome => {
+        setSaid(outcomeWords(trans, outcome));
+        if (outcome !== 'failed') {
+          // What had the focus is gone: go on with what is left.
+          roving.ref.current?.focus();
+        }
+      });
+    },
+    [queue, trans, roving.ref]
+  );
+
+  return (
+    <div className="jex-Approvals">
+      <p className="jex-Hidden" role="status">
+        {said}
+      </p>
+      <div
+        ref={roving.ref}
+        onKeyDown={roving.onKeyDown}
+        onFocus={roving.onFocus}
+        tabIndex={-1}
+        role="group"
+        aria-label={trans.__('Code that waits for your approval')}
+      >
+        {entries.length === 0 ? (
+          <p className="jex-Empty">
+            {trans.__(
+              'Nothing waits for you. Code that a policy holds back until a person agrees is shown here.'
+            )}
+          </p>
+        ) : (
+          <ul className="jex-List">
+            {entries.map(entry => (
+              <EntryRow
+                key={entry.execution.id}
+                entry={entry}
+                queue={queue}
+                policies={policies}
+                now={now}
+                onDecide={decide}
+              />
+            ))}
+          </ul>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function useEntries(queue: ApprovalQueue): readonly IEntry[] {
+  const [entries, setEntries] = React.useState(queue.entries);
+  React.useEffect(() => {
+    const update = (): void => setEntries(queue.entries);
+    update();
+    queue.changed.connect(update);
+    return () => {
+      queue.changed.disconnect(update);
+    };
+  }, [queue]);
+  return React.useMemo(() => [...entries.values()], [entries]);
+}
+
+/** What the policies ask about; without them the server's own sentence says why. */
+function usePolicies(): readonly IPolicy[] {
+  const { model } = useServices();
+  const { info } = useExecState();
+  const [policies, setPolicies] = React.useState<readonly IPolicy[]>([]);
+  React.useEffect(() => {
+    if (info !== null) {
+      model.client.json<{ policies: IPolicy[] }>('policies').then(
+        answer => setPolicies(answer.policies),
+        (reason: unknown) => console.debug('Policies could not be listed.', reason)
+      );
+    }
+  }, [model, info]);
+  return policies;
+}

@@ -1,0 +1,77 @@
+/** Approvals in words: pure. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IExecution, IPolicy } from '../api/types';
+import { executionStateWords } from '../panel/words';
+import { oneLine } from '../safety/text';
+import type { Outcome } from './queue';
+
+/** What was said and done, for those who do not see the list. */
+export function outcomeWords(trans: TranslationBundle, outcome: Outcome): string {
+  switch (outcome) {
+    case 'approved':
+      return trans.__('Approved.');
+    case 'edited':
+      return trans.__('Approved as edited.');
+    case 'rejected':
+      return trans.__('Rejected.');
+    default:
+      return '';
+  }
+}
+
+/** Why an execution waits no more. */
+export function goneWords(trans: TranslationBundle, execution: IExecution): string {
+  const approval = execution.approval;
+  const by = oneLine(approval?.decided_by ?? '', 80) || trans.__('Somebody');
+  switch (approval?.decision) {
+    case 'approved':
+      return trans.__('%1 has approved it already.', by);
+    case 'edited':
+      return trans.__('%1 has approved it already, with other code.', by);
+    case 'rejected':
+      return trans.__('%1 has rejected it already.', by);
+    case 'timeout':
+      return trans.__('Nobody decided in time, so it was not run.');
+    default:
+      return execution.state === 'awaiting_approval'
+        ? trans.__('It does not wait for approval any more.')
+        : trans.__(
+            'It does not wait for approval any more: %1.',
+            executionStateWords(trans, execution.state)
+          );
+  }
+}
+
+/** How much time is left to decide. */
+export function leftWords(trans: TranslationBundle, expiresAt: string, now: number): string {
+  const seconds = (Date.parse(expiresAt) - now) / 1000;
+  if (seconds < 60) {
+    return trans.__('less than a minute');
+  }
+  if (seconds < 3600) {
+    return trans.__('%1 min', Math.floor(seconds / 60));
+  }
+  if (seconds < 86400) {
+    return trans.__('%1 h %2 min', Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60));
+  }
+  return trans.__('%1 d', Math.floor(seconds / 86400));
+}
+
+/** What a policy asks about, in its own words; empty if that cannot be told. */
+export function ruleWords(trans: TranslationBundle, policy: IPolicy | undefined): string {
+  const rule = policy?.approval as { when?: unknown; modules?: unknown } | string | null | undefined;
+  if (typeof rule !== 'object' || rule === null) {
+    return '';
+  }
+  if (rule.when === 'always') {
+    return trans.__('everything');
+  }
+  const when = Array.isArray(rule.when) ? rule.when.map(String) : [];
+  const modules = Array.isArray(rule.modules) ? rule.modules.map(String) : [];
+  const words = when.map(each =>
+    each === 'imports' && modules.length > 0 ? `imports (${modules.join(', ')})` : each
+  );
+  return oneLine(words.join(', '), 200);
+}

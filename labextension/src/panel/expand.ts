@@ -1,0 +1,27 @@
+/** Gives a section of the panel its room. */
+
+import { AccordionPanel, type Widget } from '@lumino/widgets';
+
+/** Open a section; does nothing while the section is in no panel. */
+export function expand(section: Widget): void {
+  const panel = section.parent;
+  if (panel instanceof AccordionPanel) {
+    panel.expand(panel.widgets.indexOf(section));
+  }
+}
+
+/** Give an open section a share of the height, between 0 and 1; the other open ones keep theirs of what is left. */
+export function resize(section: Widget, share: number): void {
+  const panel = section.parent;
+  if (!(panel instanceof AccordionPanel) || section.isHidden) {
+    return;
+  }
+  const sizes = panel.relativeSizes();
+  const at = panel.widgets.indexOf(section);
+  const others = 1 - (sizes[at] ?? 0);
+  if (others > 0) {
+    panel.setRelativeSizes(
+      sizes.map((size, index) => (index === at ? share : (size / others) * (1 - share)))
+    );
+  }
+}
