@@ -68,6 +68,7 @@ describe('strict', () => {
     '<button data-commandlinker-command="terminal:create-new" data-commandlinker-args="{}">a</button>',
     '<a data-commandlinker-command="terminal:create-new" href="#">a</a>',
     '<a href="javascript:alert(1)">a</a><a href=" java\nscript:alert(1)">a</a><a href="data:text/html,x">a</a>',
+    `<a href="${window.location.origin}/logout">a</a><a href="http://user@other.test/">a</a>`,
     '<a href="/logout" ping="https://evil.test">a</a><a href="//evil.test/x">a</a>',
     '<form action="https://evil.test"><input name="password"><button formaction="https://evil.test">a</button></form>',
     '<div class="jp-Dialog lm-Widget" id="main">a</div>',
