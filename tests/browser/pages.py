@@ -36,6 +36,14 @@ def execute(page: Page, command: str, **args: Any) -> Any:
     return page.evaluate("([id, args]) => { void window.jupyterapp.commands.execute(id, args) }", [command, args])
 
 
+def change_theme(page: Page, name: str) -> None:
+    """Change the theme; its style sheet is loaded after it is named."""
+    execute(page, "apputils:change-theme", theme=name)
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-name", name)
+    expect(page.locator("#jupyterlab-splash")).to_have_count(0)
+    page.wait_for_function("() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color1').trim() !== ''")
+
+
 class Panel:
     """The side panel of a page."""
 

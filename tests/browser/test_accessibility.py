@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.agents import Agent, running_agent
-from tests.browser.pages import PANEL, Panel, execute
+from tests.browser.pages import PANEL, Panel, change_theme, execute
 from tests.browser.servers import FORKED
 from tests.hosts import Host
 from tests.tokens import mint, owner_of
@@ -45,21 +45,9 @@ def rich(panel: Panel, agent: Agent, host: Host, tmp_path: Path) -> Iterator[Pan
 @pytest.fixture(params=THEMES)
 def theme(request: pytest.FixtureRequest, panel: Panel) -> Iterator[str]:
     name = str(request.param)
-    _change_theme(panel, name)
+    change_theme(panel.page, name)
     yield name
-    _change_theme(panel, THEMES[0])
-
-
-def _change_theme(panel: Panel, name: str) -> None:
-    execute(panel.page, "apputils:change-theme", theme=name)
-    expect(panel.page.locator("body")).to_have_attribute("data-jp-theme-name", name)
-    # Its style sheet is loaded after it is named.
-    is_light = str(name == THEMES[0]).lower()
-    panel.page.wait_for_function(
-        "wanted => document.body.dataset.jpThemeLight === wanted && "
-        "getComputedStyle(document.body).getPropertyValue('--jp-layout-color1').trim() !== ''",
-        arg=is_light,
-    )
+    change_theme(panel.page, THEMES[0])
 
 
 def violations(panel: Panel, selector: str = PANEL) -> list[Any]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.agents import Agent, running_agent
-from tests.browser.pages import Panel, execute
+from tests.browser.pages import Panel, execute, open_lab
 from tests.hosts import Host
 from tests.tokens import mint, owner_of
 
@@ -85,6 +85,18 @@ def test_it_is_told_while_the_panel_is_closed(panel: Panel, asking: Agent) -> No
     section.get_by_role("button", name="Approve", exact=True).click()
     assert asking.result()["state"] == "ok"
     expect(notification).to_have_count(0)
+
+
+def test_what_waited_before_the_page_was_opened_is_open(
+    panel: Panel, page: Page, host: Host, asking: Agent
+) -> None:
+    session = asking("open", name="early", kernel_name="forked")
+    asking.begin("run", session_id=session, code=ASKS)
+    waiting(panel)
+    section = waiting(open_lab(page, host))
+    expect(section.get_by_role("button", name="Reject", exact=True)).to_be_visible()
+    section.get_by_role("button", name="Reject", exact=True).click()
+    assert asking.result()["state"] == "rejected"
 
 
 def test_it_can_be_rejected_from_the_notification(panel: Panel, asking: Agent) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.agents import Agent, running_agent
-from tests.browser.pages import Panel, execute, open_lab, ready
+from tests.browser.pages import Panel, change_theme, execute, open_lab, ready
 from tests.browser.servers import running_lab
 from tests.hosts import Host
 from tests.tokens import mint
@@ -77,15 +78,15 @@ def new_lab(new_page: Callable[..., Page], scene: Scene, theme: str = "JupyterLa
     """Open JupyterLab with a panel as wide as people make it."""
     page = new_page(viewport={"width": WIDTH, "height": HEIGHT})
     panel = open_lab(page, scene.host)
-    execute(page, "apputils:change-theme", theme=theme)
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+    change_theme(page, theme)
     box = panel.node.bounding_box()
     assert box is not None
     edge, middle = box["x"] + box["width"] + 1, box["y"] + box["height"] / 2
     page.mouse.move(edge, middle)
     page.mouse.down()
-    page.mouse.move(box["x"] + PANEL_WIDTH, middle)
+    page.mouse.move(box["x"] + PANEL_WIDTH, middle, steps=4)
     page.mouse.up()
+    expect(panel.node).to_have_css("width", re.compile(r"^(39|40)\d"))
     return panel
 
 
@@ -98,7 +99,7 @@ def test_the_panel(new_page: Callable[..., Page], scene: Scene, theme: str) -> N
     item.locator(".jex-Execution .jex-Row-main").nth(1).click()
     expect(item.locator("table")).to_be_visible()
     panel.page.mouse.move(WIDTH - 5, HEIGHT - 60)
-    shot(panel.page, f"panel-{theme.lower()}")
+    shot(panel.page, "panel" if theme == "Light" else "panel-dark")
 
 
 def test_approvals(new_page: Callable[..., Page], scene: Scene) -> None:
@@ -107,6 +108,7 @@ def test_approvals(new_page: Callable[..., Page], scene: Scene) -> None:
     research.begin("run", session_id=session, code=SHELL)
     panel = new_lab(new_page, scene)
     section = panel.page.locator("#jupyter-exec-ext-approvals")
+    panel.page.locator(".Toastify__toast").get_by_role("button", name="Review").click()
     expect(section.locator(".cm-content")).to_contain_text("curl")
     section.locator(".cm-line", has_text="curl").click()
     panel.page.keyboard.press("End")
