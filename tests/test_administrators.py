@@ -45,7 +45,7 @@ def test_every_recipe_is_run_here() -> None:
     # What is not typed is a file, which the recipe's test puts where it belongs; `tests.docs` relies on that.
     files = {block.text.partition("\n")[0] for block in blocks("docs/administrators.md") if block.language != "console"}
     here = Path(__file__).read_text()
-    assert len(files) == 8
+    assert len(files) == 9
     for first in files:
         assert Path(first.removeprefix("# ")).name in here, first
 
