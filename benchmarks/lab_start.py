@@ -1,8 +1,9 @@
 """How much later JupyterLab is there with the extension than without: ``python -m benchmarks.lab_start [--rounds N]``.
 
-Two servers of the browser tests' environment, one of them with server extension and front end switched off, are opened in turns, each time
-in a fresh profile. A start is the time from the address to the moment when JupyterLab's layout is restored; the browser's
-own count of what its main thread worked is beside it, since that does not depend on what else the machine does.
+Two servers of the browser tests' environment, one of them with server extension and front end switched off, are opened in
+turns, each time in a fresh profile. A start is the time from the address to the moment when JupyterLab's layout is
+restored; the browser's own count of what its main thread worked is beside it, since that does not depend on what else
+the machine does.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def main() -> int:
     args = parser.parse_args()
     if _INSIDE not in os.environ:
         environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {_INSIDE: "1"}
-        command = [prepare(), "-m", "benchmarks.lab_start", f"--rounds={args.rounds}"]
+        command = [str(prepare()), "-m", "benchmarks.lab_start", f"--rounds={args.rounds}"]
         return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
     return 0 if report(measure(args.rounds)) <= GOAL_PERCENT else 1
 

@@ -3,7 +3,7 @@
 JupyterLab and Notebook 7, with this package's wheel as it is published, are in an environment of their own in
 ``.bench/browser``, which is made when first needed; the browser is Chromium, from ``$CHROMIUM`` or the ``PATH``.
 
-A pytest of its own is needed as well: Playwright keeps an event loop running, beside which no asynchronous test can run.
+A pytest of its own is needed as well: Playwright keeps an event loop running, beside which no asynchronous test runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _install_wheel(python: Path) -> None:
     """Build the wheel and install it, unless it is there: the same sources give the same wheel."""
     installed = HOME / "wheel"
     with tempfile.TemporaryDirectory() as directory:
-        build = [python, "-m", "hatchling", "build", "-t", "wheel", "-d", directory]
+        build = [str(python), "-m", "hatchling", "build", "-t", "wheel", "-d", directory]
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run(
             build, cwd=ROOT, env=kept | {"REQUIRE_LABEXTENSION": "1"}, capture_output=True, text=True, check=False
@@ -60,7 +60,7 @@ def _install_wheel(python: Path) -> None:
         if installed.is_file() and installed.read_bytes() == wheel.read_bytes():
             return
         print("browser: installing the wheel", flush=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel)]
         subprocess.run(pip, cwd=directory, check=True)
         installed.write_bytes(wheel.read_bytes())
 
@@ -69,9 +69,9 @@ def test(arguments: list[str]) -> None:
     """Run the tests; the servers that they start have the wheel, and not this checkout."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environ["EXEC_TEST_BROWSER"] = "1"
-    pytest = [prepare(), "-m", "pytest", f"--confcutdir={TESTS}"]
+    pytest = [str(prepare()), "-m", "pytest", f"--confcutdir={TESTS}"]
     given = any(not each.startswith("-") and (ROOT / each.partition("::")[0]).exists() for each in arguments)
-    subprocess.run([*pytest, *arguments, *([] if given else [TESTS])], cwd=ROOT, env=environ, check=True)
+    subprocess.run([*pytest, *arguments, *([] if given else [str(TESTS)])], cwd=ROOT, env=environ, check=True)
 
 
 def main() -> int:

@@ -35,7 +35,14 @@ def running_beacon() -> Iterator[Beacon]:
             self.send_response(204)
             self.end_headers()
 
-        do_POST = do_HEAD = do_OPTIONS = do_GET
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_OPTIONS(self) -> None:
+            self.do_GET()
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

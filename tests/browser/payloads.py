@@ -1,9 +1,12 @@
-"""What a hostile agent shows, hoping that the page does something: scripts, commands of JupyterLab's, requests, disguise.
+"""What a hostile agent shows, hoping that the page does something: scripts, commands, requests, disguise.
 
-In all of it ``JS`` stands for a script that tells the test that it ran, and ``URL`` for an address that must not be asked.
+In it ``JS`` stands for a script that tells the test that it ran, ``URL`` for an address that must not be asked, ``HOST`` for
+that address's host, and ``XMLNS`` and ``XHTML`` for the namespaces of SVG and HTML.
 """
 
 from __future__ import annotations
+
+import re
 
 # A command of JupyterLab's, in the attributes with which outputs can be made to run one.
 _COMMAND = """data-commandlinker-command="probe:canary" data-commandlinker-args='{"n": 1}'"""
@@ -18,9 +21,9 @@ HTML = (
     "<svg><script>JS</script></svg>",
     '<svg><script href="URL"></script></svg>',
     '<svg><script xlink:href="URL"></script></svg>',
-    '<math><mtext><script>JS</script></mtext></math>',
+    "<math><mtext><script>JS</script></mtext></math>",
     '<img src=x onerror="JS">',
-    '<img src=x onerror=JS//',
+    "<img src=x onerror=JS//",
     '<img/src="x"/onerror="JS">',
     "<img src=x onerror=&#x63;anary(1)>",
     '<IMG SRC="javascript:JS">',
@@ -87,9 +90,9 @@ HTML = (
     '<meta http-equiv="refresh" content="0;url=URL">',
     '<meta http-equiv="refresh" content="0;url=javascript:JS">',
     '<style>@import "URL"; body { background: url("URL") }</style>',
-    '<style>* { display: none !important }</style>',
+    "<style>* { display: none !important }</style>",
     '<div style="background: url(URL)">x</div>',
-    '<div style="background-image: image-set(\'URL\' 1x)">x</div>',
+    "<div style=\"background-image: image-set('URL' 1x)\">x</div>",
     '<div style="list-style: url(URL); display: list-item; cursor: url(URL), auto; content: url(URL)">x</div>',
     '<div style="position: fixed; inset: 0; z-index: 99999; background: red">Log in again</div>',
     '<div style="width: expression(JS)">x</div>',
@@ -97,9 +100,9 @@ HTML = (
     '<table background="URL"><tr><td background="URL">x</td></tr></table>',
     '<marquee onstart="JS">x</marquee>',
     "<noscript><p title='</noscript><img src=x onerror=JS>'></noscript>",
-    '<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=x onerror=JS&gt;"></table></mtext></math>',
+    '<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=x onerror=JS&gt;"></table></math>',
     '<svg></p><style><a id="</style><img src=x onerror=JS>"></svg>',
-    '<form><math><mtext></form><form><mglyph><style></math><img src=x onerror=JS>',
+    "<form><math><mtext></form><form><mglyph><style></math><img src=x onerror=JS>",
     '<template><img src=x onerror="JS"></template>',
     '<template shadowrootmode="open"><img src=x onerror="JS"></template>',
     '<xmp><p title="</xmp><img src=x onerror=JS>"></xmp>',
@@ -111,7 +114,7 @@ HTML = (
     f"<a {_COMMAND}>click</a>",
     f"<button {_COMMAND}>press</button>",
     f"<div {_COMMAND}><b>click</b></div>",
-    f'<a href="#" DATA-COMMANDLINKER-COMMAND="probe:canary" DATA-COMMANDLINKER-ARGS="{{}}">click</a>',
+    '<a href="#" DATA-COMMANDLINKER-COMMAND="probe:canary" DATA-COMMANDLINKER-ARGS="{}">click</a>',
     f"<svg><a {_COMMAND}><text y='20'>click</text></a></svg>",
     '<a href="#" data-commandlinker-command="terminal:create-new" data-commandlinker-args="{}">click</a>',
     '<div class="jp-Dialog"><div class="jp-Dialog-content">Your session has expired</div></div>',
@@ -120,16 +123,16 @@ HTML = (
 )
 
 SVG = (
-    '<svg xmlns="http://www.w3.org/2000/svg" onload="JS"></svg>',
-    '<svg xmlns="http://www.w3.org/2000/svg"><script>JS</script></svg>',
-    '<svg xmlns="http://www.w3.org/2000/svg"><script href="URL"/></svg>',
-    '<svg xmlns="http://www.w3.org/2000/svg"><image href="URL" width="9" height="9"/></svg>',
-    '<svg xmlns="http://www.w3.org/2000/svg"><foreignObject><img xmlns="http://www.w3.org/1999/xhtml" src="x" onerror="JS"/></foreignObject></svg>',
-    '<svg xmlns="http://www.w3.org/2000/svg"><style>@import "URL"; * { fill: url(URL) }</style><rect width="9" height="9"/></svg>',
-    '<svg xmlns="http://www.w3.org/2000/svg"><use href="URL#a"/></svg>',
-    f'<svg xmlns="http://www.w3.org/2000/svg"><a {_COMMAND}><text y="20">click</text></a></svg>',
-    '<!DOCTYPE svg [<!ENTITY x SYSTEM "URL">]><svg xmlns="http://www.w3.org/2000/svg"><text>&x;</text></svg>',
-    '<?xml-stylesheet href="URL"?><svg xmlns="http://www.w3.org/2000/svg"/>',
+    '<svg XMLNS onload="JS"></svg>',
+    "<svg XMLNS><script>JS</script></svg>",
+    '<svg XMLNS><script href="URL"/></svg>',
+    '<svg XMLNS><image href="URL" width="9" height="9"/></svg>',
+    '<svg XMLNS><foreignObject><img XHTML src="x" onerror="JS"/></foreignObject></svg>',
+    '<svg XMLNS><style>@import "URL"; * { fill: url(URL) }</style><rect width="9" height="9"/></svg>',
+    '<svg XMLNS><use href="URL#a"/></svg>',
+    f'<svg XMLNS><a {_COMMAND}><text y="20">click</text></a></svg>',
+    '<!DOCTYPE svg [<!ENTITY x SYSTEM "URL">]><svg XMLNS><text>&x;</text></svg>',
+    '<?xml-stylesheet href="URL"?><svg XMLNS/>',
 )
 
 MARKDOWN = (
@@ -142,7 +145,7 @@ MARKDOWN = (
     "<javascript:JS>",
     "<img src=x onerror='JS'>",
     "<script>JS</script>",
-    '[go](# "x\' onmouseover=\'JS")',
+    "[go](# \"x' onmouseover='JS\")",
     "```html\n<img src=x onerror='JS'>\n```",
     "```mermaid\ngraph TD\nA[<img src=URL onerror=JS>]\nclick A call canary(1)\n```",
     "$\\href{javascript:JS}{x}$",
@@ -213,6 +216,10 @@ FILES = (
 )
 
 
+_NAMESPACES = {"XMLNS": 'xmlns="http://www.w3.org/2000/svg"', "XHTML": 'xmlns="http://www.w3.org/1999/xhtml"'}
+
+
 def armed(payload: str, number: int, host: str) -> str:
     """Return a payload that tells which one it is."""
-    return payload.replace("JS", f"canary({number})").replace("URL", f"http://{host}/{number}").replace("HOST", host)
+    meant = {"JS": f"canary({number})", "URL": f"http://{host}/{number}", "HOST": host, **_NAMESPACES}
+    return re.sub("|".join(meant), lambda match: meant[match[0]], payload)

@@ -31,7 +31,11 @@ c.ServerApp.authorizer_class = Authorizer
 """
 # What would appear in the corner of every page.
 _SETTINGS = {
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": False}
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": False,
+    }
 }
 
 
@@ -45,7 +49,9 @@ def write_configuration(home: Path) -> None:
 
 
 @contextmanager
-def running_lab(home: Path, port: int | None = None, token: str | None = None, options: Sequence[str] = ()) -> Iterator[Host]:
+def running_lab(
+    home: Path, port: int | None = None, token: str | None = None, options: Sequence[str] = ()
+) -> Iterator[Host]:
     """Run the server; a second time in the same `home` is a restart."""
     if not (home / "config").exists():
         write_configuration(home)

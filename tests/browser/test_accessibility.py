@@ -55,7 +55,10 @@ def violations(panel: Panel, selector: str = PANEL) -> list[Any]:
     if not panel.page.evaluate("() => 'axe' in window"):
         panel.page.add_script_tag(path=AXE)
     found = panel.page.evaluate("selector => axe.run(selector)", selector)["violations"]
-    return [(each["id"], [node["html"][:300] for node in each["nodes"]], each["nodes"][0]["failureSummary"]) for each in found]
+    return [
+        (each["id"], [node["html"][:300] for node in each["nodes"]], each["nodes"][0]["failureSummary"])
+        for each in found
+    ]
 
 
 def test_axe_finds_nothing(rich: Panel, theme: str) -> None:

@@ -87,9 +87,7 @@ def test_it_is_told_while_the_panel_is_closed(panel: Panel, asking: Agent) -> No
     expect(notification).to_have_count(0)
 
 
-def test_what_waited_before_the_page_was_opened_is_open(
-    panel: Panel, page: Page, host: Host, asking: Agent
-) -> None:
+def test_what_waited_before_the_page_was_opened_is_open(panel: Panel, page: Page, host: Host, asking: Agent) -> None:
     session = asking("open", name="early", kernel_name="forked")
     asking.begin("run", session_id=session, code=ASKS)
     waiting(panel)

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.agents import Agent
 from tests.browser.beacon import FENCE, Beacon, running_beacon
-from tests.browser.pages import Panel, execute, open_lab
+from tests.browser.pages import execute, open_lab
 from tests.browser.payloads import FILES, HTML, MARKDOWN, NAMES, OTHER, SVG, TEXT, armed
 from tests.browser.servers import FORKED
 from tests.hosts import Host
@@ -78,9 +78,13 @@ class Watched:
         self._number = 0
         context = page.context
         context.expose_function("canary", lambda what: self.ran.append(what))
-        page.on("dialog", lambda dialog: (self.ran.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         context.on("page", lambda opened: self.requests.append(f"opened {opened.url}"))
         context.on("request", lambda request: self._note(request.url, host))
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.ran.append(dialog.message)
+        dialog.dismiss()
 
     def _note(self, url: str, host: Host) -> None:
         if url.startswith(("data:", "blob:")) or url == f"http://{self._beacon.address}{FENCE}":
@@ -190,7 +194,11 @@ def test_names_do_nothing(watched: Watched, host: Host, agent: Agent) -> None:
         bearers.append(mint(host, policy="trusted", name=name))
     session = agent("open", name="makes files", kernel_name=FORKED)
     files = [watched.arm(name).replace("/", "_") for name in FILES]
-    agent("run", session_id=session, code=f"for each in {files!r}:\n    open(each, 'w').write('<script>canary(1)</script>')")
+    agent(
+        "run",
+        session_id=session,
+        code=f"for each in {files!r}:\n    open(each, 'w').write('<script>canary(1)</script>')",
+    )
 
     panel = open_lab(watched.page, host)
     watched.begin()
@@ -218,7 +226,7 @@ def test_the_same_outputs_act_where_they_are_trusted(watched: Watched, host: Hos
     # A page that is left, or on which nothing is visible, can be asked no more.
     shown = [each for each in bundles(watched) if not any(re.search(_ENDS_THE_PAGE, text) for text in each.values())]
     shown = shown[: 2 * CONTROL_BATCH]
-    cells = [
+    cells: list[dict[str, Any]] = [
         {
             "cell_type": "code",
             "id": f"cell-{start}",

@@ -8,7 +8,6 @@ from tests.browser.agents import Agent
 from tests.browser.pages import ready
 from tests.hosts import Host
 
-
 # Core's sections have no names where they list things; ours has our icon.
 OURS = "[data-icon='jupyter-exec-ext:bot']"
 

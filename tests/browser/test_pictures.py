@@ -15,12 +15,13 @@ from tests.browser.agents import Agent, running_agent
 from tests.browser.pages import Panel, change_theme, execute, open_lab, ready
 from tests.browser.servers import running_lab
 from tests.hosts import Host
-from tests.tokens import mint
+from tests.tokens import mint, owner_of
 
 IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
 MAX_BYTES = 150_000
 WIDTH, HEIGHT = 1000, 680
 PANEL_WIDTH = 400
+NOTEBOOK = "sales by region.ipynb"
 
 TABLE = """
 from IPython.display import HTML
@@ -35,7 +36,9 @@ for epoch in range(1, 6):
     print(f"epoch {epoch}: loss {1 / epoch:.3f}", flush=True)
 time.sleep(600)
 """
-SHELL = "# the newest numbers\n!curl -sS https://example.org/orders.csv -o orders.csv\nlen(open('orders.csv').readlines())"
+SHELL = (
+    "# the newest numbers\n!curl -sS https://example.org/orders.csv -o orders.csv\nlen(open('orders.csv').readlines())"
+)
 
 
 @dataclass
@@ -60,6 +63,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         session = claude("open", name="sales by region")
         for code in ("import json\norders = 1330", TABLE, MISTAKE):
             claude("run", session_id=session, code=code.strip())
+        saved = owner_of(host).call("POST", f"/sessions/{session}/notebook", json={"path": NOTEBOOK})
+        assert saved.ok, saved.text
         session = nightly("open", name="train the forecast")
         nightly("run", session_id=session, code="epochs = 5")
         nightly.begin("run", session_id=session, code=WORKS.strip())
@@ -98,6 +103,9 @@ def test_the_panel(new_page: Callable[..., Page], scene: Scene, theme: str) -> N
     expect(item.get_by_role("log").first).to_contain_text("KeyError")
     item.locator(".jex-Execution .jex-Row-main").nth(1).click()
     expect(item.locator("table")).to_be_visible()
+    execute(panel.page, "docmanager:open", path=NOTEBOOK)
+    expect(panel.page.locator(".jp-NotebookPanel .jp-Cell").last).to_be_visible()
+    expect(panel.page.locator(".jp-NotebookPanel .jp-OutputArea-output").first).to_be_visible()
     panel.page.mouse.move(WIDTH - 5, HEIGHT - 60)
     shot(panel.page, "panel" if theme == "Light" else "panel-dark")
 
@@ -109,11 +117,13 @@ def test_approvals(new_page: Callable[..., Page], scene: Scene) -> None:
     panel = new_lab(new_page, scene)
     section = panel.page.locator("#jupyter-exec-ext-approvals")
     panel.page.locator(".Toastify__toast").get_by_role("button", name="Review").click()
+    panel.node.get_by_role("heading", name="Sessions Section").click()
     expect(section.locator(".cm-content")).to_contain_text("curl")
     section.locator(".cm-line", has_text="curl").click()
     panel.page.keyboard.press("End")
     panel.page.keyboard.type(" --max-time 60")
     expect(section.get_by_role("button", name="Approve as edited")).to_be_visible()
+    section.get_by_label("Note to the agent").fill("with a limit, as the network is slow today")
     shot(panel.page, "approvals")
     section.get_by_role("button", name="Reject", exact=True).click()
     assert research.result()["state"] == "rejected"

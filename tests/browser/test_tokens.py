@@ -84,7 +84,11 @@ def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator,
         for each in dialog.locator("section[aria-label]").all()
     }
     panel.accept("Done")
-    commands = {"Python": [sys.executable, "-c"], "AutoGen": [sys.executable, "-c"], "curl": ["bash", "-euo", "pipefail", "-c"]}
+    commands = {
+        "Python": [sys.executable, "-c"],
+        "AutoGen": [sys.executable, "-c"],
+        "curl": ["bash", "-euo", "pipefail", "-c"],
+    }
     for title, command in commands.items():
         done = subprocess.run(
             [*command, snippets[title]], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=60
