@@ -1,9 +1,8 @@
 """How much later JupyterLab is there with the extension than without: ``python -m benchmarks.lab_start [--rounds N]``.
 
-Two servers of the browser tests' environment, one of them with server extension and front end switched off, are opened in
-turns, each time in a fresh profile. A start is the time from the address to the moment when JupyterLab's layout is
-restored; the browser's own count of what its main thread worked is beside it, since that does not depend on what else
-the machine does.
+Two servers of the browser tests' environment, one of them with server extension and front end off, are opened in turns,
+each time in a fresh profile. A start is the time from the address to the moment when the layout is restored. Beside it
+is what the browser's main thread worked, which depends less on what else the machine does.
 """
 
 from __future__ import annotations

@@ -146,5 +146,5 @@ def test_the_running_section_of_notebook_7(new_page: Callable[..., Page], scene:
     page.goto(f"{scene.host.info.url}tree?token={scene.host.owner.token}")
     ready(page)
     page.get_by_role("tab", name="Running").click()
-    expect(page.locator(".jp-RunningSessions-itemLabel", has_text="sales by region")).to_be_visible()
+    expect(page.locator(".jp-RunningSessions-itemLabel", has_text="train the forecast")).to_be_visible()
     shot(page, "notebook-running")
