@@ -1,7 +1,7 @@
 """What a hostile agent shows, hoping that the page does something: scripts, commands, requests, disguise.
 
-In it ``JS`` stands for a script that tells the test that it ran, ``URL`` for an address that must not be asked, ``HOST``
-for its host, and ``XMLNS`` and ``XHTML`` for the namespaces of SVG and HTML.
+In it ``JS`` stands for a script that tells the test that it ran, ``URL`` for an address that must not be asked,
+``HOST`` for its host, and ``XMLNS`` and ``XHTML`` for the namespaces of SVG and HTML.
 """
 
 from __future__ import annotations
