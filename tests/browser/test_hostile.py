@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.browser.pages import execute, open_lab
 from tests.browser.payloads import FILES, HTML, MARKDOWN, NAMES, OTHER, SVG, TEXT, armed
 from tests.browser.servers import FORKED
 from tests.hosts import Host
+from tests.kernelspecs import add_kernelspec
 from tests.tokens import mint, owner_of
 
 AT_LEAST = 100
@@ -200,9 +202,16 @@ def test_names_do_nothing(watched: Watched, host: Host, agent: Agent) -> None:
         code=f"for each in {files!r}:\n    open(each, 'w').write('<script>canary(1)</script>')",
     )
 
+    add_kernelspec(host.home, "odd", "local-provisioner")
+    odd = host.home / "jupyter_data_dir" / "kernels" / "odd"
+    spec = json.loads((odd / "kernel.json").read_text())
+    (odd / "kernel.json").write_text(json.dumps({**spec, "display_name": "".join(map(watched.arm, NAMES))}))
+
     panel = open_lab(watched.page, host)
     watched.begin()
     expect(panel.node.locator(".jex-Row-name", has_text="canary").first).to_be_visible()
+    panel.node.get_by_role("heading", name="Isolation and limits").click()
+    expect(panel.node.locator("dt", has_text="odd")).to_have_attribute("title", re.compile("canary"))
     expect(panel.unfold("makes files").locator(".jex-File")).to_have_count(len(files))
     execute(watched.page, "running:show-panel")
     expect(watched.page.locator(".jp-RunningSessions-item", has_text="makes files")).to_be_visible()
@@ -217,6 +226,7 @@ def test_names_do_nothing(watched: Watched, host: Host, agent: Agent) -> None:
     assert not [title for title in titles if DISGUISE.search(title.replace("\n", ""))]
     watched.page.evaluate(_FENCE, f"http://{watched._beacon.address}{FENCE}")
     assert (watched.ran, watched.asked, watched.executed) == ([], [], [])
+    shutil.rmtree(odd)
     for bearer in bearers:
         owner.call("DELETE", f"/tokens/{bearer.id}")
 
