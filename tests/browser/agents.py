@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from jupyter_exec_ext import JupyterConnectionInfo
+from tests.hosts import Host
+from tests.tokens import mint, owner_of
 
 SCRIPT = Path(__file__).parent / "agent.py"
 
@@ -62,3 +64,14 @@ def running_agent(connection: JupyterConnectionInfo, home: Path) -> Iterator[Age
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def cautious_agent(host: Host, home: Path) -> Iterator[Agent]:
+    """Run an agent with a token whose policy asks a person about shell commands."""
+    bearer = mint(host, policy="asks", name="cautious")
+    try:
+        with running_agent(replace(host.info, token=bearer.token), home) as agent:
+            yield agent
+    finally:
+        owner_of(host).call("DELETE", f"/tokens/{bearer.id}")

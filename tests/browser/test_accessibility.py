@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browser.agents import Agent, running_agent
+from tests.browser.agents import Agent, cautious_agent
 from tests.browser.pages import PANEL, Panel, change_theme, execute
 from tests.browser.servers import FORKED
+from tests.browser.test_approvals import notification
 from tests.hosts import Host
-from tests.tokens import mint, owner_of
 
 AXE = Path(__file__).parent.parent.parent / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 THEMES = ("JupyterLab Light", "JupyterLab Dark")
@@ -32,14 +31,13 @@ def rich(panel: Panel, agent: Agent, host: Host, tmp_path: Path) -> Iterator[Pan
     """The panel with something in every section: outputs, an error, a file, what waits, a token, a form."""
     session = agent("open", name="rich", kernel_name=FORKED)
     agent("run", session_id=session, code=RICH)
-    bearer = mint(host, policy="asks", name="cautious")
-    with running_agent(replace(host.info, token=bearer.token), tmp_path) as cautious:
+    with cautious_agent(host, tmp_path) as cautious:
         waits = cautious("open", name="waits", kernel_name=FORKED)
         cautious.begin("run", session_id=waits, code="!echo x")
         panel.unfold("rich")
         expect(panel.page.locator("#jupyter-exec-ext-approvals .cm-content")).to_be_visible()
+        expect(notification(panel.page)).to_be_visible()
         yield panel
-    owner_of(host).call("DELETE", f"/tokens/{bearer.id}")
 
 
 @pytest.fixture(params=THEMES)
@@ -93,13 +91,13 @@ def test_nothing_is_for_the_mouse_alone(rich: Panel) -> None:
 
 
 def test_code_is_decided_about_by_keyboard(panel: Panel, agent: Agent, host: Host, tmp_path: Path) -> None:
-    bearer = mint(host, policy="asks", name="cautious")
     keyboard = panel.page.keyboard
-    with running_agent(replace(host.info, token=bearer.token), tmp_path) as cautious:
+    with cautious_agent(host, tmp_path) as cautious:
         session = cautious("open", name="waits", kernel_name=FORKED)
         cautious.begin("run", session_id=session, code="!echo x")
         section = panel.page.locator("#jupyter-exec-ext-approvals")
         expect(section.locator(".cm-content")).to_be_visible()
+        expect(notification(panel.page)).to_be_visible()
         section.locator("[data-roving]").focus()
         tab_to(panel, section.locator(".cm-content"))
         # In the editor Tab indents; Escape leaves it.
@@ -109,7 +107,6 @@ def test_code_is_decided_about_by_keyboard(panel: Panel, agent: Agent, host: Hos
         tab_to(panel, section.get_by_role("button", name="Reject", exact=True))
         keyboard.press("Enter")
         assert cautious.result()["approval"] == {"decision": "rejected", "reason": "no shell"}
-    owner_of(host).call("DELETE", f"/tokens/{bearer.id}")
 
 
 def test_a_token_is_made_and_revoked_by_keyboard(panel: Panel) -> None:
@@ -118,6 +115,8 @@ def test_a_token_is_made_and_revoked_by_keyboard(panel: Panel) -> None:
     keyboard = panel.page.keyboard
     expect(section.get_by_label("Name")).to_be_focused()
     keyboard.type("by keys")
+    # Which policies there are, the server says.
+    expect(section.get_by_role("button", name="Create")).to_be_enabled()
     keyboard.press("Enter")
     dialog = panel.page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("by keys")
