@@ -12,7 +12,6 @@ from playwright.sync_api import Locator, expect
 from tests.browser.agents import Agent, cautious_agent
 from tests.browser.pages import PANEL, Panel, change_theme, execute
 from tests.browser.servers import FORKED
-from tests.browser.test_approvals import notification
 from tests.hosts import Host
 
 AXE = Path(__file__).parent.parent.parent / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
@@ -36,7 +35,6 @@ def rich(panel: Panel, agent: Agent, host: Host, tmp_path: Path) -> Iterator[Pan
         cautious.begin("run", session_id=waits, code="!echo x")
         panel.unfold("rich")
         expect(panel.page.locator("#jupyter-exec-ext-approvals .cm-content")).to_be_visible()
-        expect(notification(panel.page)).to_be_visible()
         yield panel
 
 
@@ -97,7 +95,6 @@ def test_code_is_decided_about_by_keyboard(panel: Panel, agent: Agent, host: Hos
         cautious.begin("run", session_id=session, code="!echo x")
         section = panel.page.locator("#jupyter-exec-ext-approvals")
         expect(section.locator(".cm-content")).to_be_visible()
-        expect(notification(panel.page)).to_be_visible()
         section.locator("[data-roving]").focus()
         tab_to(panel, section.locator(".cm-content"))
         # In the editor Tab indents; Escape leaves it.
