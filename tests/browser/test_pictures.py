@@ -106,6 +106,7 @@ def test_the_panel(new_page: Callable[..., Page], scene: Scene, theme: str) -> N
     execute(panel.page, "docmanager:open", path=NOTEBOOK)
     expect(panel.page.locator(".jp-NotebookPanel .jp-Cell").last).to_be_visible()
     expect(panel.page.locator(".jp-NotebookPanel .jp-OutputArea-output").first).to_be_visible()
+    expect(panel.page.locator("#jp-main-statusbar")).to_contain_text("Python 3 (ipykernel) | Idle")
     panel.page.mouse.move(WIDTH - 5, HEIGHT - 60)
     shot(panel.page, "panel" if theme == "Light" else "panel-dark")
 
