@@ -15,6 +15,13 @@ from tests.tokens import owner_of
 
 ASKS = "!echo from the shell"
 
+# What is in the middle of an element is the element.
+_IS_SEEN = """selector => {
+  const element = document.querySelector(selector);
+  const box = element?.getBoundingClientRect();
+  return box && element.contains(document.elementFromPoint(box.left + 20, box.top + box.height / 2));
+}"""
+
 
 @pytest.fixture
 def asking(host: Host, panel: Panel, tmp_path: Path) -> Iterator[Agent]:
@@ -94,7 +101,10 @@ def test_what_waited_before_the_page_was_opened_is_open(panel: Panel, page: Page
     session = asking("open", name="early", kernel_name="forked")
     asking.begin("run", session_id=session, code=ASKS)
     waiting(panel)
+    page.set_viewport_size({"width": 1000, "height": 600})
     section = waiting(open_lab(page, host))
+    # Nobody is to approve what they do not see: nothing lies over the code.
+    page.wait_for_function(_IS_SEEN, arg="#jupyter-exec-ext-approvals .cm-line")
     expect(section.get_by_role("button", name="Reject", exact=True)).to_be_visible()
     section.get_by_role("button", name="Reject", exact=True).click()
     assert asking.result()["state"] == "rejected"

@@ -84,6 +84,9 @@ def new_lab(new_page: Callable[..., Page], scene: Scene, theme: str = "JupyterLa
     page = new_page(viewport={"width": WIDTH, "height": HEIGHT})
     panel = open_lab(page, scene.host)
     change_theme(page, theme)
+    execute(page, "docmanager:open", path=NOTEBOOK)
+    expect(page.locator(".jp-NotebookPanel .jp-OutputArea-output").first).to_be_visible()
+    expect(page.locator("#jp-main-statusbar")).to_contain_text("Python 3 (ipykernel) | Idle")
     box = panel.node.bounding_box()
     assert box is not None
     edge, middle = box["x"] + box["width"] + 1, box["y"] + box["height"] / 2
@@ -103,10 +106,6 @@ def test_the_panel(new_page: Callable[..., Page], scene: Scene, theme: str) -> N
     expect(item.get_by_role("log").first).to_contain_text("KeyError")
     item.locator(".jex-Execution .jex-Row-main").nth(1).click()
     expect(item.locator("table")).to_be_visible()
-    execute(panel.page, "docmanager:open", path=NOTEBOOK)
-    expect(panel.page.locator(".jp-NotebookPanel .jp-Cell").last).to_be_visible()
-    expect(panel.page.locator(".jp-NotebookPanel .jp-OutputArea-output").first).to_be_visible()
-    expect(panel.page.locator("#jp-main-statusbar")).to_contain_text("Python 3 (ipykernel) | Idle")
     panel.page.mouse.move(WIDTH - 5, HEIGHT - 60)
     shot(panel.page, "panel" if theme == "Light" else "panel-dark")
 
