@@ -83,7 +83,6 @@ function Details(props: IProps & { who: string }): React.ReactElement {
 
   return (
     <div className="jex-Details">
-      <Facts {...props} />
       {gone && (
         <p className="jex-Note jex-Warn" role="alert">
           {entry.problem === null ? goneWords(trans, execution) : oneLine(entry.problem, 500)}
@@ -115,6 +114,8 @@ function Details(props: IProps & { who: string }): React.ReactElement {
           {edited && <Changes before={original} after={entry.draft ?? ''} />}
         </>
       )}
+      {/* Below the code: what is decided about is in view where there is room for little. */}
+      <Facts {...props} />
       {!gone && entry.problem !== null && (
         <p className="jex-Note jex-Warn" role="alert">
           {oneLine(entry.problem, 500)}

@@ -6,6 +6,7 @@ import * as React from 'react';
 import type { IPolicy } from '../api/types';
 import { EXECUTION_ARGS, text } from '../commands/args';
 import { CommandIDs } from '../commands/ids';
+import { counts } from '../model/view';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -22,7 +23,8 @@ const EMPTY_SHARE = 0.2;
 export const approvalsSection: ISection = {
   id: 'jupyter-exec-ext-approvals',
   title: trans => trans.__('Approvals'),
-  collapsed: true,
+  // What waits already when the panel is made has nothing to open: the section is in no panel yet.
+  collapsed: ({ model }) => counts(model.state).awaiting === 0,
   create
 };
 

@@ -31,6 +31,8 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
     <div
       className="jex-Outputs"
       role="log"
+      // What scrolls is scrolled by keys as well.
+      tabIndex={0}
       aria-label={trans.__('Output')}
       aria-live="off"
       ref={scroller.ref}

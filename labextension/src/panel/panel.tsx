@@ -33,8 +33,12 @@ export function createPanel(services: IServices, translator: ITranslator): SideP
   panel.node.setAttribute('role', 'region');
   panel.node.setAttribute('aria-label', services.trans.__("Agents' sessions"));
   SECTIONS.forEach((section, index) => {
+    const { collapsed } = section;
     panel.addWidget(section.create(services));
-    if (section.collapsed && panel.content instanceof AccordionPanel) {
+    if (
+      (typeof collapsed === 'function' ? collapsed(services) : collapsed) &&
+      panel.content instanceof AccordionPanel
+    ) {
       panel.content.collapse(index);
     }
   });

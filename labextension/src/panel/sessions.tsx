@@ -43,7 +43,7 @@ function Sessions(): React.ReactElement {
   return (
     <div className="jex-Sessions">
       <FilterBar filter={filter} onChange={setFilter} />
-      {shown.length === 0 && <Empty filtered={state.sessions.size > 0} loading={state.info === null} />}
+      {shown.length === 0 && <Empty filtered={isFiltered(deferredFilter)} loading={state.info === null} />}
       <div className="jex-Groups" ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
         {shown.map(group => (
           <Group key={group.principal} group={group} info={state.info} now={now} />
@@ -51,6 +51,11 @@ function Sessions(): React.ReactElement {
       </div>
     </div>
   );
+}
+
+/** Whether it is for the filter that there is nothing: sessions that have ended are not looked for. */
+function isFiltered(filter: IFilter): boolean {
+  return filter.query !== '' || filter.show !== 'all';
 }
 
 function Group(props: { group: IGroup; info: IInfo | null; now: number }): React.ReactElement {

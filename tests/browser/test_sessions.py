@@ -1,0 +1,207 @@
+"""A person sees what an agent in another process does, and steps in."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import Page, expect
+
+from tests.browser.agents import Agent
+from tests.browser.pages import Panel
+from tests.hosts import Host
+from tests.tokens import owner_of
+
+APPEARS_WITHIN_MS = 1000
+# Notes when the first element appears that the selector finds and that has the text.
+_NOTE_WHEN = """([selector, text]) => {
+  const seen = () => [...document.querySelectorAll(selector)].some(each => each.textContent.includes(text));
+  const look = () => {
+    if (window.appearedAt === null && seen()) {
+      window.appearedAt = Date.now();
+      observer.disconnect();
+    }
+  };
+  window.appearedAt = null;
+  const observer = new MutationObserver(look);
+  observer.observe(document.body, { childList: true, subtree: true, characterData: true });
+  look();
+}"""
+# Prints, and then waits for a file or an interrupt.
+WAITS = """
+import os, time
+print('before', flush=True)
+while not os.path.exists({path!r}):
+    time.sleep(0.01)
+print('after')
+"""
+
+
+def note_when(page: Page, selector: str, text: str) -> None:
+    """Begin to wait, on the page, for an element with this text."""
+    page.evaluate(_NOTE_WHEN, [selector, text])
+
+
+def appeared_at(page: Page) -> float:
+    """Return when it appeared, in milliseconds of the clock."""
+    return float(page.wait_for_function("() => window.appearedAt").json_value())
+
+
+def milliseconds(iso: str) -> float:
+    return datetime.fromisoformat(iso.replace("Z", "+00:00")).timestamp() * 1000
+
+
+def test_a_session_appears_within_a_second(panel: Panel, agent: Agent, host: Host) -> None:
+    note_when(panel.page, ".jex-Row-name", "appears")
+    session = agent("open", name="appears")
+    created = owner_of(host).call("GET", f"/sessions/{session}").json()["created_at"]
+    assert appeared_at(panel.page) - milliseconds(created) <= APPEARS_WITHIN_MS
+
+
+def test_the_session_of_an_executor_appears_with_what_it_ran(panel: Panel, agent: Agent) -> None:
+    done = agent("blocks", code="print(6 * 7)")
+    assert (done["exit_code"], done["output"].strip()) == (0, "42")
+    item = panel.node.locator(".jex-Session")
+    item.locator(".jex-Row-main").first.click()
+    expect(item.get_by_role("log")).to_have_text("42")
+    expect(item.get_by_label("Code", exact=True)).to_have_text("print(6 * 7)")
+
+
+def test_output_streams_while_the_code_runs(panel: Panel, agent: Agent, tmp_path: Path) -> None:
+    session = agent("open", name="streams")
+    go_on = tmp_path / "go on"
+    agent.begin("run", session_id=session, code=WAITS.format(path=str(go_on)))
+    item = panel.unfold("streams")
+    output, execution = item.get_by_role("log"), item.locator(".jex-Execution").first
+    expect(output).to_contain_text("before")
+    expect(execution).to_have_attribute("data-tone", "running")
+    expect(output).not_to_contain_text("after")
+    go_on.touch()
+    expect(output).to_contain_text("after")
+    expect(execution).to_have_attribute("data-tone", "good")
+    assert agent.result()["state"] == "ok"
+
+
+def test_cancel_stops_the_code(panel: Panel, agent: Agent, tmp_path: Path) -> None:
+    session = agent("open", name="cancels")
+    agent.begin("run", session_id=session, code=WAITS.format(path=str(tmp_path / "never")))
+    item = panel.unfold("cancels")
+    expect(item.get_by_role("log")).to_contain_text("before")
+    item.locator(".jex-Execution .jex-Row").hover()
+    item.get_by_role("button", name="Cancel this execution").click()
+    done = agent.result()
+    assert (done["state"], done["stdout"]) == ("cancelled", "before\n")
+    expect(item.locator(".jex-Execution .jex-State")).to_have_text("cancelled")
+    # The kernel is there for the next one.
+    assert agent("run", session_id=session, code="print(1)")["stdout"] == "1\n"
+
+
+def test_interrupt_raises_in_the_code(panel: Panel, agent: Agent, tmp_path: Path) -> None:
+    session = agent("open", name="interrupts")
+    code = WAITS.format(path=str(tmp_path / "never"))
+    agent.begin("run", session_id=session, code=code)
+    item = panel.unfold("interrupts")
+    expect(item.get_by_role("log")).to_contain_text("before")
+    panel.menu("interrupts", "Interrupt")
+    assert agent.result()["state"] == "interrupted"
+    expect(item.get_by_role("log")).to_contain_text("KeyboardInterrupt")
+
+
+def test_restart_asks_and_gives_a_fresh_kernel(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="restarts")
+    assert agent("run", session_id=session, code="x = 1")["state"] == "ok"
+    panel.menu("restarts", "Restart Kernel")
+    panel.accept("Restart")
+    expect(panel.row("restarts")).to_have_attribute("title", re.compile("started 2 times"))
+    assert agent("run", session_id=session, code="x")["state"] == "error"
+
+
+def test_shut_down_asks_and_ends_the_session(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="ends")
+    panel.row("ends").hover()
+    panel.session("ends").get_by_role("button", name="Shut down").click()
+    panel.accept("Cancel")
+    assert agent("run", session_id=session, code="print(1)")["state"] == "ok"
+    panel.row("ends").hover()
+    panel.session("ends").get_by_role("button", name="Shut down").click()
+    panel.accept("Shut Down")
+    expect(panel.session("ends")).to_have_count(0)
+    agent.begin("run", session_id=session, code="print(1)")
+    assert "SessionEnded" in agent.answer()["error"]
+
+
+def test_the_session_opens_as_a_valid_notebook(panel: Panel, agent: Agent, host: Host) -> None:
+    session = agent("open", name="A name: with / everything?")
+    agent("run", session_id=session, code="print('one')\n1 + 1")
+    agent("run", session_id=session, code="1 / 0")
+    panel.menu("A name: with / everything?", "Open as Notebook")
+    panel.page.locator(".jp-Dialog input").fill("opened.ipynb")
+    panel.accept("Save and Open")
+    opened = panel.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    expect(opened.locator(".jp-OutputArea-output").first).to_have_text("one")
+    notebook = nbformat.read(host.home / "root" / "opened.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert [cell.source for cell in notebook.cells if cell.cell_type == "code"] == ["print('one')\n1 + 1", "1 / 0"]
+    panel.page.evaluate("() => void window.jupyterapp.commands.execute('application:close-all')")
+
+
+def test_the_code_is_copied(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="copies")
+    agent("run", session_id=session, code="a = 1")
+    agent("run", session_id=session, code="b = 2")
+    panel.menu("copies", "Copy as Code")
+    expect(panel.page.get_by_text("The code of 2 cells was copied.")).to_be_visible()
+    assert panel.page.evaluate("() => navigator.clipboard.readText()") == "a = 1\n\nb = 2\n"
+
+
+def test_a_file_is_downloaded(panel: Panel, agent: Agent, tmp_path: Path) -> None:
+    session = agent("open", name="makes files")
+    agent("run", session_id=session, code="open('table.csv', 'w').write('a,b\\n')")
+    item = panel.unfold("makes files")
+    with panel.page.expect_download() as download:
+        item.get_by_title("Download table.csv").click()
+    assert Path(download.value.path()).read_text() == "a,b\n"
+    assert download.value.suggested_filename == "table.csv"
+
+
+def test_a_person_answers_what_the_code_asks(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="asks")
+    agent.begin("ask", session_id=session, code="print('Hello', input('Your name? '))")
+    item = panel.unfold("asks")
+    item.get_by_label("Your name?").fill("Ada")
+    item.get_by_role("button", name="Answer").click()
+    expect(item.get_by_role("log")).to_contain_text("Hello Ada")
+    assert agent.result() == "ok"
+
+
+def test_search_and_filter(panel: Panel, agent: Agent) -> None:
+    for name in ("red", "green"):
+        agent("open", name=name, kernel_name="forked")
+    rows = panel.node.locator(".jex-Row-name")
+    expect(rows).to_have_count(2)
+    search = panel.node.get_by_role("searchbox")
+    search.fill("RED")
+    expect(rows).to_have_text(["red"])
+    search.fill("blue")
+    expect(panel.node).to_contain_text("No session fits")
+    search.fill("")
+    panel.node.get_by_role("combobox").select_option("Busy")
+    expect(rows).to_have_count(0)
+    panel.node.get_by_role("combobox").select_option("Active")
+    expect(rows).to_have_count(2)
+
+
+def test_a_console_shares_the_session_s_kernel(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="shares")
+    agent("run", session_id=session, code="answer = 42")
+    panel.menu("shares", "Open Console")
+    prompt = panel.page.locator(".jp-CodeConsole-promptCell .cm-content")
+    expect(panel.page.locator(".jp-CodeConsole-content")).to_contain_text("IPython")
+    prompt.click()
+    panel.page.keyboard.type("print(answer)")
+    panel.page.keyboard.press("Shift+Enter")
+    expect(panel.page.locator(".jp-CodeConsole .jp-OutputArea-output").last).to_have_text("42")
+    panel.page.evaluate("() => void window.jupyterapp.commands.execute('application:close-all')")
+    assert agent("run", session_id=session, code="answer")["state"] == "ok"

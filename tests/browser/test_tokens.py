@@ -1,0 +1,105 @@
+"""Limited access that a person hands out on the page: it works where it is pasted, and ends when it is revoked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.agents import Agent, running_agent
+from tests.browser.pages import Panel, execute
+from tests.browser.test_sessions import WAITS
+from tests.hosts import Host
+from tests.tokens import owner_of
+
+FAILS_WITHIN_SECONDS = 1.0
+
+
+@pytest.fixture
+def section(panel: Panel, host: Host) -> Iterator[Locator]:
+    """The section of tokens; those that a test has left are revoked."""
+    section = panel.page.locator("#jupyter-exec-ext-tokens")
+    yield section
+    owner = owner_of(host)
+    for token in owner.call("GET", "/tokens").json()["tokens"]:
+        owner.call("DELETE", f"/tokens/{token['id']}")
+
+
+def create(panel: Panel, section: Locator, name: str, policy: str) -> Locator:
+    """Create a token; return the dialog that shows its secret."""
+    execute(panel.page, "jupyter-exec-ext:new-token")
+    section.get_by_label("Name").fill(name)
+    section.get_by_label("Policy").select_option(policy)
+    section.get_by_role("button", name="Create").click()
+    dialog = panel.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text(name)
+    return dialog
+
+
+def test_a_token_works_until_it_is_revoked(panel: Panel, section: Locator, host: Host, tmp_path: Path) -> None:
+    dialog = create(panel, section, "for a while", "trusted")
+    secret = dialog.get_by_label("the token", exact=True).inner_text().strip()
+    panel.accept("Done")
+    expect(section).to_contain_text("for a while")
+    assert secret not in panel.page.content()
+
+    with running_agent(replace(host.info, token=secret), tmp_path) as agent:
+        session = agent("open", name="with a token")
+        assert agent("run", session_id=session, code="print(6 * 7)")["stdout"] == "42\n"
+        expect(panel.node.locator(".jex-Group", has_text="for a while")).to_contain_text("with a token")
+        agent.begin("run", session_id=session, code=WAITS.format(path=str(tmp_path / "never")))
+        expect(panel.unfold("with a token").get_by_role("log").first).to_contain_text("before")
+        _revoke(panel, section, "for a while")
+        began = time.monotonic()
+        ended = agent.answer()
+        assert time.monotonic() - began <= FAILS_WITHIN_SECONDS
+        assert ended.get("result", {}).get("state", "refused") in ("token_revoked", "refused"), ended
+        assert "TokenRevoked" in _refused(agent) or "Unauthorized" in _refused(agent)
+    expect(section.locator(".jex-Token")).to_have_count(0)
+
+
+def _revoke(panel: Panel, section: Locator, name: str) -> None:
+    row = section.locator(".jex-Row", has_text=name)
+    row.hover()
+    row.get_by_role("button", name="Revoke").click()
+    panel.accept("Revoke")
+
+
+def _refused(agent: Agent) -> str:
+    agent.begin("open", name="again")
+    return str(agent.answer()["error"])
+
+
+def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator, tmp_path: Path) -> None:
+    dialog = create(panel, section, "to paste", "trusted")
+    snippets = {
+        each.get_attribute("aria-label"): each.locator("pre").inner_text()
+        for each in dialog.locator("section[aria-label]").all()
+    }
+    panel.accept("Done")
+    commands = {
+        "Python": [sys.executable, "-c"],
+        "AutoGen": [sys.executable, "-c"],
+        "curl": ["bash", "-euo", "pipefail", "-c"],
+    }
+    for title, command in commands.items():
+        done = subprocess.run(
+            [*command, snippets[title]], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, (title, done.stderr)
+        assert "42" in done.stdout, (title, done.stdout)
+
+
+def test_a_token_that_another_has_created_appears(panel: Panel, section: Locator, host: Host) -> None:
+    execute(panel.page, "jupyter-exec-ext:new-token")
+    section.get_by_role("button", name="Cancel").click()
+    request = {"name": "from the command line", "policy": "trusted", "scopes": ["sessions:read"]}
+    assert owner_of(host).call("POST", "/tokens", json=request).ok
+    expect(section.locator(".jex-Token")).to_contain_text("from the command line")
