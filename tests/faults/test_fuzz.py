@@ -70,13 +70,26 @@ MAX_SESSIONS = 6
 NEW_KERNELS = 3 * SCALE
 
 
+class Http(requests.Session):
+    """Takes of the feed, which has no end, what comes first."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        if not str(request.path_url).partition("?")[0].endswith("exec/v1/events"):
+            return super().send(request, **options)
+        with super().send(request, **{**options, "stream": True}) as answer:
+            if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+                answer._content = next(answer.iter_content(None))
+            _ = answer.content  # while it can be read
+            return answer
+
+
 class World:
     """A host with sessions, executions and files in the states they can be in, for requests to meet."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.url = f"{host.info.url}exec/v1"
-        self.http = requests.Session()
+        self.http = Http()
         self.http.trust_env = False
         self.http.headers.update(host.info.auth_headers)
         self._started: Counter[str] = Counter()
