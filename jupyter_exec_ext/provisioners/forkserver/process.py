@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import subprocess
+import weakref
 from contextlib import suppress
-from typing import Any
 
 #: The return code of a kernel that outlived its parent, and so ended with nobody to tell how.
 UNKNOWN_EXIT = 255
@@ -37,6 +37,8 @@ class ForkedProcess(subprocess.Popen[bytes]):
         # Whoever gives up waiting for it must not cancel it for everybody.
         self.exited.set_running_or_notify_cancel()
         self.channel = channel
+        # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
+        weakref.finalize(self, channel.close)
 
     def end(self, code: int | None) -> None:
         """Note that it has ended."""
@@ -70,7 +72,3 @@ class ForkedProcess(subprocess.Popen[bytes]):
     def kill(self) -> None:
         """End it."""
         self.send_signal(signal.SIGKILL)
-
-    def __del__(self, **kwargs: Any) -> None:
-        """Let go of it, with which it ends."""
-        self.channel.close()
