@@ -175,13 +175,15 @@ class ForkParent:
     # --- in a thread of its own ---
 
     def _read(self) -> None:
-        with suppress(OSError):
-            for line in self._lines:
-                word, *numbers = line.decode().split()
-                with self._lock:
-                    getattr(self, f"_{word}")(*map(int, numbers))
-                    self._end_if_unused()
-        self._end()
+        try:
+            with suppress(OSError):
+                for line in self._lines:
+                    word, *numbers = line.decode().split()
+                    with self._lock:
+                        getattr(self, f"_{word}")(*map(int, numbers))
+                        self._end_if_unused()
+        finally:
+            self._end()
 
     def _forked(self, pid: int) -> None:
         asked, channel = self._asked.popleft()

@@ -247,6 +247,7 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
             os.close(descriptor)
 
     ahead: _Ahead | None = None
+    kernels: set[int] = set()
     wanted = True  # one for each request, so that nothing is forked again and again that cannot live
     while True:
         sources: list[Any] = [control, awake]
@@ -257,7 +258,8 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
                 if ahead is not None and pid == ahead.pid:
                     ahead.close()
                     ahead = None
-                else:
+                elif pid in kernels:  # and not one that had ended before a request could be given to it
+                    kernels.remove(pid)
                     _tell(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
         if not readable:
             wanted, ahead = False, _fork_ahead()
@@ -271,18 +273,16 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
         if not request:  # the server is gone, or wants no more kernels from here
             os._exit(0)
         wanted, chosen, ahead = True, ahead, None
-        if chosen is not None and chosen.give(descriptors):
-            _tell(control, f"forked {chosen.pid}")
+        try:
+            pid = chosen.pid if chosen is not None and chosen.give(descriptors) else os.fork()
+        except OSError as error:
+            _tell(control, f"failed {error.errno}")
         else:
-            try:
-                pid = os.fork()
-            except OSError as error:
-                _tell(control, f"failed {error.errno}")
-            else:
-                if pid == 0:
-                    be_child()
-                    return descriptors
-                _tell(control, f"forked {pid}")
+            if pid == 0:
+                be_child()
+                return descriptors
+            kernels.add(pid)
+            _tell(control, f"forked {pid}")
         for descriptor in descriptors:
             os.close(descriptor)
 
