@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -330,8 +331,12 @@ def test_input_that_is_not_given_cancels_the_code(tmp_path: Path, server: Host, 
         shown = b""
         while b"name? " not in shown:
             shown += os.read(terminal, 1000)
-        os.write(terminal, key)
-        assert process.wait(20) == 130
+        for _ in range(4):  # Python's `input` misses a Ctrl-C that comes between its prompt and its reading
+            os.write(terminal, key)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+                break
+        assert process.wait(5) == 130
         assert words.encode() in os.read(terminal, 1000)
     os.close(terminal)
 
