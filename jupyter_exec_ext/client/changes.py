@@ -10,8 +10,8 @@ from ..wire.jsontext import loads_strict
 from ..wire.native import change_from_json
 from ..wire.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from .event_stream import API, STREAM_SILENCE_SECONDS
-from .exchange import RetryPolicy, error_from, is_busy
-from .steps import CloseStream, Emit, Failure, OpenStream, Operation, ReadStream, Reply, Request, Stream
+from .exchange import RetryPolicy, error_from, open_stream
+from .steps import CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 
 class ChangeFollower:
@@ -41,13 +41,9 @@ class ChangeFollower:
         resume = {"Last-Event-ID": self._after} if self._after else {}
         headers = {"Accept": MEDIA_TYPE, **resume}
         request = Request("GET", API + "events", headers=headers, read_timeout_seconds=STREAM_SILENCE_SECONDS)
-        stream: Stream | Reply | Failure = yield OpenStream(request)
+        stream = yield from open_stream(request, self._retry)
         if isinstance(stream, Failure):
             return stream
-        if isinstance(stream, Reply):
-            if is_busy(request, stream):
-                return Failure(True, f"the server answered {stream.status}")
-            raise error_from(stream)
         decoder = EventStreamDecoder()
         chunk: bytes | Failure = yield ReadStream(stream)
         while chunk and not isinstance(chunk, Failure):

@@ -14,14 +14,11 @@ from ..models import Execution, InputRequestEvent, KernelSpecInfo, Session
 from ..wire.native import execution_from_json, kernelspec_from_json, session_from_json
 from .event_stream import API, EventStreamReader
 from .exchange import (
-    COOKIE_REQUEST,
     DEFAULT_RETRY,
     NO_RETRY,
     RetryPolicy,
-    error_from,
     exchange,
-    is_busy,
-    lacks_cookie,
+    open_stream,
     parsed,
     segment,
     transport_error,
@@ -33,13 +30,11 @@ from .steps import (
     CloseStream,
     Emit,
     Failure,
-    OpenStream,
     Operation,
     Pause,
     ReadStream,
     Reply,
     Request,
-    Stream,
 )
 
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
@@ -256,18 +251,11 @@ class ExecApi:
     def _read_once(self, reader: EventStreamReader, answer: bool) -> Operation[Failure]:
         """Read one connection until the log's end or its own."""
         request = reader.next_request()
-        stream: Stream | Reply | Failure = yield OpenStream(request)
-        if isinstance(stream, Reply) and lacks_cookie(request, stream):
-            yield from exchange(COOKIE_REQUEST, self.retry)
-            stream = yield OpenStream(request)
+        stream = yield from open_stream(request, self.retry)
         if isinstance(stream, Failure):
             if stream.sent and not request.repeatable:
                 raise transport_error(request, stream)
             return stream
-        if isinstance(stream, Reply):
-            if is_busy(request, stream):
-                return Failure(True, f"the server answered {stream.status}")
-            raise error_from(stream)
         reader.opened(stream.headers)
         seen = reader.last_seq
         chunk: bytes | Failure = b"-"

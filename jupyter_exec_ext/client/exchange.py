@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ..errors import ConnectionFailed, ConnectionLost, ExecError, Forbidden, NotFound, Unauthenticated, UnexpectedAnswer
 from ..wire.jsontext import loads_strict
-from .steps import Failure, Operation, Pause, Reply, Request
+from .steps import Failure, OpenStream, Operation, Pause, Reply, Request, Stream
 
 _BUSY_STATUSES = frozenset({502, 503, 504})
 # A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
@@ -88,6 +88,25 @@ def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
             return outcome
         yield retry.pause(attempt, outcome.headers.get("retry-after"))
     raise AssertionError("the loop returns or raises")
+
+
+def open_stream(request: Request, retry: RetryPolicy) -> Operation[Stream | Failure]:
+    """Send a request, and return its answer to be read piece by piece, or why one may ask for it again.
+
+    Raises
+    ------
+    ExecError
+        As the server says, if it refused.
+    """
+    stream: Stream | Reply | Failure = yield OpenStream(request)
+    if isinstance(stream, Reply) and lacks_cookie(request, stream):
+        yield from exchange(COOKIE_REQUEST, retry)
+        stream = yield OpenStream(request)
+    if isinstance(stream, Reply):
+        if is_busy(request, stream):
+            return Failure(True, f"the server answered {stream.status}")
+        raise error_from(stream)
+    return stream
 
 
 def transport_error(request: Request, failure: Failure) -> ExecError:

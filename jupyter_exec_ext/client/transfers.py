@@ -12,18 +12,16 @@ from ..wire.native import file_info_from_json
 from ..wire.paths import quoted_path
 from ..wire.transfer import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, sha256_in
 from .event_stream import API
-from .exchange import DEFAULT_RETRY, RetryPolicy, error_from, exchange, is_busy, parsed, segment, transport_error
+from .exchange import DEFAULT_RETRY, RetryPolicy, exchange, is_busy, open_stream, parsed, segment, transport_error
 from .local_files import BLOCK_BYTES, FileSource, Progress, Target
 from .steps import (
     CloseStream,
     Failure,
-    OpenStream,
     Operation,
     ReadStream,
     Reply,
     Request,
     SendBody,
-    Stream,
     Work,
 )
 
@@ -134,13 +132,9 @@ class FilesApi:
         self, request: Request, target: Target, progress: Progress | None
     ) -> Operation[Failure | TransferCorrupted | None]:
         """Read one answer to its end; return what was wrong with it."""
-        stream: Stream | Reply | Failure = yield OpenStream(request)
+        stream = yield from open_stream(request, self.retry)
         if isinstance(stream, Failure):
             return stream
-        if isinstance(stream, Reply):
-            if is_busy(request, stream):
-                return Failure(True, f"the server answered {stream.status}")
-            raise error_from(stream)
         length = stream.headers.get("content-length", "")
         total = int(length) if length.isdecimal() else None
         received, waiting, pieces = 0, 0, []
