@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from ..errors import ExecError, KernelStartTimeout, TooManyKernels
+from ..errors import ExecError, KernelStartFailed, KernelStartTimeout, TooManyKernels
 from ..wire.kernel import KernelMessage
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
 from .ports import KernelExit, KernelHost, SessionFiles
@@ -50,7 +50,7 @@ class PooledKernel:
         self.kernel: SessionKernel | None = None
         self._on_spoiled: Callable[[PooledKernel, str], None] | None = on_spoiled
         self._seen: set[tuple[str, str]] = set()
-        self._is_set_up = asyncio.Event()
+        self._set_up_or_left = asyncio.Event()
 
     def listener(self) -> KernelListener:
         """Return what hears of the kernel until a session does."""
@@ -73,7 +73,7 @@ class PooledKernel:
     def _look(self) -> None:
         assert self.kernel is not None
         if self._seen.issuperset((parent, what) for parent in self.kernel.setups for what in ("reply", "idle")):
-            self._is_set_up.set()
+            self._set_up_or_left.set()
 
     async def set_up(self, timeout_seconds: float) -> None:
         """Wait until the kernel has run what is ours to the end.
@@ -81,12 +81,16 @@ class PooledKernel:
         Raises
         ------
         KernelStartTimeout
+        KernelStartFailed
+            If it is the pool's no more.
         """
         self._look()
         try:
-            await asyncio.wait_for(self._is_set_up.wait(), timeout_seconds)
+            await asyncio.wait_for(self._set_up_or_left.wait(), timeout_seconds)
         except asyncio.TimeoutError:
             raise KernelStartTimeout("the kernel does not come to the end of its set-up") from None
+        if self._on_spoiled is None:
+            raise KernelStartFailed("the kernel was thrown away during its set-up")
 
     def _on_exit(self, exit_: KernelExit) -> None:
         self.spoil(f"it {exit_}")
@@ -103,6 +107,7 @@ class PooledKernel:
         """Be the pool's no more."""
         self.ready = False
         self._on_spoiled = None
+        self._set_up_or_left.set()
 
 
 class KernelPool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.processes import MARK
+from jupyter_exec_ext.engine.session_kernel import SessionKernel
 from jupyter_exec_ext.errors import TooManyKernels
 from jupyter_exec_ext.models import Execution, ExecutionRequest, Session, SessionRequest, TokenRequest
 from jupyter_exec_ext.wire.kernel import execute_request
@@ -388,6 +390,38 @@ async def test_a_kernel_that_is_just_starting_for_the_pool_is_in_nobodys_way(mak
 
 
 # --- the end ---
+
+
+@pytest.fixture
+def unanswering(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Kernels for the pool do not come to the end of their set-up; set when there is one."""
+    warm_up, stopped = SessionKernel.warm_up, asyncio.Event()
+
+    def stop_and_warm_up(kernel: SessionKernel) -> None:
+        assert kernel.kernel is not None and kernel.kernel.pid is not None
+        os.kill(kernel.kernel.pid, signal.SIGSTOP)
+        warm_up(kernel)
+        stopped.set()
+
+    monkeypatch.setattr(SessionKernel, "warm_up", stop_and_warm_up)
+    return stopped
+
+
+async def test_a_shutdown_does_not_wait_for_a_set_up(engine: ExecEngine, unanswering: asyncio.Event) -> None:
+    await begin(engine)
+    await asyncio.wait_for(unanswering.wait(), 30)
+    await asyncio.wait_for(engine.shutdown(), 10)
+
+
+async def test_a_kernel_that_ends_during_its_set_up_keeps_no_other_waiting(
+    engine: ExecEngine, unanswering: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin(engine)
+    await asyncio.wait_for(unanswering.wait(), 30)
+    monkeypatch.undo()
+    starting: Any = engine.pool._kernels[0]
+    psutil.Process(starting.kernel.kernel.pid).kill()
+    await asyncio.wait_for(filled(engine), 15)
 
 
 async def test_nothing_is_left_after_a_shutdown(
