@@ -456,13 +456,15 @@ class ExecEngine(EngineSettings):
 
     async def _handle_of(self, earlier: StoredExecution) -> ExecutionHandle:
         """Return the execution that an earlier request with the same key was accepted as."""
-        execution = earlier.execution
-        if execution.id in self._running:
-            return self._running[execution.id][1]
-        log = await self._executions.log(execution.id)
-        if log is None:
+        execution_id = earlier.execution.id
+        if execution_id in self._running:
+            return self._running[execution_id][1]
+        log = await self._executions.log(execution_id)
+        # What was found may have been read before the end.
+        last = earlier if earlier.execution.state.finished else await self._executions.get(execution_id)
+        if log is None or last is None or not last.execution.state.finished:
             raise StoreUnavailable("an execution with this key is just being recorded", retry_after_seconds=1.0)
-        return PastExecution(execution, log)
+        return PastExecution(last.execution, log)
 
     async def list_executions(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest executions, oldest first."""

@@ -435,3 +435,23 @@ async def test_nothing_is_left_behind(manager: AsyncMappingKernelManager, make_e
     assert {task.get_coro().__qualname__ for task in asyncio.all_tasks()} <= {  # type: ignore[union-attr]
         "test_nothing_is_left_behind"
     }
+
+
+async def test_a_repeated_request_that_was_found_unfinished_gets_the_end(
+    engine: ExecEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await engine.create_session(ME, SessionRequest())
+    go = tmp_path / "go"
+    request = ExecutionRequest(f"import os\nwhile not os.path.exists({str(go)!r}): pass\nprint(1)")
+    first = await engine.execute(ME, session.id, request, "k")
+    accept = engine._executions.accept
+
+    async def accept_and_dawdle(*arguments: Any) -> Any:
+        found = await accept(*arguments)
+        go.touch()
+        await first.wait()
+        return found
+
+    monkeypatch.setattr(engine._executions, "accept", accept_and_dawdle)
+    again = await (await engine.execute(ME, session.id, request, "k")).wait()
+    assert (again.state, again.stdout) == (ExecutionState.OK, "1\n")
