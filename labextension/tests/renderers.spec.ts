@@ -58,6 +58,16 @@ describe('render', () => {
     }
   });
 
+  it('gives headings no links into the page', async () => {
+    for (const data of [{ 'text/markdown': '# a b' }, { 'text/html': '<h1>a b</h1>' }]) {
+      const { node, dispose } = render(renderers, chosen(data), 'label');
+      await until(() => node.querySelector('h1') !== null);
+      await until(() => node.querySelector('a') === null);
+      expect(node.textContent?.trim()).toBe('a b');
+      dispose();
+    }
+  });
+
   it('shows SVG as a picture, in which nothing runs', async () => {
     const html = await shown({ 'image/svg+xml': '<svg onload="alert(1)"></svg>\uD800' });
     expect(html).toMatch(/^<img alt="label" src="data:image\/svg\+xml;charset=utf-8,%3Csvg/);

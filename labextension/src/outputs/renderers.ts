@@ -85,7 +85,11 @@ export function render(
   const renderer: IRenderMime.IRenderer = renderers.createRenderer(shown.mimeType);
   const model = renderers.createModel({ data: { ...shown.data }, trusted: false });
   renderer.renderModel(model).then(
-    () => renderer.node.querySelectorAll('img:not([alt])').forEach(each => each.setAttribute('alt', label)),
+    () => {
+      renderer.node.querySelectorAll('img:not([alt])').forEach(each => each.setAttribute('alt', label));
+      // JupyterLab gives headings links to themselves, after the sanitizer: they would change the page's own address.
+      renderer.node.querySelectorAll('.jp-InternalAnchorLink').forEach(each => each.remove());
+    },
     (error: unknown) => {
       renderer.node.textContent = String(error);
     }
