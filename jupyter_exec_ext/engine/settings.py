@@ -169,6 +169,7 @@ class EngineSettings(LoggingConfigurable):
             "max_code_bytes",
             "max_output_bytes",
             "session_idle_timeout_seconds",
+            "max_token_seconds",
             "max_file_bytes",
             "max_session_bytes",
             "max_session_files",

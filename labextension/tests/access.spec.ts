@@ -5,7 +5,7 @@ import { createToken, revokeToken, rotateToken } from '../src/access/calls';
 import { ordered, USUAL } from '../src/access/scopes';
 import { missing, python, shell, snippets } from '../src/access/snippets';
 import { activeBelow, tokenState, tree } from '../src/access/tree';
-import { leftWords, lifetimeWords, policyWords } from '../src/access/words';
+import { leftWords, lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from '../src/access/words';
 import { FakeServer, json, token } from './helpers';
 
 const trans = nullTranslator.load('jupyter_exec_ext');
@@ -108,6 +108,7 @@ describe('tree', () => {
 
 describe('words', () => {
   it('say how long', () => {
+    expect(lifetimeWords(trans, 600)).toBe('10 minutes');
     expect(lifetimeWords(trans, 3600)).toBe('1 hour');
     expect(lifetimeWords(trans, 28800)).toBe('8 hours');
     expect(lifetimeWords(trans, 7 * 86400)).toBe('7 days');
@@ -140,5 +141,19 @@ describe('words', () => {
       'tokens:create',
       'zzz'
     ]);
+  });
+});
+
+describe('lifetimes', () => {
+  it('are no longer than the server allows', () => {
+    expect(lifetimesSeconds(86400)).toEqual([3600, 28800, 86400]);
+    expect(lifetimesSeconds(600)).toEqual([600]);
+    expect(lifetimesSeconds()).toContain(30 * 86400);
+  });
+
+  it('begin with a day of work, or with the most that there is', () => {
+    expect(usualLifetime(lifetimesSeconds())).toBe(28800);
+    expect(usualLifetime(lifetimesSeconds(7200))).toBe(3600);
+    expect(usualLifetime(lifetimesSeconds(600))).toBe(600);
   });
 });

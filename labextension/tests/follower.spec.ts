@@ -8,7 +8,7 @@ describe('follow', () => {
     const stream = new FakeStream();
     const server = new FakeServer({ 'GET executions/e/events?after=0': stream.response });
     const shown: IFollowed[] = [];
-    const done = follow(server.client, 'e', new AbortController().signal, each => shown.push(each));
+    const done = follow(server.client, 'e', true, new AbortController().signal, each => shown.push(each));
     stream.send('stream', { seq: 1, name: 'stdout', text: 'a' }, '1');
     await until(() => shown.length > 0);
     stream.send('end', { seq: 2, execution: execution('e') }, '2');
@@ -28,7 +28,7 @@ describe('follow', () => {
       'GET executions/e/events?after=1': second.response
     });
     const shown: IFollowed[] = [];
-    const done = follow(server.client, 'e', new AbortController().signal, each => shown.push(each));
+    const done = follow(server.client, 'e', true, new AbortController().signal, each => shown.push(each));
     first.send('stream', { seq: 1, name: 'stdout', text: 'a' }, '1');
     await until(() => shown.length > 0);
     first.fail();
@@ -45,7 +45,7 @@ describe('follow', () => {
       'GET executions/e': json(record)
     });
     const shown: IFollowed[] = [];
-    await follow(server.client, 'e', new AbortController().signal, each => shown.push(each));
+    await follow(server.client, 'e', true, new AbortController().signal, each => shown.push(each));
     expect(shown[shown.length - 1]).toMatchObject({ problem: null, outputs: { items: [{ text: 'old' }] } });
   });
 
@@ -53,16 +53,35 @@ describe('follow', () => {
     const refusal = json({ message: 'no such execution', code: 'execution_not_found' }, 404);
     const server = new FakeServer({ 'GET executions/e/events?after=0': refusal });
     const shown: IFollowed[] = [];
-    await follow(server.client, 'e', new AbortController().signal, each => shown.push(each));
+    await follow(server.client, 'e', true, new AbortController().signal, each => shown.push(each));
     expect(shown[shown.length - 1]?.problem).toBe('no such execution');
     expect(server.requests).toHaveLength(1);
+  });
+
+  it('reads what has ended while as many run as there are connections for', async () => {
+    const running = [1, 2, 3, 4].map(() => new FakeStream());
+    const ended = new FakeStream();
+    const server = new FakeServer({
+      'GET executions/e/events?after=0': ended.response,
+      ...Object.fromEntries(
+        running.map((stream, n) => [`GET executions/${n}/events?after=0`, stream.response])
+      )
+    });
+    const stop = new AbortController();
+    const all = running.map((_, n) => follow(server.client, String(n), true, stop.signal, () => undefined));
+    await until(() => server.requests.length === 3);
+    ended.send('end', { seq: 1, execution: execution('e') }, '1');
+    await follow(server.client, 'e', false, new AbortController().signal, () => undefined);
+    expect(server.requests).toHaveLength(4);
+    stop.abort();
+    await Promise.all(all);
   });
 
   it('closes the connection when nobody looks any more', async () => {
     const stream = new FakeStream();
     const server = new FakeServer({ 'GET executions/e/events?after=0': stream.response });
     const stop = new AbortController();
-    const done = follow(server.client, 'e', stop.signal, () => undefined);
+    const done = follow(server.client, 'e', true, stop.signal, () => undefined);
     await until(() => server.requests.length > 0);
     stop.abort();
     await done;

@@ -154,6 +154,21 @@ export class FakeStream {
   private _controller: ReadableStreamDefaultController<Uint8Array> | null = null;
 }
 
+/** An answer that comes when a test says so. */
+export class Late {
+  readonly answer = (): Promise<Response> => new Promise(resolve => this._waiting.push(resolve));
+
+  get asked(): boolean {
+    return this._waiting.length > 0;
+  }
+
+  send(response: Response): void {
+    this._waiting.shift()?.(response);
+  }
+
+  private readonly _waiting: ((response: Response) => void)[] = [];
+}
+
 /** Wait until something is true, at every turn of the event loop; the test's own time limit ends it. */
 export async function until(condition: () => boolean): Promise<void> {
   while (!condition()) {

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { delaySeconds } from '../src/model/backoff';
 import { ExecModel } from '../src/model/model';
 import type { Answer } from './helpers';
-import { execution, FakeServer, FakeStream, INFO, json, session } from './helpers';
+import { execution, FakeServer, FakeStream, INFO, json, Late, session } from './helpers';
 import { until } from './helpers';
 
 const models: ExecModel[] = [];
@@ -135,6 +135,76 @@ describe('ExecModel', () => {
     await until(() => model.state.connection.status === 'live');
     await model.listEnded(true);
     expect(model.state.sessions.get('old')?.state).toBe('ended');
+  });
+
+  it('lists what has ended also if that is asked for while it lists the rest', async () => {
+    const stream = new FakeStream();
+    const late = new Late();
+    const [, model] = connected([stream.response], {
+      'GET sessions': late.answer,
+      'GET sessions?ended=true': json({ sessions: [session('old', { state: 'ended' })] })
+    });
+    stream.send('reset', {}, 'b-0');
+    await until(() => late.asked);
+    await model.listEnded(true);
+    late.send(json({ sessions: [] }));
+    await until(() => model.state.connection.status === 'live');
+    expect([...model.state.sessions.keys()]).toEqual(['old']);
+  });
+
+  it('believes the feed rather than an answer that has been on its way for longer', async () => {
+    const stream = new FakeStream();
+    const [executions, sessions] = [new Late(), new Late()];
+    const [, model] = connected([stream.response], {
+      'GET sessions/s1/executions?limit=50': executions.answer,
+      'GET sessions?ended=true': sessions.answer
+    });
+    stream.send('reset', {}, 'b-0');
+    await until(() => model.state.connection.status === 'live');
+    model.watch('s1');
+    const listed = model.listEnded(true);
+    await until(() => executions.asked && sessions.asked);
+    stream.send('execution', { execution: execution('e', { state: 'ok' }) }, 'b-1');
+    stream.send('session', { session: session('s1', { state: 'ended' }) }, 'b-2');
+    await until(() => model.state.sessions.get('s1')?.state === 'ended');
+    executions.send(json({ executions: [execution('e', { state: 'running' })] }));
+    await until(() => model.state.executions.has('s1'));
+    sessions.send(json({ sessions: [session('s1', { state: 'busy' })] }));
+    await until(() => model.state.withEnded);
+    expect(model.state.executions.get('s1')?.[0]?.state).toBe('ok');
+    expect(model.state.open.size).toBe(0);
+    expect(model.state.sessions.get('s1')?.state).toBe('ended');
+    await until(() => executions.asked);
+    executions.send(json({ executions: [] }));
+    await listed;
+  });
+
+  it('takes a failure of the feed for one, and connects again where it was', async () => {
+    const [first, second] = [new FakeStream(), new FakeStream()];
+    const [server, model] = connected([first.response, second.response]);
+    const told: string[] = [];
+    model.fed.connect((_, event) => told.push(event.type));
+    first.send('reset', {}, 'b-0');
+    await until(() => model.state.connection.status === 'live');
+    first.write('event: failure\ndata: {"message": "the server failed"}\n\n');
+    await until(() => model.state.connection.status === 'waiting');
+    expect(model.state.connection).toMatchObject({ message: 'the server failed' });
+    await until(() => model.state.connection.status === 'live');
+    expect(told).toEqual(['reset']);
+    expect(server.requests[server.requests.length - 1]?.headers.get('Last-Event-ID')).toBe('b-0');
+  });
+
+  it('does not take a connection that was given up for one that lives', async () => {
+    const [first, second] = [new FakeStream(), new FakeStream()];
+    const late = new Late();
+    const [, model] = connected([first.response, second.response], { 'GET sessions': late.answer });
+    first.send('reset', {}, 'b-0');
+    await until(() => late.asked);
+    model.retry();
+    late.send(json({ sessions: [] }));
+    await until(() => model.state.info !== null);
+    await new Promise(resolve => setTimeout(resolve));
+    expect(model.state.connection.status).toBe('connecting');
   });
 });
 

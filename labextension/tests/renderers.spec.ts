@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { chosen, plain, render, strictRenderers } from '../src/outputs/renderers';
+import { markdownToHtml } from '../src/outputs/markdown';
 import { until } from './helpers';
 
 const STDOUT = 'application/vnd.jupyter.stdout';
@@ -29,6 +30,7 @@ describe('chosen', () => {
 
   it('shows very long markup as text', () => {
     expect(chosen({ 'text/html': '<b>'.repeat(200_000), 'text/plain': 'p' })).toEqual(plain('p'));
+    expect(chosen({ 'text/markdown': '[a]('.repeat(10_000), 'text/plain': 'p' })).toEqual(plain('p'));
   });
 
   it('bounds text', () => {
@@ -55,6 +57,29 @@ describe('render', () => {
       const html = await shown({ [mimeType]: hostile });
       expect(html).toContain('<b>x</b>');
       expect(html).not.toMatch(/evil|<script|<img|<button/);
+    }
+  });
+
+  it.each(['*a <b> ', '> '])(
+    'shows Markdown as text that cannot be parsed in time or depth: %s',
+    async piece => {
+      const source = piece.repeat(18_000 / piece.length);
+      const html = await markdownToHtml(source, 0.1);
+      const holder = document.implementation.createHTMLDocument().body;
+      holder.innerHTML = html;
+      expect(holder.children.length).toBe(1);
+      expect(holder.querySelector('pre')?.textContent).toBe(source);
+      expect(await shown({ 'text/markdown': '*a*' })).toContain('<em>a</em>');
+    }
+  );
+
+  it('gives headings no links into the page', async () => {
+    for (const data of [{ 'text/markdown': '# a b' }, { 'text/html': '<h1>a b</h1>' }]) {
+      const { node, dispose } = render(renderers, chosen(data), 'label');
+      await until(() => node.querySelector('h1') !== null);
+      await until(() => node.querySelector('a') === null);
+      expect(node.textContent?.trim()).toBe('a b');
+      dispose();
     }
   });
 

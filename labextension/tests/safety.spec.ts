@@ -47,6 +47,28 @@ describe('overwritten', () => {
   });
 });
 
+describe('time', () => {
+  // What looks on from each character takes longer than the test may.
+  const MANY = 100_000;
+
+  it.each([
+    [
+      'controls that begin strings',
+      () => terminalText('\u009D'.repeat(MANY) + '\u001B', true),
+      /^(‹U\+009D›)+$/
+    ],
+    ['carriage returns', () => overwritten('\r'.repeat(MANY) + 'x'), /^x$/],
+    ['carriage returns in a line', () => overwritten('x' + '\r'.repeat(MANY) + 'y\n'), /^y\n$/],
+    [
+      'a word of a style',
+      () => strict(`<p style="color: ${'a'.repeat(MANY)}">x</p>`),
+      /^<p style="color: a+">x<\/p>$/
+    ]
+  ])('grows with the length of %s, and not with its square', (_, shown, expected) => {
+    expect(expected.test(shown())).toBe(true);
+  });
+});
+
 describe('strict', () => {
   const HOSTILE = [
     '<img src=x onerror=alert(1)>',

@@ -3,6 +3,10 @@
 if (globalThis.DragEvent === undefined) {
   globalThis.DragEvent = class extends MouseEvent {} as unknown as typeof DragEvent;
 }
+if (!('requestIdleCallback' in window)) {
+  globalThis.requestIdleCallback = callback =>
+    window.setTimeout(() => callback({ didTimeout: false, timeRemaining: () => 1 }));
+}
 window.matchMedia = (query: string) =>
   ({
     matches: false,

@@ -78,6 +78,17 @@ def test_tokens_have_only_policies_that_are_offered(tmp_path: Path) -> None:
         assert (again.status_code, again.json()["code"]) == (403, "policy_denied")
 
 
+def test_how_long_a_token_may_be_good_is_told_to_who_has_to_ask_for_less(tmp_path: Path) -> None:
+    with running_host("server", tmp_path, "--ExecEngine.max_token_seconds=600") as host:
+        most = owner_of(host).call("GET", "/").json()["limits"]["max_token_seconds"]
+        body = {"name": "x", "scopes": ["sessions:read"]}
+        answers = [
+            owner_of(host).call("POST", "/tokens", json={**body, "expires_in_seconds": seconds}).status_code
+            for seconds in (most, most + 1)
+        ]
+    assert (most, answers) == (600, [201, 403])
+
+
 def test_the_log_says_what_is_in_force(tmp_path: Path) -> None:
     with running_host("server", tmp_path) as host:
         assert "the kernels of scoped tokens are isolated, or refused" in host.log_text()

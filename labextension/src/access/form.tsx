@@ -8,7 +8,7 @@ import { useExecState, useServices } from '../panel/services';
 import { oneLine } from '../safety/text';
 import { createToken, type IIssued, listPolicies } from './calls';
 import { ordered, scopeWords, USUAL } from './scopes';
-import { DEFAULT_LIFETIME_SECONDS, LIFETIMES_SECONDS, lifetimeWords, policyWords } from './words';
+import { lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from './words';
 
 /** What the server takes. */
 const MAX_NAME_CHARS = 256;
@@ -22,7 +22,9 @@ export function TokenForm(props: {
   const { policies, problem: noPolicies } = usePolicies();
   const [name, setName] = React.useState('');
   const [chosen, setChosen] = React.useState<string | null>(null);
-  const [lifetime, setLifetime] = React.useState(DEFAULT_LIFETIME_SECONDS);
+  const lifetimes = lifetimesSeconds(info?.limits.max_token_seconds);
+  const [wished, setWished] = React.useState<number | null>(null);
+  const lifetime = wished ?? usualLifetime(lifetimes);
   const own = info?.caller.scopes ?? USUAL;
   const [scopes, setScopes] = React.useState<readonly string[]>(() =>
     USUAL.filter(each => own.includes(each))
@@ -95,9 +97,9 @@ export function TokenForm(props: {
         <select
           className="jex-Select"
           value={lifetime}
-          onChange={event => setLifetime(Number(event.target.value))}
+          onChange={event => setWished(Number(event.target.value))}
         >
-          {LIFETIMES_SECONDS.map(seconds => (
+          {lifetimes.map(seconds => (
             <option key={seconds} value={seconds}>
               {lifetimeWords(trans, seconds)}
             </option>

@@ -9,8 +9,8 @@ import type { TokenState } from './tree';
 export const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
 
-/** How long a token may be good for; the server may allow less. */
-export const LIFETIMES_SECONDS: readonly number[] = [
+/** How long a token may be good for. */
+const LIFETIMES_SECONDS: readonly number[] = [
   HOUR_SECONDS,
   8 * HOUR_SECONDS,
   DAY_SECONDS,
@@ -19,9 +19,23 @@ export const LIFETIMES_SECONDS: readonly number[] = [
 ];
 
 /** A day's work. */
-export const DEFAULT_LIFETIME_SECONDS = 8 * HOUR_SECONDS;
+const DEFAULT_LIFETIME_SECONDS = 8 * HOUR_SECONDS;
+
+/** Return what to choose from, where the server allows so much; it has a say of its own if that is not known. */
+export function lifetimesSeconds(most = Infinity): readonly number[] {
+  const allowed = LIFETIMES_SECONDS.filter(each => each <= most);
+  return allowed.length > 0 ? allowed : [most];
+}
+
+/** Return what of these is chosen for somebody who does not choose. */
+export function usualLifetime(lifetimes: readonly number[]): number {
+  return Math.min(DEFAULT_LIFETIME_SECONDS, Math.max(...lifetimes));
+}
 
 export function lifetimeWords(trans: TranslationBundle, seconds: number): string {
+  if (seconds < HOUR_SECONDS) {
+    return trans._n('1 minute', '%1 minutes', Math.floor(seconds / 60));
+  }
   return seconds < DAY_SECONDS
     ? trans._n('1 hour', '%1 hours', Math.round(seconds / HOUR_SECONDS))
     : trans._n('1 day', '%1 days', Math.round(seconds / DAY_SECONDS));

@@ -110,7 +110,10 @@ export class ExecClient {
   ): AsyncGenerator<{ id: string | null; event: FeedEvent }> {
     const headers = after === null ? undefined : { 'Last-Event-ID': after };
     for await (const frame of this._frames('events', signal, headers, opened)) {
-      const data = JSON.parse(frame.data) as object;
+      const data = JSON.parse(frame.data) as { message?: string };
+      if (frame.event === 'failure') {
+        throw new Error(data.message);
+      }
       yield { id: frame.id, event: { ...data, type: frame.event } as FeedEvent };
     }
   }

@@ -84,6 +84,9 @@ export class Feed {
         return;
       }
       await this._listener.event(event);
+      if (signal.aborted) {
+        return; // another connection may be further on
+      }
       // Only now: what failed halfway is sent again.
       this._last = id ?? this._last;
       if (this._attempt > 0 || event.type === 'reset') {

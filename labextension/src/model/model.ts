@@ -89,6 +89,7 @@ export class ExecModel implements IExecModel {
   }
 
   private async _onEvent(event: FeedEvent): Promise<void> {
+    this._readings.forEach(since => since.push(event));
     if (event.type === 'reset') {
       await this._snapshot();
     } else {
@@ -98,23 +99,39 @@ export class ExecModel implements IExecModel {
   }
 
   private async _snapshot(): Promise<void> {
-    const withEnded = this._withEnded;
+    let withEnded: boolean;
+    do {
+      withEnded = this._withEnded;
+      await this._read(this._everything(withEnded));
+    } while (withEnded !== this._withEnded); // somebody has asked for the others meanwhile
+    await Promise.all([...this._watched.keys()].map(id => this._list(id)));
+  }
+
+  private async _everything(withEnded: boolean): Promise<Change> {
     const [info, sessions, tokens, approvals] = await Promise.all([
       this.client.info(),
       this.client.sessions(withEnded),
       unlessRefused(this.client.tokens(), []),
       unlessRefused(this.client.approvals(), [])
     ]);
-    this._apply({ type: 'snapshot', info, sessions, tokens, approvals, withEnded });
-    await Promise.all([...this._watched.keys()].map(id => this._list(id)));
+    return { type: 'snapshot', info, sessions, tokens, approvals, withEnded };
+  }
+
+  /** Apply what the server is asked for; what the feed says meanwhile may be newer, and is applied again after it. */
+  private async _read(answer: Promise<Change>): Promise<void> {
+    const since: FeedEvent[] = [];
+    this._readings.add(since);
+    try {
+      this._apply(await answer);
+      since.forEach(event => this._apply(event));
+    } finally {
+      this._readings.delete(since);
+    }
   }
 
   private async _list(sessionId: string): Promise<void> {
     try {
-      const executions = await this.client.executions(sessionId, LISTED_EXECUTIONS);
-      if (this._watched.has(sessionId)) {
-        this._apply({ type: 'executions', sessionId, executions });
-      }
+      await this._read(this._executions(sessionId));
     } catch (error) {
       // The connection's own trouble is shown for all; what is left is a session that is no more.
       console.debug(`The executions of session ${sessionId} could not be listed.`, error);
@@ -122,6 +139,13 @@ export class ExecModel implements IExecModel {
         this._apply({ type: 'executions', sessionId, executions: [] });
       }
     }
+  }
+
+  private async _executions(sessionId: string): Promise<Change> {
+    const executions = await this.client.executions(sessionId, LISTED_EXECUTIONS);
+    return this._watched.has(sessionId)
+      ? { type: 'executions', sessionId, executions }
+      : { type: 'forget', sessionId };
   }
 
   private _apply(change: Change): void {
@@ -142,6 +166,8 @@ export class ExecModel implements IExecModel {
   private readonly _disposed = new Signal<this, void>(this);
   /** How many look at the executions of each session. */
   private readonly _watched = new Map<string, number>();
+  /** What the feed has said since each request that is not answered yet. */
+  private readonly _readings = new Set<FeedEvent[]>();
   private _state: IExecState = EMPTY;
   private _withEnded = false;
   private _emitting: number | undefined;

@@ -46,14 +46,21 @@ export class Slots {
 }
 
 const SLOTS = new Slots(3);
+const BRIEF_SLOTS = new Slots(1);
 
-/** Call `show` with what there is, again and again, until the execution's end or the signal's. */
+/**
+ * Call `show` with what there is, again and again, until the execution's end or the signal's.
+ *
+ * @param lasting Whether it still runs: what has ended is read in a moment, and waits for nothing that lasts.
+ */
 export async function follow(
   client: ExecClient,
   executionId: string,
+  lasting: boolean,
   signal: AbortSignal,
   show: (followed: IFollowed) => void
 ): Promise<void> {
+  const slots = lasting ? SLOTS : BRIEF_SLOTS;
   let outputs = NO_OUTPUTS;
   for (let attempt = 1; !signal.aborted && outputs.end === null; attempt += 1) {
     let pending: OutputEvent[] = [];
@@ -68,7 +75,7 @@ export async function follow(
       }
     };
     try {
-      await SLOTS.run(signal, async () => {
+      await slots.run(signal, async () => {
         for await (const event of client.events(executionId, outputs.seq, signal)) {
           if (event.type === 'failure') {
             throw new Error(event.message);

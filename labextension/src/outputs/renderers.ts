@@ -13,9 +13,12 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import type { MimeBundle } from '../api/types';
 import { StrictSanitizer } from '../safety/sanitizer';
 import { overwritten, reveal, terminalText } from '../safety/text';
+import { markdownToHtml } from './markdown';
 
 /** Longer markup is shown as the text that it is: it would be parsed at once. */
 const MAX_MARKUP_CHARS = 400_000;
+/** Each step of the parser of Markdown may take the square of this. */
+const MAX_MARKDOWN_CHARS = 20_000;
 const MAX_TEXT_CHARS = 64_000;
 
 const STDOUT = 'application/vnd.jupyter.stdout';
@@ -35,9 +38,7 @@ export function strictRenderers(): IRenderMimeRegistry {
     ],
     sanitizer: new StrictSanitizer(),
     // JupyterLab's own parser draws Mermaid's diagrams, and they may have pictures from elsewhere.
-    markdownParser: {
-      render: async source => (await import('marked')).parse(source, { async: true, gfm: true })
-    }
+    markdownParser: { render: source => markdownToHtml(source) }
   });
 }
 
@@ -48,7 +49,7 @@ export function chosen(data: MimeBundle): { mimeType: string; data: MimeBundle }
     return { mimeType: 'text/html', data: { 'text/html': html } };
   }
   const markdown = text(data['text/markdown']);
-  if (markdown !== null && markdown.length <= MAX_MARKUP_CHARS) {
+  if (markdown !== null && markdown.length <= MAX_MARKDOWN_CHARS) {
     return { mimeType: 'text/markdown', data: { 'text/markdown': markdown } };
   }
   const svg = text(data['image/svg+xml']);
@@ -85,7 +86,11 @@ export function render(
   const renderer: IRenderMime.IRenderer = renderers.createRenderer(shown.mimeType);
   const model = renderers.createModel({ data: { ...shown.data }, trusted: false });
   renderer.renderModel(model).then(
-    () => renderer.node.querySelectorAll('img:not([alt])').forEach(each => each.setAttribute('alt', label)),
+    () => {
+      renderer.node.querySelectorAll('img:not([alt])').forEach(each => each.setAttribute('alt', label));
+      // JupyterLab gives headings links to themselves, after the sanitizer: they would change the page's own address.
+      renderer.node.querySelectorAll('.jp-InternalAnchorLink').forEach(each => each.remove());
+    },
     (error: unknown) => {
       renderer.node.textContent = String(error);
     }

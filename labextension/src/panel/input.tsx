@@ -27,8 +27,8 @@ export function InputForm(props: {
       <label>
         <span>{prompt}</span>
         <input
-          className="jex-Input"
-          // Never a field for passwords: what a browser has saved is not for an agent's code.
+          className={props.password ? 'jex-Input jex-Masked' : 'jex-Input'}
+          // Never a field for passwords: what a browser has saved is not for an agent's code. The style hides the letters.
           type="text"
           autoComplete="off"
           value={value}

@@ -17,15 +17,16 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
   const { execution } = props;
   const { model, trans } = useServices();
   const [followed, setFollowed] = React.useState<IFollowed>(NOTHING_YET);
+  const running = isOpen(execution);
+  const lasting = React.useRef(running); // as it was: its end comes over the same connection
   React.useEffect(() => {
     const stop = new AbortController();
-    void follow(model.client, execution.id, stop.signal, setFollowed);
+    void follow(model.client, execution.id, lasting.current, stop.signal, setFollowed);
     return () => stop.abort();
   }, [model, execution.id]);
 
   const { outputs, problem } = followed;
   const scroller = useTail(outputs);
-  const running = isOpen(execution);
   const cut = outputs.omitted > 0 || outputs.items.some(item => item.kind === 'stream' && item.cutChars > 0);
   return (
     <div

@@ -27,7 +27,8 @@ const PICTURE = /^data:image\/(?:png|jpeg|gif|webp|bmp);base64,[A-Za-z0-9+/=\s]*
 const STYLE =
   /^(?:color|background-color|font-weight|font-style|font-family|font-size|text-align|text-decoration|vertical-align|white-space|width|height|border(?:-[a-z]+)*|padding(?:-[a-z]+)*)$/;
 const PLAIN_VALUE = /^[\w\s#%.,+"'()-]*$/;
-const FUNCTION = /([\w-]+)\s*\(/g;
+// Only from where a word begins: else each letter of a long one is a place to look from.
+const FUNCTION = /(?<![\w-])([\w-]+)\s*\(/g;
 const COLOUR_FUNCTIONS = new Set(['rgb', 'rgba', 'hsl', 'hsla']);
 const COLOUR_CLASS = /^ansi-[a-z-]+$/;
 

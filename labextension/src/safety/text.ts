@@ -8,9 +8,10 @@
 const INVISIBLE =
   /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u061C\u115F\u1160\u17B4\u17B5\u180E\u200B\u200E\u200F\u2028-\u202E\u2060-\u206F\u3164\uFEFF\uFFA0\uFFF9-\uFFFB]|\uDB40[\uDC00-\uDC7F]/g;
 
-// As terminals read them: strings (OSC, DCS, SOS, PM, APC) up to their end, CSI, and two-character sequences.
+// As terminals read them: strings (OSC, DCS, SOS, PM, APC) up to their end, CSI, and two-character sequences. A string
+// holds no other one's begin: text of nothing but begins would be searched to its end from each of them.
 const STRING_SEQUENCE =
-  /(?:\u001B[\]PX^_]|[\u009D\u0090\u0098\u009E\u009F])[^\u0007\u001B\u009C]*(?:\u0007|\u001B\\|\u009C|$)/g;
+  /(?:\u001B[\]PX^_]|[\u0090\u0098\u009D-\u009F])[^\u0007\u001B\u0090\u0098\u009C-\u009F]*(?:\u0007|\u001B\\|\u009C|$)/g;
 const CONTROL_SEQUENCE = /(?:\u001B\[|\u009B)[0-?]*[ -/]*([@-~]|$)/g;
 const SHORT_SEQUENCE = /\u001B(?!\[)[ -/]*[0-~]?/g;
 const COLOUR = /^\u001B\[[0-9;]*m$/;
@@ -53,8 +54,8 @@ export function overwritten(text: string): string {
     return text;
   }
   return text
-    .replace(/\r+\n/g, '\n')
+    .replace(/(?<!\r)\r+\n/g, '\n') // not from each of many in a row
     .split('\n')
-    .map(line => line.replace(/\r+$/, '').replace(/^[^]*\r/, ''))
+    .map(line => line.replace(/(?<!\r)\r+$/, '').replace(/^[^]*\r/, ''))
     .join('\n');
 }
