@@ -152,9 +152,9 @@ class AsyncExecClient:
         record = await self._driver.perform(self._api.get_session(session_id))
         return AsyncExecSession(self._driver, self._api, record)
 
-    async def list_sessions(self, *, ended: bool = False) -> list[Session]:
-        """Return the caller's sessions; with `ended`, those that have ended too."""
-        return await self._driver.perform(self._api.list_sessions(ended=ended))
+    async def list_sessions(self, *, ended: bool = False, memory: bool = False) -> list[Session]:
+        """Return the caller's sessions; with `ended`, those that have ended too; with `memory`, what kernels use."""
+        return await self._driver.perform(self._api.list_sessions(ended=ended, memory=memory))
 
     async def get_execution(self, execution_id: str) -> AsyncExecutionHandle:
         """Return an execution that exists, to read, follow or cancel it."""
@@ -370,9 +370,9 @@ class AsyncExecSession:
         """Delete a file."""
         await self._driver.perform(self._files.delete(self.id, path))
 
-    async def refresh(self) -> Session:
-        """Return the session's record as it is now."""
-        self.record = await self._driver.perform(self._api.get_session(self.id))
+    async def refresh(self, *, memory: bool = False) -> Session:
+        """Return the session's record as it is now; with `memory`, what its kernel uses is measured for it."""
+        self.record = await self._driver.perform(self._api.get_session(self.id, memory=memory))
         return self.record
 
     async def interrupt(self) -> None:

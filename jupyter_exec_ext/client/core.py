@@ -89,13 +89,14 @@ class ExecApi:
         body = {name: value for name, value in request.items() if value is not None}
         return session_from_json((yield from self._call("POST", "sessions", body, read_timeout_seconds=180.0)))
 
-    def get_session(self, session_id: str) -> Operation[Session]:
+    def get_session(self, session_id: str, *, memory: bool = False) -> Operation[Session]:
         """Read a session."""
-        return session_from_json((yield from self._call("GET", f"sessions/{segment(session_id)}")))
+        path = f"sessions/{segment(session_id)}{_flags(memory=memory)}"
+        return session_from_json((yield from self._call("GET", path)))
 
-    def list_sessions(self, *, ended: bool) -> Operation[list[Session]]:
+    def list_sessions(self, *, ended: bool, memory: bool) -> Operation[list[Session]]:
         """List sessions."""
-        body = yield from self._call("GET", f"sessions{'?ended=true' if ended else ''}")
+        body = yield from self._call("GET", f"sessions{_flags(ended=ended, memory=memory)}")
         return [session_from_json(item) for item in _items(body, "sessions")]
 
     def delete_session(self, session_id: str) -> Operation[None]:
@@ -323,6 +324,11 @@ def seconds_left(timeout_seconds: float | None) -> Callable[[], float | None]:
         return lambda: None
     end = time.monotonic() + timeout_seconds
     return lambda: max(0.0, end - time.monotonic())
+
+
+def _flags(**flags: bool) -> str:
+    query = "&".join(f"{name}=true" for name, flag in flags.items() if flag)
+    return f"?{query}" if query else ""
 
 
 def _items(body: Any, name: str) -> list[Any]:

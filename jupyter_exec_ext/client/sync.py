@@ -151,9 +151,9 @@ class ExecClient:
         record = self._driver.perform(self._api.get_session(session_id))
         return ExecSession(self._driver, self._api, record)
 
-    def list_sessions(self, *, ended: bool = False) -> list[Session]:
-        """Return the caller's sessions; with `ended`, those that have ended too."""
-        return self._driver.perform(self._api.list_sessions(ended=ended))
+    def list_sessions(self, *, ended: bool = False, memory: bool = False) -> list[Session]:
+        """Return the caller's sessions; with `ended`, those that have ended too; with `memory`, what kernels use."""
+        return self._driver.perform(self._api.list_sessions(ended=ended, memory=memory))
 
     def get_execution(self, execution_id: str) -> ExecutionHandle:
         """Return an execution that exists, to read, follow or cancel it."""
@@ -368,9 +368,9 @@ class ExecSession:
         """Delete a file."""
         self._driver.perform(self._files.delete(self.id, path))
 
-    def refresh(self) -> Session:
-        """Return the session's record as it is now."""
-        self.record = self._driver.perform(self._api.get_session(self.id))
+    def refresh(self, *, memory: bool = False) -> Session:
+        """Return the session's record as it is now; with `memory`, what its kernel uses is measured for it."""
+        self.record = self._driver.perform(self._api.get_session(self.id, memory=memory))
         return self.record
 
     def interrupt(self) -> None:

@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .isolation import plain_name
 from .kernel_access import ChosenKernel, KernelAccess
+from .memory import MemoryMeter
 from .named import NamedSessions
 from .no_files import NOWHERE, files_of
 from .outputs import OutputVerbs
@@ -98,6 +99,7 @@ class ExecEngine(EngineSettings):
         self._access = KernelAccess(host, self)
         self._admission = Admission()
         self.feed = ChangeFeed()
+        self._memory = MemoryMeter()
         policies = configured_policies(self.policies, self.policy_file, self.offered_policies)
         self.tokens = TokenVerbs(
             store.tokens,
@@ -312,23 +314,35 @@ class ExecEngine(EngineSettings):
             if live.record.state is SessionState.ENDED:
                 del self._live[session_id]
 
-    async def list_sessions(self, caller: Caller, *, ended: bool = False) -> list[Session]:
-        """Return the caller's sessions, oldest first; with `ended`, those that have ended too."""
+    async def list_sessions(self, caller: Caller, *, ended: bool = False, memory: bool = False) -> list[Session]:
+        """Return the caller's sessions, oldest first; with `ended`, those that have ended too.
+
+        Parameters
+        ----------
+        memory : bool
+            Measure what their kernels use.
+        """
         past = await self._sessions.list_ended(_MAX_ENDED_SESSIONS) if ended else ()
         known = {session.id: session for session in [*past, *(live.record for live in self._live.values())]}
-        return [
+        found = [
             session
             for session in sorted(known.values(), key=lambda session: session.created_at)
             if caller.may_see(session.owner) and (ended or session.state is not SessionState.ENDED)
         ]
+        return await self._measured(found) if memory else found
 
-    async def get_session(self, caller: Caller, session_id: str) -> Session:
-        """Return a session, ended or not."""
+    async def get_session(self, caller: Caller, session_id: str, *, memory: bool = False) -> Session:
+        """Return a session, ended or not; with `memory`, measure what its kernel uses."""
         live = self._live.get(session_id)
         record = live.record if live is not None else await self._sessions.get(session_id)
         if record is None or not caller.may_see(record.owner):
             raise SessionNotFound(f"no session {session_id!r}")
-        return record
+        return (await self._measured([record]))[0] if memory else record
+
+    async def _measured(self, sessions: Sequence[Session]) -> list[Session]:
+        pids = {session.id: self._live[session.id].kernel_pid for session in sessions if session.id in self._live}
+        found = await self._memory.measure({session_id: pid for session_id, pid in pids.items() if pid is not None})
+        return [replace(session, memory_bytes=found.get(session.id)) for session in sessions]
 
     async def _live_session(self, caller: Caller, session_id: str) -> LiveSession:
         record = await self.get_session(caller, session_id)

@@ -4,6 +4,8 @@ A child that called ``setsid`` survives its kernel, and nothing in the process t
 easily lose is the environment it inherited, so every kernel gets its session's id there. Code that wants to hide from
 this can (it may start its children with an empty environment); only a sandbox stops that.
 
+What a kernel's processes use is measured here, too.
+
 Everything here blocks for as long as the process table takes to read: call it in a thread.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import psutil
@@ -37,12 +39,35 @@ def memory_bytes(pid: int | None) -> int:
     """Return the memory of a process, of what it shares its part alone where the system tells; 0 if that is unknown."""
     if pid is None:
         return 0
-    process = psutil.Process(pid) if psutil.pid_exists(pid) else None
     try:
-        found = None if process is None else process.memory_full_info()
-        return 0 if found is None else int(getattr(found, "pss", 0) or found.rss)
+        process = psutil.Process(pid)
+        try:
+            found = process.memory_full_info()
+            return int(getattr(found, "pss", 0) or found.rss)
+        except psutil.AccessDenied:  # what it shares is kept from us; how much it is with that is not
+            return int(process.memory_info().rss)
     except psutil.Error:
         return 0
+
+
+def memory_below(pids: Collection[int]) -> dict[int, int | None]:
+    """Return the memory of each process together with all below it; None for one that has ended or cannot be told."""
+    children: dict[int, list[int]] = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it ended meanwhile
+            children.setdefault(process.ppid(), []).append(process.pid)
+    return {pid: _sum_below(pid, children) for pid in pids}
+
+
+def _sum_below(root: int, children: Mapping[int, Sequence[int]]) -> int | None:
+    own = memory_bytes(root)
+    found, waiting = {root}, [root]
+    while waiting:
+        # The table is not of one moment: with ids used again it may even have circles.
+        new = set(children.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return own + sum(map(memory_bytes, found - {root})) if own else None
 
 
 def kill_marked(session_ids: set[str]) -> list[int]:

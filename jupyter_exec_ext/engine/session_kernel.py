@@ -139,6 +139,11 @@ class SessionKernel:
         self._host_watch: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The process of the connected kernel, if it is one of this machine."""
+        return None if self.connection is None or self.kernel is None else self.kernel.pid
+
     async def ensure(self) -> None:
         """Make sure of a proven connection to a living kernel, starting a fresh one if need be.
 

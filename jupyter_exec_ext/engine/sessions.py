@@ -154,6 +154,11 @@ class LiveSession:
         kernel = self._kernel.kernel
         return None if kernel is None else kernel.files
 
+    @property
+    def kernel_pid(self) -> int | None:
+        """The process of its kernel, if that lives, on this machine."""
+        return self._kernel.pid
+
     def use(self) -> bool:
         """Let its idle time begin anew; return False for a session that takes nothing any more."""
         if not self.closing and not self.running:

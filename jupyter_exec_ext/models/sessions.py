@@ -39,6 +39,9 @@ class Session:
         The kernel is somebody else's, such as a notebook's: it was there before the session and stays when it ends.
     ended_reason : str or None
         One sentence, once `state` is ``ended``.
+    memory_bytes : int or None
+        What the kernel's process and those below it use, where a record was asked for with it. None in any other
+        record, and for a kernel that does not run or runs elsewhere.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Session:
     attached: bool = False
     ended_at: str | None = None
     ended_reason: str | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

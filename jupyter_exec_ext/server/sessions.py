@@ -20,7 +20,8 @@ class SessionsHandler(ExecHandler):
     @web.authenticated
     async def get(self) -> None:
         """List the caller's sessions."""
-        sessions = await self.engine.list_sessions(self.caller, ended=self.flag_argument("ended"))
+        ended, memory = self.flag_argument("ended"), self.flag_argument("memory")
+        sessions = await self.engine.list_sessions(self.caller, ended=ended, memory=memory)
         self.answer({"sessions": [to_json(session) for session in sessions]})
 
     @web.authenticated
@@ -50,7 +51,8 @@ class SessionHandler(ExecHandler):
     @web.authenticated
     async def get(self, session_id: str) -> None:
         """Read a session."""
-        self.answer(to_json(await self.engine.get_session(self.caller, session_id)))
+        memory = self.flag_argument("memory")
+        self.answer(to_json(await self.engine.get_session(self.caller, session_id, memory=memory)))
 
     @web.authenticated
     async def delete(self, session_id: str) -> None:

@@ -24,6 +24,9 @@ export interface IExecModel extends IObservableDisposable {
   /** Keep a session's executions in `state.executions` until the returned function is called. */
   watch(sessionId: string): () => void;
 
+  /** Have what the kernels of sessions use measured, for `state.memory`: the feed does not tell it. */
+  measure(): Promise<void>;
+
   /** Whether sessions that have ended are listed, too. */
   listEnded(ended: boolean): Promise<void>;
 

@@ -43,6 +43,41 @@ describe('ExecModel', () => {
     await until(() => model.state.sessions.size === 2);
   });
 
+  it('looks up what sessions use when it is told to, and keeps it while they change', async () => {
+    const stream = new FakeStream();
+    const measured = 'GET sessions?memory=true&no_track_activity=1';
+    const [server, model] = connected([stream.response], {
+      [measured]: [
+        json({ sessions: [session('s1', { memory_bytes: 200e6 }), session('s2', { memory_bytes: null })] }),
+        json({ sessions: [session('s1')] })
+      ]
+    });
+    await model.measure(); // there is nothing to ask yet
+    stream.send('reset', {}, 'b-1');
+    await until(() => model.state.connection.status === 'live');
+    expect(server.requests.some(request => request.url.includes('memory'))).toBe(false);
+    await Promise.all([model.measure(), model.measure()]);
+    expect(server.requests.filter(request => request.url.includes('memory'))).toHaveLength(1);
+    stream.send('session', { session: session('s1', { state: 'busy', memory_bytes: null }) }, 'b-2');
+    await until(() => model.state.sessions.get('s1')?.state === 'busy');
+    expect([...model.state.memory]).toEqual([['s1', 200e6]]);
+    await model.measure();
+    expect(model.state.memory.size).toBe(0);
+  });
+
+  it('measures again after it could not', async () => {
+    const stream = new FakeStream();
+    const measured = 'GET sessions?memory=true&no_track_activity=1';
+    const [, model] = connected([stream.response], {
+      [measured]: [json({ message: 'later' }, 503), json({ sessions: [session('s1', { memory_bytes: 1 })] })]
+    });
+    stream.send('reset', {}, 'b-1');
+    await until(() => model.state.connection.status === 'live');
+    await expect(model.measure()).rejects.toMatchObject({ status: 503 });
+    await model.measure();
+    expect(model.state.memory.get('s1')).toBe(1);
+  });
+
   it('resumes where the connection was lost, without listing again', async () => {
     const first = new FakeStream();
     const second = new FakeStream();

@@ -84,6 +84,13 @@ def test_output_streams_while_the_code_runs(panel: Panel, agent: Agent, tmp_path
     assert agent.result()["state"] == "ok"
 
 
+def test_what_a_session_uses_is_shown_and_looked_up_again(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="grows")
+    expect(panel.row("grows")).to_contain_text(re.compile(r"[0-9.]{2,4} MB"), timeout=30_000)
+    agent("run", session_id=session, code="held = bytearray(400 * 10**6); held[::4096] = b'x' * len(held[::4096])")
+    expect(panel.row("grows")).to_contain_text(re.compile(r"[45][0-9]{2} MB"), timeout=30_000)
+
+
 def test_cancel_stops_the_code(panel: Panel, agent: Agent, tmp_path: Path) -> None:
     session = agent("open", name="cancels")
     agent.begin("run", session_id=session, code=WAITS.format(path=str(tmp_path / "never")))

@@ -268,6 +268,18 @@ def test_a_session_says_what_it_is(client: Any) -> None:
         assert record.id in {listed.id for listed in client.list_sessions()}
 
 
+def test_what_a_session_uses_is_told_where_it_can_be_known(client: Any) -> None:
+    with client.session() as empty, client.session() as full:
+        full.run("held = bytearray(220 * 10**6); held[::4096] = b'x' * len(held[::4096])")
+        assert full.refresh().memory_bytes is None
+        listed = {session.id: session.memory_bytes for session in client.list_sessions(memory=True)}
+        if full.record.isolation == "remote":
+            assert (listed[empty.id], full.refresh(memory=True).memory_bytes) == (None, None)
+        else:
+            assert 200 * 10**6 <= listed[full.id] - listed[empty.id] < 300 * 10**6
+            assert full.refresh(memory=True).memory_bytes >= 200 * 10**6
+
+
 def test_a_session_is_busy_while_it_runs(fresh: Any) -> None:
     handle = fresh.submit("import time; time.sleep(0.5)")
     assert fresh.refresh().state is SessionState.BUSY

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from jupyter_exec_ext.engine.processes import MARK, is_stopped, kill_left_behind, kill_marked
+from jupyter_exec_ext.engine.processes import MARK, is_stopped, kill_left_behind, kill_marked, memory_below
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 WITH_A_CHILD = (
@@ -81,3 +81,22 @@ def test_a_stopped_process_is_seen_as_such(start: Start) -> None:
     process.wait()
     assert not is_stopped(process.pid)
     assert not is_stopped(None)
+
+
+def test_the_memory_of_a_process_is_that_of_all_below_it(start: Start) -> None:
+    parent, other = start(None, WITH_A_CHILD), start(None)
+    child = int(first_line(parent))
+    assert first_line(other) == "up"
+    found = memory_below([parent.pid, child, other.pid])
+    assert all(found.values())
+    assert (found[parent.pid] or 0) > 1.5 * (found[child] or 0)
+
+
+def test_of_a_process_that_has_ended_no_memory_is_known(start: Start) -> None:
+    process = start(None)
+    assert first_line(process) == "up"
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert memory_below([process.pid]) == {process.pid: None}  # nobody has asked yet how it ended
+    process.wait()
+    assert memory_below([process.pid]) == {process.pid: None}

@@ -65,6 +65,14 @@ print(type(__import__("sys").stdout).__name__, kernel.session.message_count)
     assert int(messages) < 20  # it was told, and not asked: each question is several
 
 
+def test_of_what_it_shares_with_others_a_kernel_uses_its_part(client: ExecClient, session: Any) -> None:
+    with client.session("forked") as full:
+        full.run("held = bytearray(220 * 10**6); held[::4096] = b'x' * len(held[::4096])")
+        used = {listed.id: listed.memory_bytes or 0 for listed in client.list_sessions(memory=True)}
+        assert 200 * 10**6 <= used[full.id] - used[session.id] < 300 * 10**6
+        assert 0 < used[session.id] < psutil.Process(kernel_of(session)).memory_info().rss * 0.8
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

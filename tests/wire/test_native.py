@@ -71,6 +71,7 @@ SESSION = Session(
     created_at="2026-01-02T03:04:05.678Z",
     last_activity_at="2026-01-02T03:04:05.678Z",
     metadata={"a": "ü"},
+    memory_bytes=2**33,
 )
 EVENTS: list[OutputEvent] = [
     StateEvent(ExecutionState.RUNNING, seq=1, at="t"),

@@ -33,6 +33,14 @@ export class ExecClient {
     return answer.sessions;
   }
 
+  /** Return what the kernels of sessions use, in bytes, by session, as far as the server can know it. */
+  async memory(): Promise<ReadonlyMap<string, number>> {
+    // A panel that is left open is no reason for a server to stay.
+    const path = 'sessions?memory=true&no_track_activity=1';
+    const { sessions } = await this.json<{ sessions: ISession[] }>(path);
+    return new Map(sessions.flatMap(({ id, memory_bytes }) => (memory_bytes ? [[id, memory_bytes]] : [])));
+  }
+
   attach(kernelId: string, name: string): Promise<ISession> {
     return this.json<ISession>('sessions', 'POST', { kernel_id: kernelId, name });
   }

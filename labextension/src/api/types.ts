@@ -21,7 +21,7 @@ export interface ISession {
   readonly attached: boolean;
   readonly ended_at: string | null;
   readonly ended_reason: string | null;
-  /** Of the kernel's process, from servers that measure it. */
+  /** What the kernel and the processes below it use, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
 }
 

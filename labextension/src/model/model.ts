@@ -77,6 +77,18 @@ export class ExecModel implements IExecModel {
     };
   }
 
+  async measure(): Promise<void> {
+    if (this._measuring || this._state.connection.status !== 'live') {
+      return;
+    }
+    this._measuring = true;
+    try {
+      this._apply({ type: 'memory', memory: await this.client.memory() });
+    } finally {
+      this._measuring = false;
+    }
+  }
+
   async listEnded(ended: boolean): Promise<void> {
     this._withEnded = ended;
     if (ended !== this._state.withEnded && this._state.info !== null) {
@@ -170,6 +182,7 @@ export class ExecModel implements IExecModel {
   private readonly _readings = new Set<FeedEvent[]>();
   private _state: IExecState = EMPTY;
   private _withEnded = false;
+  private _measuring = false;
   private _emitting: number | undefined;
   private _isDisposed = false;
 }

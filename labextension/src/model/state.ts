@@ -21,6 +21,8 @@ export interface IExecState {
   /** Null until the server has answered once. */
   readonly info: IInfo | null;
   readonly sessions: ReadonlyMap<string, ISession>;
+  /** What their kernels use, in bytes, by session, as it was when somebody looked last. */
+  readonly memory: ReadonlyMap<string, number>;
   /** By session, for those that somebody looks at; newest first. */
   readonly executions: ReadonlyMap<string, readonly IExecution[]>;
   /** All that have not finished, by id, whoever looks. */
@@ -44,12 +46,14 @@ export type Change =
     }
   | { readonly type: 'executions'; readonly sessionId: string; readonly executions: readonly IExecution[] }
   | { readonly type: 'forget'; readonly sessionId: string }
+  | { readonly type: 'memory'; readonly memory: ReadonlyMap<string, number> }
   | FeedEvent;
 
 export const EMPTY: IExecState = {
   connection: { status: 'connecting' },
   info: null,
   sessions: new Map(),
+  memory: new Map(),
   executions: new Map(),
   open: new Map(),
   tokens: new Map(),
@@ -81,6 +85,8 @@ export function reduce(state: IExecState, change: Change): IExecState {
         executions: withEntry(state.executions, change.sessionId, newestFirst(change.executions)),
         open: withOpen(state.open, change.executions)
       };
+    case 'memory':
+      return { ...state, memory: change.memory };
     case 'forget':
       return { ...state, executions: without(state.executions, change.sessionId) };
     case 'reset': // a snapshot follows

@@ -19,8 +19,14 @@ import {
   sizeWords
 } from './words';
 
-export const SessionRow = React.memo(function SessionRow(props: { session: ISession; now: number }) {
+export const SessionRow = React.memo(function SessionRow(props: {
+  session: ISession;
+  /** What its kernel uses, in bytes. */
+  memory: number | undefined;
+  now: number;
+}) {
   const { session, now } = props;
+  const memory = props.memory === undefined || session.state === 'ended' ? null : sizeWords(props.memory);
   const { commands, trans, openMenu } = useServices();
   const [open, setOpen] = React.useState(false);
   const name = sessionName(session);
@@ -58,7 +64,7 @@ export const SessionRow = React.memo(function SessionRow(props: { session: ISess
                 </span>
                 {session.attached && <span>{trans.__('attached')}</span>}
                 <span>{oneLine(session.kernel_name, 60)}</span>
-                {typeof session.memory_bytes === 'number' && <span>{sizeWords(session.memory_bytes)}</span>}
+                {memory !== null && <span>{memory}</span>}
               </span>
             </span>
             <span className="jex-Age">{ageWords(trans, session.created_at, now)}</span>
@@ -106,6 +112,7 @@ export const SessionRow = React.memo(function SessionRow(props: { session: ISess
         isolationWords(trans, each.isolation),
         isolationMeaning(trans, each.isolation)
       ),
+      ...(memory === null ? [] : [trans.__('Memory: %1, with the processes below the kernel', memory)]),
       trans.__('Created: %1', new Date(each.created_at).toLocaleString()),
       trans.__('Last activity: %1', new Date(each.last_activity_at).toLocaleString()),
       trans.__('Id: %1', each.id)

@@ -2,13 +2,17 @@
 
 import * as React from 'react';
 
-import type { IInfo } from '../api/types';
+import type { IExecState } from '../model/state';
 import { groups, type IFilter, type IGroup, NO_FILTER } from '../model/view';
 import { useRoving } from './roving';
 import { type ISection, SectionWidget } from './section';
 import { SessionRow } from './session';
 import { useExecState, useNow, useServices } from './services';
+import { useWhileVisible } from './visible';
 import { ownerName } from './words';
+
+/** How often it is looked up what sessions use, while they are in view. */
+const MEASURE_SECONDS = 10;
 
 const ID = 'jupyter-exec-ext-sessions';
 
@@ -37,19 +41,32 @@ function Sessions(): React.ReactElement {
       .catch(reason => console.warn('Ended sessions could not be listed.', reason));
   }, [model, filter.ended]);
 
+  const element = React.useRef<HTMLDivElement>(null);
+  const alive = React.useMemo(() => isAnyAlive(state), [state]);
+  const measure = React.useCallback(() => {
+    model.measure().catch(reason => console.warn('What sessions use could not be looked up.', reason));
+  }, [model]);
+  useWhileVisible(element, MEASURE_SECONDS, alive, measure);
+
   // What is typed is there at once; the rows follow.
   const [deferredState, deferredFilter] = [React.useDeferredValue(state), React.useDeferredValue(filter)];
   const shown = React.useMemo(() => groups(deferredState, deferredFilter), [deferredState, deferredFilter]);
   return (
-    <div className="jex-Sessions">
+    <div className="jex-Sessions" ref={element}>
       <FilterBar filter={filter} onChange={setFilter} />
       {shown.length === 0 && <Empty filtered={isFiltered(deferredFilter)} loading={state.info === null} />}
       <div className="jex-Groups" ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
         {shown.map(group => (
-          <Group key={group.principal} group={group} info={state.info} now={now} />
+          <Group key={group.principal} group={group} state={state} now={now} />
         ))}
       </div>
     </div>
+  );
+}
+
+function isAnyAlive(state: IExecState): boolean {
+  return (
+    state.connection.status === 'live' && [...state.sessions.values()].some(each => each.state !== 'ended')
   );
 }
 
@@ -58,9 +75,9 @@ function isFiltered(filter: IFilter): boolean {
   return filter.query !== '' || filter.show !== 'all';
 }
 
-function Group(props: { group: IGroup; info: IInfo | null; now: number }): React.ReactElement {
+function Group(props: { group: IGroup; state: IExecState; now: number }): React.ReactElement {
   const { trans } = useServices();
-  const { info } = props;
+  const { info, memory } = props.state;
   const { principal, token, sessions } = props.group;
   const name = ownerName(trans, principal, token, info);
   const kind = token === null ? '' : trans.__('token, policy %1', token.policy);
@@ -73,7 +90,7 @@ function Group(props: { group: IGroup; info: IInfo | null; now: number }): React
       </h3>
       <ul className="jex-List">
         {sessions.map(session => (
-          <SessionRow key={session.id} session={session} now={props.now} />
+          <SessionRow key={session.id} session={session} memory={memory.get(session.id)} now={props.now} />
         ))}
       </ul>
     </section>
