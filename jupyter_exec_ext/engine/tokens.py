@@ -225,11 +225,11 @@ class TokenVerbs:
         policy = self._policy_for(request, parent)
         read_limits(request.limits, policy)
         scopes = self._scopes_for(request, caller)
-        lifetime = self._lifetime_for(request, parent)
+        now = time.time()
+        expires_at_seconds = self._expiry_for(request, parent, now)
         self._spend_mint(caller)
         secret = new_token()
         grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
-        now = time.time()
         token = Token(
             id=secret.id,
             principal=token_principal(tuple(grant.token_id for grant in grants)),
@@ -237,12 +237,12 @@ class TokenVerbs:
             policy=policy.name,
             scopes=scopes,
             created_at=utc_timestamp(now),
-            expires_at=utc_timestamp(now + lifetime),
+            expires_at=utc_timestamp(expires_at_seconds),
             created_by=caller.display_name or caller.principal,
             parent_id=parent.token.id if parent else None,
             limits=dict(request.limits),
         )
-        stored = StoredToken(token, grants, caller.user, now + lifetime)
+        stored = StoredToken(token, grants, caller.user, expires_at_seconds)
         await self._store.add(stored, secret.secret_hash, self._settings.max_tokens)
         self._audit.record(
             "token",
@@ -286,17 +286,18 @@ class TokenVerbs:
                 raise TokenTooBroad(f"the scope {name!r} is not among the caller's own")
         return tuple(name for name in SCOPES if name in request.scopes)
 
-    def _lifetime_for(self, request: TokenRequest, parent: StoredToken | None) -> float:
-        most = self._settings.max_token_seconds
+    def _expiry_for(self, request: TokenRequest, parent: StoredToken | None, now: float) -> float:
+        """Return when the token expires, in seconds since the epoch: never after its parent."""
+        latest = now + self._settings.max_token_seconds
         if parent is not None:
-            most = min(most, parent.expires_at_seconds - time.time())
+            latest = min(latest, parent.expires_at_seconds)
         asked = request.expires_in_seconds
         if asked is None:
-            return min(self._settings.default_token_seconds, most)
-        if asked > most:
+            return min(now + self._settings.default_token_seconds, latest)
+        if now + asked > latest:
             whose = "the caller's own token is good for" if parent is not None else "max_token_seconds is"
-            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {most:.0f} s")
-        return asked
+            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {latest - now:.0f} s")
+        return now + asked
 
     async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
         """Return tokens, oldest first: the owner's are all; a token's are itself and those below it."""

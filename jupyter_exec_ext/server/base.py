@@ -54,6 +54,9 @@ _PIECE_BYTES = 512 * 1024
 # What JSON may add to the code it carries: escapes, other fields.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
+# A body that is refused is read to its end if no more than this is left of it, so that its sender gets the answer and
+# not a broken connection.
+DRAIN_BYTES = 64 * 1024 * 1024
 # What languages write for true and false when they make a query from it.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _BY_STATUS: dict[int, type[ExecError]] = {
@@ -178,13 +181,16 @@ class ExecHandler(APIHandler):
             connection.set_max_body_size(max_bytes)
 
     def expect_body(self) -> None:
-        """Set the limit of the body, and refuse one that is known to exceed it."""
+        """Set the limit of the body, and refuse one that is known to exceed it by far."""
         max_bytes = self._max_body_bytes = _BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES
-        length = self.request.headers.get("Content-Length", "0").lstrip("0")
-        if length.isdecimal() and (len(length) > _MAX_DIGITS or int(length) > max_bytes):
+        length = self.request.headers.get("Content-Length", "").lstrip("0")
+        if not length.isdecimal():
+            # A chunked body tells its length only by ending; past this the connection is closed.
+            self.limit_body(max_bytes + _BODY_SPARE_BYTES)
+        elif len(length) > _MAX_DIGITS or int(length) > max_bytes + DRAIN_BYTES:
             raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length[:_MAX_DIGITS]}")
-        # A chunked body tells its length only by ending; past this the connection is closed.
-        self.limit_body(max_bytes + _BODY_SPARE_BYTES)
+        else:
+            self.limit_body(max_bytes + DRAIN_BYTES)
 
     def _expect_no_body(self) -> None:
         if self.request.headers.get("Content-Length", "0") != "0":

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 from ..errors import ExecError
-from .base import ExecHandler
-
-# An upload that is refused is read to its end if no more than this is left, so that the sender gets the answer and
-# not a broken connection.
-_DRAIN_BYTES = 64 * 1024 * 1024
+from .base import DRAIN_BYTES, ExecHandler
 
 
 class Upload(Protocol):
@@ -71,7 +67,7 @@ class UploadHandler(ExecHandler, Generic[U]):
     def _refuse(self, error: ExecError, received: int) -> None:
         """Answer at the end of the body, if that is near, or now."""
         length = self.content_length()
-        if length is None or length - received > _DRAIN_BYTES:
+        if length is None or length - received > DRAIN_BYTES:
             self._let_in = False
             raise error
         self._refusal = error

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,7 +176,10 @@ async def test_tokens_leave_room_for_one_of_the_owners(world: World) -> None:
     await world.caller()
 
 
-async def test_a_token_and_those_below_it_make_so_many_in_a_minute(world: World) -> None:
+async def test_a_token_and_those_below_it_make_so_many_in_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.engine.tokens.time", SimpleNamespace(time=time.time, monotonic=lambda: 1.0))
     parent = await world.caller()
     child = await world.caller(parent)
     for n in range(MINTED_AT_ONCE - 1):

@@ -310,6 +310,16 @@ def test_a_length_beyond_all_bounds_is_too_much_and_no_defect(direct_host: Host,
         assert connection.recv(12) == b"HTTP/1.1 413"
 
 
+def test_whoever_sends_too_much_at_once_is_told_so(direct_host: Host) -> None:
+    before, size = psutil.Process(direct_host.pid).memory_info().rss, 30 * 2**20
+    with connect(direct_host) as connection:
+        request = f"POST {direct_host.info.base_url}exec/v1/sessions HTTP/1.1\r\nHost: localhost\r\n"
+        headers = f"Authorization: token {direct_host.info.token}\r\nContent-Length: {size}\r\n\r\n"
+        connection.sendall(f"{request}{headers}".encode() + b" " * size)
+        assert connection.recv(12) == b"HTTP/1.1 413"
+    assert psutil.Process(direct_host.pid).memory_info().rss - before < 10 * 2**20
+
+
 def test_an_endless_chunked_body_is_cut_off(direct_host: Host) -> None:
     before = psutil.Process(direct_host.pid).memory_info().rss
     sent = 0
