@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 INDEX_STEP_BYTES = 64 * 1024
+_BLOCK_BYTES = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -59,7 +60,9 @@ class LogFile:
         fd = self._open()
         try:
             try:
-                _write_all(fd, b"\n".join([*lines, b""]), self.size_bytes)
+                offset = self.size_bytes
+                for block in blocks(part for line in lines for part in (line, b"\n")):
+                    offset = _write_all(fd, block, offset)
             except OSError:
                 os.ftruncate(fd, self.size_bytes)
                 raise
@@ -110,11 +113,27 @@ class LogFile:
             return file.readline().rstrip(b"\n")
 
 
-def _write_all(fd: int, data: bytes, offset: int) -> None:
+def _write_all(fd: int, data: bytes, offset: int) -> int:
+    """Write data at an offset; return the one behind it."""
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written
+    return offset
+
+
+def blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Join pieces to blocks of a size that is worth a system call; what has that size by itself is not copied."""
+    block: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if block and size + len(piece) > _BLOCK_BYTES:
+            yield b"".join(block)
+            block, size = [], 0
+        block.append(piece)
+        size += len(piece)
+    if block:
+        yield b"".join(block)
 
 
 def recovered(path: Path, is_whole: Callable[[bytes], bool]) -> LogFile:

@@ -13,7 +13,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from ..wire.overflow import SpooledFile
+from .logfile import blocks
 
 _WRITE_BEHIND_SECONDS = 0.02
 _WRITE_NOW_BYTES = 1024 * 1024
-_BLOCK_BYTES = 256 * 1024
 MAX_WAITING_BYTES = 128 * 1024 * 1024
 FEW_BYTES = 16 * 1024 * 1024
 # For the records of what runs, which matter more.
@@ -190,7 +190,7 @@ class FileSpool:
         try:
             fd = self._open(name)
             try:
-                for data in _blocks(chain.from_iterable(contents)):
+                for data in blocks(chain.from_iterable(contents)):
                     self._write(fd, file, data)
             finally:
                 os.close(fd)
@@ -236,20 +236,6 @@ class FileSpool:
             except OSError as error:
                 self.problem = f"it could not be written: {error.strerror}"
                 file.complete = False
-
-
-def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Join pieces to blocks of a size that is worth a system call."""
-    block: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        block.append(piece)
-        size += len(piece)
-        if size >= _BLOCK_BYTES:
-            yield b"".join(block)
-            block, size = [], 0
-    if block:
-        yield b"".join(block)
 
 
 def _run_all(batch: list[Callable[[], None]]) -> None:

@@ -30,6 +30,8 @@ def _finite_or_text(text: str) -> float | str:
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _LENIENT = json.JSONDecoder(parse_constant=str, parse_float=_finite_or_text)
+_ESCAPED = frozenset(b'"\\') | frozenset(range(0x20))
+_AS_THEY_ARE = bytes(byte for byte in range(0x100) if byte not in _ESCAPED)
 _STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
@@ -46,6 +48,11 @@ def dump_bytes(value: Any) -> bytes:
 def to_bytes(text: str) -> bytes:
     """Encode JSON text; lone surrogates become JSON escapes."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def only_escaped(raw: bytes | bytearray) -> bytes | bytearray:
+    """Return those bytes of text in UTF-8 that a JSON string has only escaped."""
+    return raw.translate(None, _AS_THEY_ARE)
 
 
 def loads_lenient(raw: bytes | str) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .jsontext import loads_lenient, utf8_size
+from .jsontext import loads_lenient, only_escaped, utf8_size
 
 PIECE_BYTES = 256 * 1024
 _SHORT_BYTES = 64 * 1024
@@ -150,8 +150,9 @@ class _Pieces:
         start = self.start
         while start < self.end:
             cut = self.end if self.end - start <= PIECE_BYTES else _window_end(self.raw, start, start + PIECE_BYTES)
-            text: str = loads_lenient('"' + self.raw[start:cut].decode("utf-8", "surrogatepass") + '"')
-            yield text
+            window = self.raw[start:cut]
+            text = window.decode("utf-8", "surrogatepass")
+            yield loads_lenient(f'"{text}"') if only_escaped(window) else text
             start = cut
 
 
