@@ -81,8 +81,10 @@ class EventStreamDecoder:
 def _parse(lines: list[bytes]) -> ServerSentEvent | None:
     event_id, event_type, data = "", "message", []
     for line in lines:
-        name, _, raw = line.partition(b":")
-        value = raw.removeprefix(b" ").decode("utf-8", "replace")
+        colon = line.find(b":")
+        name = line if colon < 0 else line[:colon]
+        begin = len(name) + (2 if line.startswith(b": ", len(name)) else 1)
+        value = str(memoryview(line)[begin:], "utf-8", "replace")  # what may be long is copied once
         if name == b"id":
             event_id = value
         elif name == b"event":

@@ -25,6 +25,15 @@ def test_lines_are_read_from_any_number_on(tmp_path: Path) -> None:
     assert (log.path.stat().st_mode & 0o777, log.path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
+def test_long_lines_are_written_beside_short_ones(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "log")
+    sizes = (10, 300_000, 10, 100_000, 200_000, 10, 1_000_000)
+    expected = [line for number, size in enumerate(sizes) for line in lines(number, number, size)]
+    log.append(expected)
+    assert log.path.read_bytes() == b"".join(line + b"\n" for line in expected)
+    assert log.read(0, 10, 10**9) == expected
+
+
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 40))
 def test_the_index_finds_every_line(per_batch: int, count: int, after: int) -> None:
     log = LogFile(Path(f"/tmp/jupyter-exec-test-{os.getpid()}"))  # hypothesis has no fixture per example
