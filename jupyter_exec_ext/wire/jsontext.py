@@ -67,12 +67,13 @@ def loads_lenient(raw: bytes | str) -> Any:
         If it is not JSON, or nested too deep to be parsed.
     """
     try:
-        return _LENIENT.decode(raw if isinstance(raw, str) else _any_text(raw))
+        return _LENIENT.decode(raw if isinstance(raw, str) else any_text(raw))
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
-def _any_text(raw: bytes) -> str:
+def any_text(raw: bytes | bytearray) -> str:
+    """Return what a kernel sent as text; see `loads_lenient`."""
     try:
         return raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

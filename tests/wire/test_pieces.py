@@ -44,17 +44,22 @@ def test_any_json_is_parsed_as_at_once(value: Any, ascii_only: bool, indent: int
     raw = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
     assert loads_in_pieces(raw) == loads_lenient(raw)
     assert loads_in_pieces(bytearray(raw)) == loads_lenient(raw)
+    assert loads_in_pieces(raw, keep_up_to(len(raw))) == loads_lenient(raw)
 
 
 @given(st.binary(max_size=80) | NASTY.map(lambda text: f'"{text}"'.encode("utf-8", "surrogatepass")))
+@example(b'"' + b"a" * 30 + b'\n"')
+@example('"aaaaaaaaaaaaaaaaaaaaaaaaä"'.encode("latin-1"))
 def test_any_bytes_are_refused_or_parsed_as_at_once(raw: bytes) -> None:
     try:
         expected = loads_lenient(raw)
     except ValueError:
         with pytest.raises(ValueError, match=r".*"):
             loads_in_pieces(raw)
+        with pytest.raises(ValueError, match=r".*"):
+            loads_in_pieces(raw, keep_up_to(len(raw)))
     else:
-        assert loads_in_pieces(raw) == expected
+        assert loads_in_pieces(raw) == loads_in_pieces(raw, keep_up_to(len(raw))) == expected
 
 
 @given(TEXT, st.integers(0, 80))
