@@ -15,8 +15,8 @@ describe('snippets', () => {
   const URL = 'https://hub.example/user/ada/';
   const made = snippets(URL, 'jex_a_b', 'python3');
 
-  it('are for Python, AutoGen and curl, with the place and the token', () => {
-    expect(made.map(each => each.id)).toEqual(['python', 'autogen', 'curl']);
+  it('are for Python, AutoGen, clients of MCP and curl, with the place and the token', () => {
+    expect(made.map(each => each.id)).toEqual(['python', 'autogen', 'mcp', 'curl']);
     for (const { code } of made) {
       expect(code).toContain('https://hub.example/user/ada/');
       expect(code).toContain('jex_a_b');
@@ -32,7 +32,7 @@ token = "jex_a_b"
 with ExecClient(url, token) as client, client.session() as session:
     print(session.run("print(6 * 7)").stdout)
 `);
-    expect(made[2]?.code).toBe(`api='https://hub.example/user/ada/exec/v1'
+    expect(made[3]?.code).toBe(`api='https://hub.example/user/ada/exec/v1'
 auth='Authorization: Bearer jex_a_b'
 json='Content-Type: application/json'
 session=$(curl -sS -H "$auth" -H "$json" -d '{}' "$api/sessions" | cut -d '"' -f 4)
@@ -44,6 +44,20 @@ curl -sS -H "$auth" -X DELETE "$api/sessions/$session"
   it('name the kernel where the usual one is not the default', () => {
     expect(made[1]?.code).toContain('from_url(url, token)) as executor');
     expect(snippets(URL, 's', 'xeus')[1]?.code).toContain('from_url(url, token), "xeus") as executor');
+    const words = snippets(URL, 's', 'xeus')[2]?.code.split(/[\s,[\]]+/);
+    expect(words).toEqual(expect.arrayContaining(['"--kernel"', '"xeus"']));
+  });
+
+  it('give a client of MCP the token as a variable, and not on a command line', () => {
+    expect(JSON.parse(made[2]?.code ?? '')).toEqual({
+      mcpServers: {
+        jupyter: {
+          command: 'python',
+          args: ['-m', 'jupyter_exec_ext.adapters.mcp', '--server', URL],
+          env: { JUPYTER_TOKEN: 'jex_a_b' }
+        }
+      }
+    });
   });
 
   it('say which scopes a token lacks for them', () => {
@@ -58,7 +72,7 @@ curl -sS -H "$auth" -X DELETE "$api/sessions/$session"
   it('quote whatever a URL has', () => {
     expect(python('a"b\\c\n')).toBe('"a\\"b\\\\c\\n"');
     expect(shell("it's $x")).toBe("'it'\\''s $x'");
-    expect(snippets('http://h/', 's', 'k')[2]?.code).toContain("api='http://h/exec/v1'");
+    expect(snippets('http://h/', 's', 'k')[3]?.code).toContain("api='http://h/exec/v1'");
   });
 });
 

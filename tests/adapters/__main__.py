@@ -28,6 +28,7 @@ FRAMEWORKS: dict[str, list[str]] = {
     "autogen": ["autogen", "docker", "autogen-agentchat>=0.7.5,<0.8", "autogen-ext[azure,docker]>=0.7.5,<0.8"],
     "autogen02": ["autogen02", "docker"],
     "langchain": ["langchain", "langchain>=1.4.7,<2", "langgraph>=1.2.22,<2"],
+    "mcp": ["mcp"],
     "openai_agents": ["openai-agents"],
     "pydantic_ai": ["pydantic-ai"],
     "smolagents": ["smolagents"],

@@ -35,6 +35,7 @@ def prepare() -> Path:
         [
             *project["dependencies"],
             *project["optional-dependencies"]["lab"],
+            *project["optional-dependencies"]["mcp"],
             *settings["build-system"]["requires"],
             *("nbformat>=5.10", "notebook>=7.4", "playwright>=1.55"),
             *TOOLS,

@@ -77,6 +77,19 @@ def _refused(agent: Agent) -> str:
     return str(agent.answer()["error"])
 
 
+# Does what a client does with its configuration, but for looking for `python` in the PATH.
+MCP_CLIENT = """
+import asyncio, json, sys
+from mcp import Client, StdioServerParameters
+
+async def main(told):
+    async with Client(StdioServerParameters(**{**told, "command": sys.executable})) as client:
+        print((await client.call_tool("execute_code", {"code": "print(6 * 7)"})).content[0].text)
+
+asyncio.run(main(json.loads(sys.argv[1])["mcpServers"]["jupyter"]))
+"""
+
+
 def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator, tmp_path: Path) -> None:
     dialog = create(panel, section, "to paste", "trusted")
     snippets = {
@@ -87,6 +100,7 @@ def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator,
     commands = {
         "Python": [sys.executable, "-c"],
         "AutoGen": [sys.executable, "-c"],
+        "MCP client": [sys.executable, "-c", MCP_CLIENT],
         "curl": ["bash", "-euo", "pipefail", "-c"],
     }
     for title, command in commands.items():

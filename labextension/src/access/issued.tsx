@@ -126,6 +126,8 @@ function titleOf(trans: TranslationBundle, id: ISnippet['id']): string {
       return trans.__('Python');
     case 'autogen':
       return trans.__('AutoGen');
+    case 'mcp':
+      return trans.__('MCP client');
     default:
       return trans.__('curl');
   }

@@ -1,7 +1,7 @@
 /** What to paste where an agent is: pure. */
 
 export interface ISnippet {
-  readonly id: 'python' | 'autogen' | 'curl';
+  readonly id: 'python' | 'autogen' | 'mcp' | 'curl';
   readonly code: string;
   /** The scopes without which it does not work. */
   readonly needs: readonly string[];
@@ -44,6 +44,11 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
       )
     },
     {
+      id: 'mcp',
+      needs: NEEDS,
+      code: lines(JSON.stringify({ mcpServers: { jupyter: mcpServer(url, secret, kernelName) } }, null, 2))
+    },
+    {
       id: 'curl',
       needs: NEEDS,
       code: lines(
@@ -56,6 +61,16 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
       )
     }
   ];
+}
+
+/** Return what a client of the Model Context Protocol starts; `python` is to be one that has this package. */
+function mcpServer(url: string, secret: string, kernelName: string): object {
+  const kernel = kernelName === 'python3' ? [] : ['--kernel', kernelName];
+  return {
+    command: 'python',
+    args: ['-m', 'jupyter_exec_ext.adapters.mcp', '--server', url, ...kernel],
+    env: { JUPYTER_TOKEN: secret }
+  };
 }
 
 /** Return which scopes a snippet needs and a token does not have. */

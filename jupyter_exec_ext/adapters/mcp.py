@@ -1,0 +1,125 @@
+"""Code execution for clients of the Model Context Protocol (MCP): a server with one tool, `execute_code`.
+
+``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that has started it, over standard input and
+output. The token comes from ``JUPYTER_TOKEN``, where a client's configuration has a place for secrets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
+
+from ..errors import ExecError
+from ..models import content
+from ._code_session import CodeSession
+from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, Server
+
+__all__ = ["jupyter_mcp_server", "main"]
+
+_EPILOG = """\
+The token is read from JUPYTER_TOKEN. In the configuration of most clients:
+
+  {"mcpServers": {"jupyter": {
+    "command": "python",
+    "args": ["-m", "jupyter_exec_ext.adapters.mcp", "--server", "http://127.0.0.1:8888/"],
+    "env": {"JUPYTER_TOKEN": "..."}
+  }}}
+"""
+
+
+def jupyter_mcp_server(
+    server: Server,
+    token: str | None = None,
+    *,
+    kernel_name: str | None = None,
+    timeout_seconds: float | None = TIMEOUT_SECONDS,
+    session_id: str | None = None,
+) -> MCPServer[None]:
+    """Return an MCP server that runs code in one Jupyter session, for one client.
+
+    The session is opened with the first call and ended with the server. A client that cancels a call stops its code.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable
+        Where the Jupyter server is.
+    token : str, optional
+        The Jupyter server's token.
+    kernel_name : str, optional
+        A kernelspec; without it, the server's default.
+    timeout_seconds : float, optional
+        Run time of one piece of code, after which it is stopped; None for the server's default.
+    session_id : str, optional
+        A session of the Jupyter server, to be used instead of a new one. It is neither replaced nor ended.
+
+    Raises
+    ------
+    ValueError
+        If a session and a kernel are given.
+    """
+    session = CodeSession(
+        server, token, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
+        async with session:
+            yield
+
+    async def execute_code(code: str) -> CallToolResult:
+        try:
+            outcome = await session.run(code)
+        except ExecError as error:  # of another exception the client would not be told what it says
+            raise ToolError(error.message) from error
+        return CallToolResult(content=[_block(part) for part in outcome.to_content()], is_error=not outcome.ok)
+
+    made: MCPServer[None] = MCPServer("jupyter", version=version("jupyter-exec-ext"), lifespan=lifespan)
+    # What code does nobody knows before.
+    made.tool(TOOL_NAME, description=TOOL_DESCRIPTION, annotations=ToolAnnotations(title="Run code"))(execute_code)
+    return made
+
+
+def _block(part: content.Content) -> ContentBlock:
+    if isinstance(part, content.ImageContent):
+        return ImageContent(data=part.base64, mime_type=part.mime_type)
+    return TextContent(text=part.text)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve the client at standard input and output until it goes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jupyter_exec_ext.adapters.mcp",
+        description="Let a client of the Model Context Protocol (MCP) run code in a session of a Jupyter server.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--server", required=True, metavar="URL", help="the Jupyter server")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
+    where.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help="stop code after this run time (default: %(default)g)",
+    )
+    args = parser.parse_args(argv)
+    jupyter_mcp_server(
+        args.server,
+        os.environ.get("JUPYTER_TOKEN"),
+        kernel_name=args.kernel,
+        timeout_seconds=args.timeout,
+        session_id=args.session,
+    ).run("stdio")
+
+
+if __name__ == "__main__":
+    main()
