@@ -543,6 +543,16 @@ def test_the_doctor_tells_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert "-> start the server" in done.stdout
 
 
+def test_a_gateway_of_ours_makes_no_grammar_when_it_starts() -> None:
+    code = """
+import sys
+sys.modules.pop("rfc3987_syntax", None)  # an environment may have done without it from the beginning
+import jupyter_exec_ext.cli.managed_gateway
+assert "jsonschema" in sys.modules and "lark" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_command_explains_itself(tmp_path: Path) -> None:
     for args in (
         [],
