@@ -34,10 +34,11 @@ with ExecClient(url, token) as client, client.session() as session:
 `);
     expect(made[3]?.code).toBe(`api='https://hub.example/user/ada/exec/v1'
 auth='Authorization: Bearer jex_a_b'
-json='Content-Type: application/json'
-session=$(curl -sS -H "$auth" -H "$json" -d '{}' "$api/sessions" | cut -d '"' -f 4)
-curl -sS -H "$auth" -H "$json" -d '{"code": "print(6 * 7)"}' "$api/sessions/$session/executions"
-curl -sS -H "$auth" -X DELETE "$api/sessions/$session"
+# over standard input: whoever lists processes sees their arguments
+call() { printf '%s' "$auth" | curl -sS -H @- -H 'Content-Type: application/json' "$@"; }
+session=$(call -d '{}' "$api/sessions" | cut -d '"' -f 4)
+call -d '{"code": "print(6 * 7)"}' "$api/sessions/$session/executions"
+call -X DELETE "$api/sessions/$session"
 `);
   });
 

@@ -49,6 +49,18 @@ describe('follow', () => {
     expect(shown[shown.length - 1]).toMatchObject({ problem: null, outputs: { items: [{ text: 'old' }] } });
   });
 
+  it('asks again when the server has too many streams', async () => {
+    const stream = new FakeStream();
+    const refusal = json({ message: 'too many streams', code: 'too_many_requests' }, 429);
+    const server = new FakeServer({ 'GET executions/e/events?after=0': [refusal, stream.response] });
+    const shown: IFollowed[] = [];
+    const done = follow(server.client, 'e', true, new AbortController().signal, each => shown.push(each));
+    await until(() => shown.some(({ problem }) => problem === 'too many streams'));
+    stream.send('end', { seq: 1, execution: execution('e') }, '1');
+    await done;
+    expect(shown[shown.length - 1]).toMatchObject({ problem: null, outputs: { end: { id: 'e' } } });
+  });
+
   it('says what the server refuses, and does not ask again', async () => {
     const refusal = json({ message: 'no such execution', code: 'execution_not_found' }, 404);
     const server = new FakeServer({ 'GET executions/e/events?after=0': refusal });
@@ -68,8 +80,12 @@ describe('follow', () => {
       )
     });
     const stop = new AbortController();
-    const all = running.map((_, n) => follow(server.client, String(n), true, stop.signal, () => undefined));
+    const last: IFollowed[] = [];
+    const all = running.map((_, n) =>
+      follow(server.client, String(n), true, stop.signal, each => (last[n] = each))
+    );
     await until(() => server.requests.length === 3);
+    expect(last.map(each => each?.waiting)).toEqual([undefined, undefined, undefined, true]);
     ended.send('end', { seq: 1, execution: execution('e') }, '1');
     await follow(server.client, 'e', false, new AbortController().signal, () => undefined);
     expect(server.requests).toHaveLength(4);
@@ -101,7 +117,7 @@ describe('Slots', () => {
     };
     const never = new AbortController();
     const leaving = new AbortController();
-    const all = [never, never, leaving, never].map(each => slots.run(each.signal, work));
+    const all = [never, never, leaving, never].map(each => slots.run(each.signal, () => undefined, work));
     await until(() => ends.length === 2);
     expect(inside).toBe(2);
     leaving.abort();

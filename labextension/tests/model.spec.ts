@@ -229,6 +229,34 @@ describe('ExecModel', () => {
     expect(server.requests[server.requests.length - 1]?.headers.get('Last-Event-ID')).toBe('b-0');
   });
 
+  it('asks less and less often where each connection is taken and cut', async () => {
+    const streams = [1, 2, 3, 4].map(() => new FakeStream());
+    const [, model] = connected(streams.map(each => each.response));
+    streams[0]?.send('reset', {}, 'b-0');
+    for (const [n, stream] of streams.entries()) {
+      await until(() => model.state.connection.status === 'live');
+      stream.fail();
+      await until(() => model.state.connection.status === 'waiting');
+      expect(model.state.connection).toMatchObject({ attempt: n + 1 });
+    }
+  });
+
+  it('asks at once again after a connection that has lasted', async () => {
+    const streams = [1, 2, 3].map(() => new FakeStream());
+    const [, model] = connected(streams.map(each => each.response));
+    streams[0]?.send('reset', {}, 'b-0');
+    await until(() => model.state.connection.status === 'live');
+    streams[0]?.fail();
+    await until(() => model.state.connection.status === 'waiting');
+    await until(() => model.state.connection.status === 'live');
+    const now = performance.now();
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(now + 60_000);
+    streams[1]?.fail();
+    await until(() => model.state.connection.status === 'waiting');
+    clock.mockRestore();
+    expect(model.state.connection).toMatchObject({ attempt: 1 });
+  });
+
   it('does not take a connection that was given up for one that lives', async () => {
     const [first, second] = [new FakeStream(), new FakeStream()];
     const late = new Late();

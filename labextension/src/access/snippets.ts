@@ -54,10 +54,11 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
       code: lines(
         `api=${shell(`${url.replace(/\/*$/, '/')}exec/v1`)}`,
         `auth=${shell(`Authorization: Bearer ${secret}`)}`,
-        "json='Content-Type: application/json'",
-        'session=$(curl -sS -H "$auth" -H "$json" -d \'{}\' "$api/sessions" | cut -d \'"\' -f 4)',
-        'curl -sS -H "$auth" -H "$json" -d \'{"code": "print(6 * 7)"}\' "$api/sessions/$session/executions"',
-        'curl -sS -H "$auth" -X DELETE "$api/sessions/$session"'
+        '# over standard input: whoever lists processes sees their arguments',
+        'call() { printf \'%s\' "$auth" | curl -sS -H @- -H \'Content-Type: application/json\' "$@"; }',
+        "session=$(call -d '{}' \"$api/sessions\" | cut -d '\"' -f 4)",
+        'call -d \'{"code": "print(6 * 7)"}\' "$api/sessions/$session/executions"',
+        'call -X DELETE "$api/sessions/$session"'
       )
     }
   ];

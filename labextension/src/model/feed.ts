@@ -9,6 +9,9 @@ import type { Connection } from './state';
 /** A browser allows six connections to a server in all its tabs together: one that nobody sees gives its own back. */
 export const HIDDEN_SECONDS = 30;
 
+/** A connection that lasted for less did not work: a proxy that takes and cuts it is not asked at once again. */
+const SETTLED_MS = 5000;
+
 export interface IFeedListener {
   /** The next event is read when this is done, so nothing overtakes what `reset` asks for. */
   event(event: FeedEvent): Promise<void> | void;
@@ -62,7 +65,8 @@ export class Feed {
       if (signal.aborted) {
         return;
       }
-      this._attempt += 1;
+      const settled = this._liveSince !== null && performance.now() - this._liveSince >= SETTLED_MS;
+      this._attempt = settled ? 1 : this._attempt + 1;
       this._listener.connection({
         status: 'waiting',
         trouble: troubleOf(trouble),
@@ -75,8 +79,9 @@ export class Feed {
 
   private async _follow(signal: AbortSignal): Promise<void> {
     const resumed = this._last !== null;
+    this._liveSince = null;
     const live = (): void => {
-      this._attempt = 0;
+      this._liveSince = performance.now();
       this._listener.connection({ status: 'live' });
     };
     for await (const { id, event } of this._client.feed(this._last, signal, () => resumed && live())) {
@@ -89,7 +94,7 @@ export class Feed {
       }
       // Only now: what failed halfway is sent again.
       this._last = id ?? this._last;
-      if (this._attempt > 0 || event.type === 'reset') {
+      if (this._liveSince === null || event.type === 'reset') {
         live();
       }
     }
@@ -107,6 +112,7 @@ export class Feed {
   private _running: AbortController | null = null;
   private _last: string | null = null;
   private _attempt = 0;
+  private _liveSince: number | null = null;
   private _hiding: number | undefined;
   private _disposed = false;
 }

@@ -13,6 +13,8 @@ export interface IFollowed {
   readonly outputs: IOutputs;
   /** Why there are none, or no more; null if all is well. */
   readonly problem: string | null;
+  /** Whether as many others are followed as can be at a time. */
+  readonly waiting?: boolean;
 }
 
 export const NOTHING_YET: IFollowed = { outputs: NO_OUTPUTS, problem: null };
@@ -21,8 +23,10 @@ export const NOTHING_YET: IFollowed = { outputs: NO_OUTPUTS, problem: null };
 export class Slots {
   constructor(private _free: number) {}
 
-  async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined> {
+  /** @param waits Called when the work has to wait. */
+  async run<T>(signal: AbortSignal, waits: () => void, work: () => Promise<T>): Promise<T | undefined> {
     while (this._free === 0 && !signal.aborted) {
+      waits();
       await new Promise<void>(resolve => {
         this._waiting.add(resolve);
         signal.addEventListener('abort', () => resolve(), { once: true });
@@ -44,6 +48,9 @@ export class Slots {
 
   private readonly _waiting = new Set<() => void>();
 }
+
+/** The server has as many streams of this person's as it allows. */
+const TOO_MANY = 429;
 
 const SLOTS = new Slots(3);
 const BRIEF_SLOTS = new Slots(1);
@@ -75,7 +82,8 @@ export async function follow(
       }
     };
     try {
-      await slots.run(signal, async () => {
+      const waits = (): void => show({ outputs, problem: null, waiting: lasting });
+      await slots.run(signal, waits, async () => {
         for await (const event of client.events(executionId, outputs.seq, signal)) {
           if (event.type === 'failure') {
             throw new Error(event.message);
@@ -96,7 +104,7 @@ export async function follow(
       if (signal.aborted) {
         return;
       }
-      if (error instanceof ApiError && error.status < 500) {
+      if (error instanceof ApiError && error.status < 500 && error.status !== TOO_MANY) {
         show(await fromRecord(client, executionId, outputs, error));
         return;
       }

@@ -25,7 +25,7 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
     return () => stop.abort();
   }, [model, execution.id]);
 
-  const { outputs, problem } = followed;
+  const { outputs, problem, waiting } = followed;
   const scroller = useTail(outputs);
   const cut = outputs.omitted > 0 || outputs.items.some(item => item.kind === 'stream' && item.cutChars > 0);
   return (
@@ -53,6 +53,13 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
         </p>
       )}
       {outputs.input !== null && running && <InputForm executionId={execution.id} {...outputs.input} />}
+      {waiting && (
+        <p className="jex-Note">
+          {trans.__(
+            'Three others are shown as they run; this output follows when one of them ends or is closed.'
+          )}
+        </p>
+      )}
       {problem !== null && (
         <p className="jex-Note" role="alert">
           {oneLine(problem, 500)}
