@@ -47,7 +47,7 @@ if not done.wait(10):
 """
 #: What an IPython kernel is to run whose sending thread waits from the start, before it runs anything else.
 WAITING_CODE = f"""\
-import sys
+import os, sys
 from IPython import get_ipython
 from ipykernel.iostream import OutStream
 
@@ -55,14 +55,30 @@ class OutStreamInParts(OutStream):
     _unsent = 0
     _written = True
     _flushing = []  # one item for each thread that is about to flush, or does
+    _buffers = ()  # before ipykernel 7 there is but one, and nothing to look up
+    _NOTHING = (None, None, None)
+    _last = _NOTHING  # which buffers there were when something was last written, for which request, and its own
 
     def write(self, string):
+        # ipykernel looks up the buffer by all fields of the request's header, for each piece of text. As long as
+        # nobody has taken the buffers away, somebody is going to: what is added goes with the rest.
+        buffers, parent, buffer = self._last
+        if buffers is self._buffers and parent is self.parent_header and isinstance(string, str):
+            length = len(string)
+            with self._buffer_lock:
+                if buffers is self._buffers and self._unsent + length < {_PART_CHARACTERS}:
+                    self._unsent += length
+                    return buffer.write(string)
+        return self._write(string)
+
+    def _write(self, string):
         # Told before, since an interrupt may come in between; and after, since another thread's flush may.
         self._written = True
         self._unsent += len(string) if isinstance(string, str) else 0
         if self._unsent < {_PART_CHARACTERS}:
             length = super().write(string)
             self._written = True
+            self._note_buffer()
             return length
         for start in range(0, len(string), {_PART_CHARACTERS}):
             super().write(string[start : start + {_PART_CHARACTERS}])
@@ -70,6 +86,17 @@ class OutStreamInParts(OutStream):
             self.flush()
         self._unsent = 0
         return len(string)
+
+    def _note_buffer(self):
+        # A child of the kernel's process has the buffers too, and nobody who would send them.
+        if self._buffers and self.echo is None and self._is_master_process():
+            buffers, parent = self._buffers, self.parent_header
+            buffer = buffers.get(frozenset(parent.items()))
+            self._last = self._NOTHING if buffer is None else (buffers, parent, buffer)
+
+    def close(self):
+        self._last = self._NOTHING
+        super().close()
 
     def flush(self):
         # Each waits for the sending thread, and ipykernel asks for four with every request. Not waited for is only what
@@ -97,6 +124,7 @@ if log.handlers and not log.propagate:
 for stream in (sys.stdout, sys.stderr):
     if type(stream) is OutStream:
         stream.__class__ = OutStreamInParts
+        os.register_at_fork(after_in_child=lambda stream=stream: setattr(stream, "_last", stream._NOTHING))
         vars(stream).pop("write", None)  # the former class's, where IPython has put it back after a cell
 """
 

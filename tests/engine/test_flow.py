@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import psutil
@@ -131,6 +132,71 @@ async def test_what_another_thread_is_about_to_flush_is_not_overtaken_by_the_end
     """)
     assert await reader.run("print('x', end=''); thread.start(); entered.wait();") == "x"
     await reader.run("go_on.set(); thread.join()")
+
+
+async def test_what_a_child_prints_is_printed_once(reader: Reader) -> None:
+    """A child of the kernel's process has the buffer that its parent has begun, but nobody who sends it."""
+    code = """
+    import os, sys
+    print("before")
+    child = os.fork()
+    if child == 0:
+        for number in range(100):
+            sys.stdout.write(f"child {number}\\n")
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("after")
+    """
+    lines = (await reader.run(dedent(code))).splitlines()
+    assert sorted(set(lines)) == sorted(["before", "after", *(f"child {number}" for number in range(100))])
+    assert [line for line in lines if line != "before"].count("after") == 1
+
+
+async def test_what_is_printed_goes_with_the_request_that_printed_it(reader: Reader) -> None:
+    parents: dict[str, str] = {}
+    take = reader.connection._on_message
+
+    def note(message: KernelMessage) -> None:
+        if message.msg_type == "stream":
+            for line in message.content["text"].splitlines():
+                parents[line] = str(message.parent_id)
+        take(message)
+
+    reader.connection._on_message = note
+    code = """
+    import sys, threading, time
+    def slowly():
+        for number in range(200):
+            sys.stdout.write(f"thread {number}\\n")
+            time.sleep(0.001)
+    threading.Thread(target=slowly).start()
+    for number in range(20):
+        sys.stdout.write(f"first {number}\\n")
+    """
+    await reader.run(dedent(code))
+    await reader.run("for number in range(2000): sys.stdout.write(f'second {number}\\n')")
+    first, second = parents["first 0"], parents["second 0"]
+    assert first != second
+    assert {parent for line, parent in parents.items() if line.startswith("first")} == {first}
+    assert {parent for line, parent in parents.items() if line.startswith("second")} == {second}
+
+
+async def test_a_stream_that_was_closed_takes_nothing(reader: Reader) -> None:
+    code = """
+    import sys
+    from IPython import get_ipython
+    print("open")
+    sys.stderr.write("begun")
+    sys.stderr.close()
+    try:
+        sys.stderr.write("more")
+    except ValueError as error:
+        print(error)
+    """
+    assert (await reader.run(dedent(code))).replace("begun", "").splitlines() == [
+        "open",
+        "I/O operation on closed file",
+    ]
 
 
 async def test_the_history_is_written_in_batches_and_complete_in_the_session(reader: Reader) -> None:
