@@ -117,6 +117,8 @@ def test_a_token_is_made_and_revoked_by_keyboard(panel: Panel) -> None:
     keyboard.press("Enter")
     dialog = panel.page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("by keys")
+    expect(dialog.get_by_role("button", name="Copy the token")).to_be_focused()
+    tab_to(panel, dialog.get_by_role("button", name="Done"))
     tab_to(panel, dialog.get_by_role("button", name="Copy the token"))
     tab_to(panel, dialog.get_by_role("button", name="Done"))
     keyboard.press("Enter")

@@ -44,7 +44,7 @@ function Issued(props: {
   const { trans, issued, url, kernelName } = props;
   const { token, secret } = issued;
   const body = React.useRef<HTMLDivElement>(null);
-  useOwnEnter(body);
+  useOwnKeys(body);
   return (
     <div className="jex-Issued" ref={body}>
       <p>
@@ -70,12 +70,21 @@ function Issued(props: {
   );
 }
 
-/** Enter is for the button that has the focus: the dialog would take it for its own one, and close. */
-function useOwnEnter(body: React.RefObject<HTMLElement>): void {
+/**
+ * Enter is for the button that has the focus: the dialog would take it for its own one, and close. And Tab leads from
+ * its last button to the first of ours, which was not there yet when the dialog looked for one.
+ */
+function useOwnKeys(body: React.RefObject<HTMLElement>): void {
   React.useEffect(() => {
     const keep = (event: KeyboardEvent): void => {
-      if (event.key === 'Enter' && event.target instanceof Node && body.current?.contains(event.target)) {
+      const { key, target } = event;
+      const buttons = body.current?.closest('.jp-Dialog')?.querySelectorAll('button');
+      if (key === 'Enter' && target instanceof Node && body.current?.contains(target)) {
         event.stopPropagation();
+      } else if (key === 'Tab' && !event.shiftKey && buttons && target === buttons[buttons.length - 1]) {
+        event.stopPropagation();
+        event.preventDefault();
+        buttons[0]?.focus();
       }
     };
     window.addEventListener('keydown', keep, true);
