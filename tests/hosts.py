@@ -33,7 +33,9 @@ ISOLATION = os.environ.get("EXEC_TEST_ISOLATION", "none")
 FORKED = bool(os.environ.get("EXEC_TEST_FORKED"))
 _START_SECONDS = 60.0
 
-_SERVER = ["-m", "jupyter_server"]
+# A server as it is where no JupyterLab is installed. Lab's extensions are more than half of what a start takes.
+_LABS = ("jupyterlab", "jupyter_lsp", "notebook_shim")
+_SERVER = ["-m", "jupyter_server", f"--ServerApp.jpserver_extensions={dict.fromkeys(_LABS, False)}"]
 _LAB = ["-m", "jupyterlab"]
 _GATEWAY = ["-m", "kernel_gateway", "--KernelGatewayApp.api=jupyter_exec_ext.gateway"]
 

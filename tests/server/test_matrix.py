@@ -107,7 +107,7 @@ def things_of(bearer: Bearer) -> Things:
     return Things(session_id, ran.json()["id"], mint(bearer, ["sessions:read"], name="below").id)
 
 
-@pytest.fixture(scope="module", params=["server", "gateway", "hub"])
+@pytest.fixture(scope="module", params=["lab", "gateway", "hub"])
 def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
     started: Host = hosts[request.param]
     return started
