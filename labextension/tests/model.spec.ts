@@ -43,6 +43,19 @@ describe('ExecModel', () => {
     await until(() => model.state.sessions.size === 2);
   });
 
+  it('asks for nothing before it is to', async () => {
+    const stream = new FakeStream();
+    const server = new FakeServer({ 'GET events': [stream.response] });
+    let begin = (): void => undefined;
+    const ready = new Promise<void>(resolve => (begin = resolve));
+    const model = new ExecModel(server.client, ready);
+    models.push(model);
+    await Promise.resolve();
+    expect(server.requests).toHaveLength(0);
+    begin();
+    await until(() => server.requests.length === 1);
+  });
+
   it('looks up what sessions use when it is told to, and keeps it while they change', async () => {
     const stream = new FakeStream();
     const measured = 'GET sessions?memory=true&no_track_activity=1';

@@ -110,6 +110,17 @@ def test_what_waited_before_the_page_was_opened_is_open(panel: Panel, page: Page
     assert asking.result()["state"] == "rejected"
 
 
+def test_what_comes_into_an_open_panel_has_room_there(panel: Panel, page: Page, host: Host, asking: Agent) -> None:
+    page.set_viewport_size({"width": 1000, "height": 600})
+    opened = open_lab(page, host)
+    expect(opened.node.get_by_text("from the shell")).to_have_count(0)
+    asking.begin("run", session_id=asking("open", name="late", kernel_name="forked"), code=ASKS)
+    section = waiting(opened)
+    page.wait_for_function(_IS_SEEN, arg="#jupyter-exec-ext-approvals .cm-line")
+    section.get_by_role("button", name="Reject", exact=True).click()
+    assert asking.result()["state"] == "rejected"
+
+
 def test_it_can_be_rejected_from_the_notification(panel: Panel, asking: Agent) -> None:
     session = asking("open", name="unseen", kernel_name="forked")
     asking.begin("run", session_id=session, code=ASKS)

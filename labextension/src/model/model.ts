@@ -17,12 +17,16 @@ const COALESCE_SECONDS = 0.05;
 const LISTED_EXECUTIONS = 50;
 
 export class ExecModel implements IExecModel {
-  constructor(readonly client: ExecClient) {
+  /** Follows the server from when `ready` is. */
+  constructor(
+    readonly client: ExecClient,
+    ready: Promise<unknown> = Promise.resolve()
+  ) {
     this._feed = new Feed(client, {
       event: event => this._onEvent(event),
       connection: connection => this._apply({ type: 'connection', connection })
     });
-    this._feed.start();
+    void ready.then(() => this._feed.start());
   }
 
   get state(): IExecState {

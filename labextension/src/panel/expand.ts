@@ -1,6 +1,7 @@
 /** Gives a section of the panel its room. */
 
-import { AccordionPanel, type Widget } from '@lumino/widgets';
+import { MessageLoop } from '@lumino/messaging';
+import { AccordionPanel, Widget } from '@lumino/widgets';
 
 /** Open a section; does nothing while the section is in no panel. */
 export function expand(section: Widget): void {
@@ -16,6 +17,8 @@ export function resize(section: Widget, share: number): void {
   if (!(panel instanceof AccordionPanel) || section.isHidden) {
     return;
   }
+  // What was opened in this moment has no place yet, and what it is given before it has one is lost.
+  MessageLoop.sendMessage(panel, Widget.Msg.FitRequest);
   const sizes = panel.relativeSizes();
   const at = panel.widgets.indexOf(section);
   const others = 1 - (sizes[at] ?? 0);

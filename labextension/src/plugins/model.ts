@@ -14,6 +14,7 @@ export const modelPlugin: JupyterFrontEndPlugin<IExecModel> = {
       import('../api/client'),
       import('../model/model')
     ]);
-    return new ExecModel(new ExecClient(app.serviceManager.serverSettings));
+    // Nobody waits for what agents do while there is nothing on the screen yet.
+    return new ExecModel(new ExecClient(app.serviceManager.serverSettings), app.restored);
   }
 };
