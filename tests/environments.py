@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # Hypothesis is for the configuration that all tests share.
 TOOLS = ["hypothesis>=6.100", "pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3"]
+# Sixteen of them are made for a whole run, with much in common: several times as fast as by pip.
+_UV = [sys.executable, "-m", "uv"]
 
 
 def environment(home: Path, requirements: Sequence[str], depends_on: object = None, alone: str | None = None) -> Path:
@@ -19,7 +21,7 @@ def environment(home: Path, requirements: Sequence[str], depends_on: object = No
     Parameters
     ----------
     requirements : sequence of str
-        What pip is to install.
+        What is to be installed.
     depends_on : object
         Whatever else the environment depends on: it is made anew when the `repr` of this is another.
     alone : str, optional
@@ -30,10 +32,12 @@ def environment(home: Path, requirements: Sequence[str], depends_on: object = No
     stamp = home / "installed"
     if not stamp.is_file() or stamp.read_text() != wanted:
         print(f"{home.name}: installing {' '.join([*requirements, alone or ''])}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], cwd=ROOT, check=True)
+        subprocess.run([*_UV, "venv", "--quiet", "--seed", "--clear", "--python", sys.executable, home], check=True)
+        # A build of this package is only as new as its pyproject.toml, if uv is not told otherwise.
+        install = [*_UV, "pip", "install", "--quiet", "--python", python, "--refresh-package", "jupyter-exec-ext"]
+        subprocess.run([*install, *requirements], cwd=ROOT, check=True)
         if alone is not None:
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", alone], check=True)
+            subprocess.run([*install, "--no-deps", alone], check=True)
         stamp.write_text(wanted)
     return python
 
