@@ -98,10 +98,8 @@ def test_a_process_that_is_killed_leaves_no_kernel() -> None:
 
 def test_a_process_that_just_ends_leaves_neither_a_kernel_nor_a_complaint(tmp_path: Path) -> None:
     code = "from jupyter_exec_ext import EmbeddedIPythonCodeExecutor\nexecutor = EmbeddedIPythonCodeExecutor()\n"
-    options = ["-W", "error", "-X", "dev"]
-    done = subprocess.run(
-        [sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
 
