@@ -34,7 +34,7 @@ def environment(home: Path, requirements: Sequence[str], depends_on: object = No
         print(f"{home.name}: installing {' '.join([*requirements, alone or ''])}", flush=True)
         subprocess.run([*_UV, "venv", "--quiet", "--seed", "--clear", "--python", sys.executable, home], check=True)
         # A build of this package is only as new as its pyproject.toml, if uv is not told otherwise.
-        install = [*_UV, "pip", "install", "--quiet", "--python", python, "--refresh-package", "jupyter-exec-ext"]
+        install = [*_UV, "pip", "install", "--quiet", f"--python={python}", "--refresh-package=jupyter-exec-ext"]
         subprocess.run([*install, *requirements], cwd=ROOT, check=True)
         if alone is not None:
             subprocess.run([*install, "--no-deps", alone], check=True)
