@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -29,12 +30,19 @@ def add_plain(home: Path) -> None:
     add_kernelspec(home, "plain", "local-provisioner")
 
 
-def add_forked(home: Path, name: str = "forked", argv: Sequence[str] = ARGV, **config: Any) -> None:
+def add_forked(
+    home: Path,
+    name: str = "forked",
+    argv: Sequence[str] = ARGV,
+    env: Mapping[str, str] = MappingProxyType({}),
+    **config: Any,
+) -> None:
     """Install a kernelspec whose kernels are forked, in the data directory below `home`."""
     directory = home / "jupyter_data_dir" / "kernels" / name
     directory.mkdir(parents=True)
     stanza = {"provisioner_name": PROVISIONER, "config": config}
-    spec = {"argv": argv, "display_name": name, "language": "python", "metadata": {"kernel_provisioner": stanza}}
+    metadata = {"kernel_provisioner": stanza}
+    spec = {"argv": argv, "display_name": name, "language": "python", "env": {**env}, "metadata": metadata}
     (directory / "kernel.json").write_text(json.dumps(spec))
 
 
