@@ -27,6 +27,7 @@ from ..errors import KernelStartFailed, KernelStartTimeout
 from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, keeping_request, waiting_request
 from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
 from ..wire.large import LARGE_BYTES, read_large
+from .exhaustion import require_descriptor
 from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
@@ -277,6 +278,9 @@ class KernelConnection:
         Raises
         ------
         KernelStartTimeout
+        OutOfResources
+            If the kernel does not answer and we have no descriptor left to reach it with: ZeroMQ, which connects by
+            itself, tells nobody.
         """
         try:
             await asyncio.wait_for(self._prove(), timeout_seconds)
@@ -309,6 +313,7 @@ class KernelConnection:
             try:
                 await asyncio.wait_for(answered.wait(), patience_seconds)
             except asyncio.TimeoutError:
+                require_descriptor()
                 ask()
 
     def _probe(self) -> None:

@@ -22,3 +22,16 @@ def exhausted(error: BaseException) -> OutOfResources:
         f"the server has reached a limit of the system ({reason.lower()}); try again when sessions have ended",
         retry_after_seconds=5.0,
     )
+
+
+def require_descriptor() -> None:
+    """Do nothing, if this process can still open something.
+
+    Raises
+    ------
+    OutOfResources
+    """
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        raise exhausted(error) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import zmq
 
 from jupyter_exec_ext.engine.connection import KernelConnection
 from jupyter_exec_ext.engine.resources import EngineResources
+from jupyter_exec_ext.errors import OutOfResources
 from jupyter_exec_ext.wire.kernel import FrameCodec, KernelMessage
 
 KEY = b"key"
@@ -90,6 +92,20 @@ async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: Fak
         kernel.iopub.send_multipart([b"", *kernel.message("status", kernel.request)])
         await asyncio.wait([proof], timeout=0.01)
     await proof
+    connection.close()
+    resources.close()
+
+
+async def test_without_a_descriptor_to_connect_with_the_reason_is_said(kernel: FakeKernel) -> None:
+    resources = EngineResources(10**6)
+    connection = KernelConnection(resources, kernel.info, lambda _: None, logging.getLogger(__name__))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))
+    try:
+        with pytest.raises(OutOfResources):
+            await connection.prove(30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     connection.close()
     resources.close()
 
