@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.errors import ConnectionLost, UnexpectedAnswer
+from jupyter_exec_ext.errors import ConnectionLost, SessionNotFound, UnexpectedAnswer
 from jupyter_exec_ext.provisioners.aca.answers import failed, find_piece, is_lost, read_answer
 from jupyter_exec_ext.provisioners.aca.session import ACASession, RunFailedError, SessionExpiredError
 from jupyter_exec_ext.wire.aca_results import RunResult, RunStatus
@@ -134,6 +135,49 @@ async def test_a_service_that_hands_over_almost_nothing_is_told_from_one_that_ha
     with pytest.raises(UnexpectedAnswer, match="too little"):
         await session.execute(1, "once()", silent=False, store_history=True, expressions={})
     assert len(service.codes) < 10
+
+
+class Pool(Service):
+    """Begins a session with the first request that reaches it, which may be later than the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions: dict[str, asyncio.Event] = {}
+        self.sent, self.arrives, self.began = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(self, identifier: str, code: str, **_: Any) -> RunResult:
+        self.sent.set()
+        await self.arrives.wait()
+        ended = self.sessions[identifier] = asyncio.Event()
+        self.began.set()
+        await ended.wait()
+        raise SessionNotFound("it was deleted")
+
+    async def delete_session(self, identifier: str) -> None:
+        await super().delete_session(identifier)
+        if identifier in self.sessions:
+            self.sessions.pop(identifier).set()
+        self.arrives.set()
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+async def test_what_runs_ends_with_its_session_even_if_it_got_there_later(
+    monkeypatch: pytest.MonkeyPatch, overtaken: bool
+) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.aca.session._OVERTAKEN_SECONDS", 0.5)
+    pool = Pool()
+    session = session_of(pool)
+    session.identifier = "known"
+    running = asyncio.create_task(session.execute(1, "", silent=False, store_history=True, expressions={}))
+    await pool.sent.wait()
+    if not overtaken:
+        pool.arrives.set()
+        await pool.began.wait()
+    running.cancel()
+    await session.delete()
+    assert pool.sessions == {}
+    assert pool.deleted == ["known"] * (1 + overtaken)
+    assert not session.begun
 
 
 class Forger(Service):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
@@ -30,6 +31,7 @@ _STREAMS_MAX_LENGTH = 1024 * 1024
 _AROUND_PIECE = 64 * 1024  # room for what subprocesses print beside an answer
 _FEWEST_CHARACTERS = 512
 _LOOK_SECONDS = 5
+_OVERTAKEN_SECONDS = 2.0  # after which a run ends with its session, if it was in it
 _NO_REASON = "the service said that the run failed, and not why"
 # To be unpacked elsewhere than in the loop that all kernels share: as a thousand times as much, it may be large.
 _LARGE_CHARACTERS = 4 * 1024
@@ -38,14 +40,14 @@ _LARGE_CHARACTERS = 4 * 1024
 class Client(Protocol):
     """The client of session pools, as far as a kernel needs it."""
 
-    async def run(
+    def run(
         self,
         identifier: str,
         code: str,
         *,
         timeout_seconds: int | None = None,
         streams_max_length: int | None = None,
-    ) -> RunResult:
+    ) -> Coroutine[Any, Any, RunResult]:
         """Run code in a session."""
 
     def delete_session(self, identifier: str) -> Coroutine[Any, Any, None]:
@@ -94,6 +96,7 @@ class ACASession:
         self._mark = ""
         self._is_plain = False
         self._beginning = asyncio.Lock()
+        self._under_way: set[asyncio.Task[RunResult]] = set()
         self.identifier = ""
         self.python_version = ""
 
@@ -137,20 +140,38 @@ class ACASession:
         return False
 
     def delete(self) -> Coroutine[Any, Any, None]:
-        """Return what ends the session on Azure; from now on it is not this one any more."""
+        """Return what ends the session on Azure, and what runs in it; from now on it is not this one any more."""
         identifier, self.identifier = self.identifier, ""
-        return self._client.delete_session(identifier)
+        return self._delete(identifier, set(self._under_way))
 
     # --- ---
 
-    async def _run(self, code: str, timeout_seconds: int | None = None) -> RunResult:
+    async def _delete(self, identifier: str, runs: set[asyncio.Task[RunResult]]) -> None:
         try:
-            return await self._client.run(
+            await self._client.delete_session(identifier)
+            if not runs:
+                return
+            _, going_on = await asyncio.wait(runs, timeout=_OVERTAKEN_SECONDS)
+        finally:
+            for run in runs:
+                run.cancel()
+        if going_on:  # a request that the deletion has overtaken begins a fresh session of the same name
+            with suppress(SessionNotFound):
+                await self._client.delete_session(identifier)
+
+    async def _run(self, code: str, timeout_seconds: int | None = None) -> RunResult:
+        run = asyncio.get_running_loop().create_task(
+            self._client.run(
                 self.identifier,
                 code,
                 timeout_seconds=timeout_seconds or self._timeout,
                 streams_max_length=_STREAMS_MAX_LENGTH,
             )
+        )
+        self._under_way.add(run)
+        run.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(run)  # who deletes the session sees to the end of what runs in it
         except SessionNotFound:
             self._forget()
             raise SessionExpiredError from None
