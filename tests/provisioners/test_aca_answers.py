@@ -155,9 +155,10 @@ class Pool(Service):
 
     async def delete_session(self, identifier: str) -> None:
         await super().delete_session(identifier)
-        if identifier in self.sessions:
-            self.sessions.pop(identifier).set()
         self.arrives.set()
+        if identifier not in self.sessions:
+            raise SessionNotFound("there is none")
+        self.sessions.pop(identifier).set()
 
 
 @pytest.mark.parametrize("overtaken", [False, True])

@@ -147,17 +147,20 @@ class ACASession:
     # --- ---
 
     async def _delete(self, identifier: str, runs: set[asyncio.Task[RunResult]]) -> None:
+        going_on: set[asyncio.Task[RunResult]] = set()
         try:
-            await self._client.delete_session(identifier)
-            if not runs:
-                return
-            _, going_on = await asyncio.wait(runs, timeout=_OVERTAKEN_SECONDS)
+            await self._delete_if_there(identifier)
+            if runs:
+                _, going_on = await asyncio.wait(runs, timeout=_OVERTAKEN_SECONDS)
         finally:
             for run in runs:
                 run.cancel()
-        if going_on:  # a request that the deletion has overtaken begins a fresh session of the same name
-            with suppress(SessionNotFound):
-                await self._client.delete_session(identifier)
+        if going_on:  # a request that the deletion has overtaken begins a session of this name, perhaps once more
+            await self._delete_if_there(identifier)
+
+    async def _delete_if_there(self, identifier: str) -> None:
+        with suppress(SessionNotFound):
+            await self._client.delete_session(identifier)
 
     async def _run(self, code: str, timeout_seconds: int | None = None) -> RunResult:
         run = asyncio.get_running_loop().create_task(
