@@ -126,7 +126,14 @@ LIGHT = "import {module}, sys; print('\\n'.join(sorted(sys.modules)))"
         ),
         (
             "jupyter_exec_ext.executors",
-            {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+            {"requests", "aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+        ),
+        *(
+            (
+                f"jupyter_exec_ext.executors.{name}",
+                {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+            )
+            for name in ("aca", "binder", "docker", "embedded", "hub", "jupyter", "local")
         ),
     ],
 )
