@@ -46,11 +46,15 @@ def cpu_seconds(pid: int) -> float:
 
 def settle() -> None:
     """Wait until what this process started does next to nothing: kernels that end, pools that are refilled."""
-    pid, rested = os.getpid(), 0
-    give_up_at = time.monotonic() + _GIVE_UP_SECONDS
-    used, looked = cpu_seconds(pid), time.monotonic()
+    rested, give_up_at = 0, time.monotonic() + _GIVE_UP_SECONDS
+    used, looked = _used_by_others(), time.monotonic()
     while rested < _AT_REST_LOOKS and time.monotonic() < give_up_at:
         time.sleep(_LOOK_EVERY_SECONDS)
-        now_used, now = cpu_seconds(pid), time.monotonic()
+        now_used, now = _used_by_others(), time.monotonic()
         rested = rested + 1 if (now_used - used) < _AT_REST_SHARE * (now - looked) else 0
         used, looked = now_used, now
+
+
+def _used_by_others() -> float:
+    """Return the processor time of what this process started: looking costs it more than they use at rest."""
+    return cpu_seconds(os.getpid()) - time.process_time()

@@ -56,6 +56,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     sweep()
     store.recover()
     engine = ExecEngine(host, store, **options)
+    host.prefers_sockets = engine.kernel_transport == "ipc"
     engine.clear_away(prepared)
     engine.pool.on_event = metrics.count_pooled
     metrics.watch(engine)

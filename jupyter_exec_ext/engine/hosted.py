@@ -1,9 +1,9 @@
 """A kernel host over any jupyter_client multi-kernel manager: the server's or the gateway's.
 
 Kernels are started by the host's own manager, so its kernelspecs, provisioners, limits and culling apply and its
-users see them. Three things differ from a kernel that a notebook starts: the environment is exactly what it is
-given, the automatic restarter is off (it would race with the supervisor, which knows why a kernel died), and the
-number of kernels is checked with those that are still starting.
+users see them. Four things differ from a kernel that a notebook starts: the environment is exactly what it is given, it
+is reached through Unix sockets where that works, the automatic restarter is off (it would race with the supervisor,
+which knows why a kernel died), and the number of kernels is checked with those that are still starting.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .exhaustion import exhausted, out_of_resources
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
 from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, plain_name, why_unavailable
 from .ports import Kernel
+from .transport import over_sockets
 
 
 class HostedKernels:
@@ -74,6 +75,11 @@ class HostedKernels:
         self._make_room: Callable[[], Awaitable[None]] | None = None
         self._versions: dict[str, str] = {}
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
+        #: Whether kernels that can use them are reached through Unix sockets.
+        self.prefers_sockets = True
+        manager.kernel_manager_factory = over_sockets(
+            manager.kernel_manager_factory, lambda kernel_id: self.prefers_sockets and kernel_id in self._own
+        )
 
     @property
     def default_kernel_name(self) -> str:

@@ -32,6 +32,13 @@ class EngineSettings(LoggingConfigurable):
     kernel_start_timeout_seconds = Float(60.0, help="How long a new kernel may take until it answers, in seconds.").tag(
         config=True
     )
+    kernel_transport = Enum(
+        ("ipc", "tcp"),
+        "ipc",
+        help="How sessions' kernels are reached. 'ipc': IPython kernels that run on this machine through Unix sockets "
+        "in Jupyter's runtime directory, which is quicker, needs no ports, and nobody else can connect to; all others, "
+        "and those for which that directory's name is too long, over TCP. 'tcp': as the host's own.",
+    ).tag(config=True)
     session_idle_timeout_seconds = Float(
         3600.0,
         help="A session that runs nothing for this long is shut down, in seconds; 0 for never. A request may ask for "

@@ -1,0 +1,69 @@
+"""How sessions' kernels are reached: through Unix sockets in Jupyter's runtime directory, where that works.
+
+Over TCP a kernel has five ports. They are chosen before it binds them, so that another process may be quicker; who else
+is on the machine can connect to them; and each message takes longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import zmq
+from jupyter_client.localinterfaces import localhost
+from jupyter_client.manager import KernelManager
+
+from .hosted_kernel import provisioner_name
+from .isolation import ISOLATABLE
+
+_MODULES = (("-m", "ipykernel_launcher"), ("-m", "ipykernel"))
+_LONGEST_END = "-ipc-5"
+
+
+def is_ipython(argv: Sequence[str]) -> bool:
+    """Return whether a kernelspec's command is an interpreter with an IPython kernel, and no wrapper of one.
+
+    What wraps a kernel, a container for one, may have another view of the file system.
+    """
+    program = Path(argv[0]).name if argv else ""
+    return program.startswith("python") and any(module in pairwise(argv) for module in _MODULES)
+
+
+def has_room_for_sockets(connection_file: str) -> bool:
+    """Return whether sockets beside a connection file have names that this system can use."""
+    longest: int = zmq.IPC_PATH_MAX_LEN if zmq.has("ipc") else 0
+    stem, _ = os.path.splitext(connection_file)
+    return os.path.isabs(connection_file) and len(os.fsencode(stem + _LONGEST_END)) <= longest
+
+
+def over_sockets(make: Callable[..., KernelManager], wanted: Callable[[str], bool]) -> Callable[..., KernelManager]:
+    """Return what makes kernel managers as `make` does, but has kernels whose ids are `wanted` use Unix sockets.
+
+    Only IPython kernels that run on this machine, without isolation: what isolates kernels chooses their sockets
+    itself, and not every other kernel can use these. What an administrator has set stays as it is.
+    """
+
+    def make_manager(*args: Any, **options: Any) -> KernelManager:
+        manager = make(*args, **options)
+        stem, _ = os.path.splitext(options.get("connection_file", ""))
+        if wanted(Path(stem).name.removeprefix("kernel-")) and _can_use_sockets(manager):
+            manager.transport = "ipc"
+            manager.ip = f"{stem}-ipc"
+        return manager
+
+    return make_manager
+
+
+def _can_use_sockets(manager: KernelManager) -> bool:
+    spec = manager.kernel_spec
+    return (
+        spec is not None
+        and provisioner_name(spec.metadata) in ISOLATABLE
+        and is_ipython(spec.argv)
+        and manager.transport == "tcp"
+        and manager.ip == localhost()
+        and has_room_for_sockets(manager.connection_file)
+    )
