@@ -15,7 +15,7 @@ from jupyter_exec_ext.provisioners.aca import ACAProvisioner
 from .pools import add_plain_kernelspec, add_pool_kernelspec
 
 SESSION, LOCAL = "session", "local"
-OURS_SECONDS, JUPYTERS_SECONDS = 10.0, 3.0
+OURS_SECONDS, JUPYTERS_SECONDS = 15.0, 3.0
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KILLED = -signal.SIGKILL
 _TERMINATED = -signal.SIGTERM
 _RESTARTER, _INTERVAL = "KernelRestarter", "time_to_dead"
-_LOOK_EVERY_SECONDS = 10.0
+_LOOK_EVERY_SECONDS = 15.0
 
 
 class ACAProvisioner(KernelProvisionerBase):
@@ -188,7 +188,7 @@ class ACAProvisioner(KernelProvisionerBase):
     # --- ---
 
     def _look_less_often(self) -> None:
-        """Have the application ask every 10 s, and not every 3, whether the kernel lives, unless its settings say.
+        """Have the application ask every 15 s, and not every 3, whether the kernel lives, unless its settings say.
 
         There is no process that could die unseen. That a session has ended on Azure is noticed by the next run; what a
         look can find is a kernel that code has ended. The looks are all that hundreds of idle kernels cost.
