@@ -350,7 +350,7 @@ async def test_a_running_execution_keeps_the_kernel_and_the_server_active(
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 async def test_a_loop_that_is_busy_for_twelve_seconds_loses_no_output(make_engine: Make, transport: str) -> None:
     """20,000 messages arrive meanwhile; the stock high-water mark would drop four fifths of them."""
-    engine = make_engine(config=Config({"KernelManager": {"transport": transport}}))
+    engine = make_engine(kernel_transport=transport)
     session_id = await new_session(engine)
     code = "for i in range(20_000): print(i, flush=True)"
     execution = await engine.execute(ME, session_id, ExecutionRequest(code))
