@@ -21,14 +21,16 @@ class Turns:
     """Calls those who have more to do one after the other, and rests in between.
 
     A rest is a multiple of what the turn before it took and of how late that came, both by the clock: the less of the
-    processor we get, the longer others have it. Of the work of who is alone only as much counts as it had to wait for a
-    processor: where nobody wants one, there is no rest.
+    processor we get, the longer others have it. Who is alone rests only for as long as others want the processors: what
+    counts is how long this process waited for one, and as much of the work. That a turn comes late because the process
+    did something else, such as to hand on what came with the last one, is no reason for a rest.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._next: asyncio.TimerHandle | None = None
         self._rest_seconds = 0.0
+        self._used_seconds = 0.0  # the processor time of this process, when the next turn was planned
 
     def take(self, turn: Callable[[], None]) -> None:
         """Call `turn` once, when it is its turn; it may take another one."""
@@ -38,6 +40,7 @@ class Turns:
 
     def _schedule(self) -> None:
         due = time.monotonic() + self._rest_seconds
+        self._used_seconds = time.process_time()
         self._next = asyncio.get_running_loop().call_later(self._rest_seconds, self._call, due)
 
     def _call(self, due: float) -> None:
@@ -47,9 +50,12 @@ class Turns:
         try:
             turn()
         finally:
-            worked = time.thread_time() - began
-            waited = max(time.monotonic() - due - worked, 0.0)
-            counted = min(worked, waited) if alone else worked
+            worked, passed = time.thread_time() - began, time.monotonic() - due
+            if alone:
+                waited = max(passed - (time.process_time() - self._used_seconds), 0.0)
+                counted = min(worked, waited)
+            else:
+                waited, counted = max(passed - worked, 0.0), worked
             self._rest_seconds = min(_REST_FACTOR * (waited + counted), _MAX_REST_SECONDS)
             self._next = None
             if self._waiting:

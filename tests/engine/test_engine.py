@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
-from traitlets.config import Config
 
 from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES

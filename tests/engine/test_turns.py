@@ -33,33 +33,48 @@ async def test_everybody_gets_a_turn_in_order_and_others_in_between() -> None:
 
 
 class Clock:
-    """Goes on while there is work, and for nothing else: nobody waits for a processor."""
+    """Goes on while there is work or somebody else has the processor, and for nothing else."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self.worked = self.used = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
 
-    thread_time = monotonic
+    def thread_time(self) -> float:
+        return self.worked
+
+    def process_time(self) -> float:
+        return self.used
 
 
-async def test_one_that_is_alone_and_waits_for_nothing_has_no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("worked", "used", "passed", "rests"),
+    [
+        (0.01, 0.01, 0.01, False),
+        (0.01, 0.03, 0.03, False),  # other threads, or what the loop did before
+        (0.01, 0.03, 0.02, False),  # at the same time, on two processors
+        (0.01, 0.01, 0.03, True),  # another process had the processor
+    ],
+)
+async def test_one_that_is_alone_rests_only_where_it_waits_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch, worked: float, used: float, passed: float, rests: bool
+) -> None:
     clock = Clock()
     monkeypatch.setattr("jupyter_exec_ext.engine.turns.time", clock)
     turns, over = Turns(), asyncio.Event()
 
     def turn(left: int) -> None:
-        clock.seconds += 10.0
+        clock.worked, clock.used, clock.seconds = clock.worked + worked, clock.used + used, clock.seconds + passed
         if left:
             turns.take(lambda: turn(left - 1))
         else:
             over.set()
 
     began = time.monotonic()
-    turns.take(lambda: turn(50))
+    turns.take(lambda: turn(10))
     await over.wait()
-    assert time.monotonic() - began < 2.5  # with rests it would be five seconds
+    assert (time.monotonic() - began >= 0.5) == rests  # with rests it is a second
 
 
 async def test_a_turn_that_fails_does_not_take_the_others_theirs() -> None:
