@@ -29,7 +29,7 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._next: asyncio.TimerHandle | None = None
-        self._rest_seconds = 0.0
+        self._rest_until = 0.0
         self._used_seconds = 0.0  # the processor time of this process, when the next turn was planned
 
     def take(self, turn: Callable[[], None]) -> None:
@@ -39,9 +39,10 @@ class Turns:
             self._schedule()
 
     def _schedule(self) -> None:
-        due = time.monotonic() + self._rest_seconds
+        now = time.monotonic()
+        due = max(now, self._rest_until)  # a rest may be over long ago
         self._used_seconds = time.process_time()
-        self._next = asyncio.get_running_loop().call_later(self._rest_seconds, self._call, due)
+        self._next = asyncio.get_running_loop().call_later(due - now, self._call, due)
 
     def _call(self, due: float) -> None:
         turn = self._waiting.popleft()
@@ -56,7 +57,7 @@ class Turns:
                 counted = min(worked, waited)
             else:
                 waited, counted = max(passed - worked, 0.0), worked
-            self._rest_seconds = min(_REST_FACTOR * (waited + counted), _MAX_REST_SECONDS)
+            self._rest_until = time.monotonic() + min(_REST_FACTOR * (waited + counted), _MAX_REST_SECONDS)
             self._next = None
             if self._waiting:
                 self._schedule()

@@ -77,6 +77,29 @@ async def test_one_that_is_alone_rests_only_where_it_waits_for_a_processor(
     assert (time.monotonic() - began >= 0.5) == rests  # with rests it is a second
 
 
+async def test_a_rest_that_is_over_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes long after a flood does not have to wait."""
+    clock = Clock()
+    monkeypatch.setattr("jupyter_exec_ext.engine.turns.time", clock)
+    turns, done = Turns(), asyncio.Event()
+
+    def waits_for_a_processor() -> None:
+        clock.seconds += 60.0
+        done.set()
+
+    for idle, rests in ((0.0, True), (0.05, True), (0.2, False)):
+        done.clear()
+        turns.take(waits_for_a_processor)
+        await done.wait()
+        done.clear()
+        clock.seconds += idle
+        began = time.monotonic()
+        turns.take(done.set)
+        await done.wait()
+        assert (time.monotonic() - began >= 0.03) == rests
+        clock.seconds += 1.0
+
+
 async def test_a_turn_that_fails_does_not_take_the_others_theirs() -> None:
     turns, over = Turns(), asyncio.Event()
     errors: list[object] = []
