@@ -91,7 +91,8 @@ def free_port() -> int:
 def clean_environment(home: Path, **extra: str) -> dict[str, str]:
     """Return an environment with Jupyter's directories below `home` and no settings of the caller's."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "KG_", "JPY_"))}
-    directories = {name: str(home / name.lower()) for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR")}
+    # The first has a short name, since kernels have sockets there.
+    directories = {"JUPYTER_RUNTIME_DIR": str(home / "run"), "JUPYTER_DATA_DIR": str(home / "jupyter_data_dir")}
     own = {
         "HOME": str(home),
         "IPYTHONDIR": str(home / "ipython"),

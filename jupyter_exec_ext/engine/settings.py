@@ -36,8 +36,9 @@ class EngineSettings(LoggingConfigurable):
         ("ipc", "tcp"),
         "ipc",
         help="How sessions' kernels are reached. 'ipc': IPython kernels that run on this machine through Unix sockets "
-        "in Jupyter's runtime directory, which is quicker, needs no ports, and nobody else can connect to; all others, "
-        "and those for which that directory's name is too long, over TCP. 'tcp': as the host's own.",
+        "in Jupyter's runtime directory, which is quicker, needs no ports, and nobody else can connect to; all others "
+        "over TCP, and these, too, where the directory's name is too long or its file system has no sockets. 'tcp': as "
+        "the host's own.",
     ).tag(config=True)
     session_idle_timeout_seconds = Float(
         3600.0,

@@ -7,7 +7,11 @@ is on the machine can connect to them; and each message takes longer.
 from __future__ import annotations
 
 import os
+import socket
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,9 +38,26 @@ def is_ipython(argv: Sequence[str]) -> bool:
 
 def has_room_for_sockets(connection_file: str) -> bool:
     """Return whether sockets beside a connection file have names that this system can use."""
-    longest: int = zmq.IPC_PATH_MAX_LEN if zmq.has("ipc") else 0
+    longest: int = zmq.IPC_PATH_MAX_LEN if zmq.has("ipc") and hasattr(socket, "AF_UNIX") else 0
     stem, _ = os.path.splitext(connection_file)
     return os.path.isabs(connection_file) and len(os.fsencode(stem + _LONGEST_END)) <= longest
+
+
+@lru_cache(maxsize=16)
+def holds_sockets(directory: str) -> bool:
+    """Return whether sockets can be made in a directory and connected to: some shared file systems have none."""
+    path = os.path.join(directory, f"probe-{uuid.uuid4().hex}")
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as connected:
+        try:
+            listening.bind(path)
+            listening.listen(1)
+            connected.connect(path)
+        except OSError:
+            return False
+        finally:
+            with suppress(OSError):
+                os.unlink(path)
+    return True
 
 
 def over_sockets(make: Callable[..., KernelManager], wanted: Callable[[str], bool]) -> Callable[..., KernelManager]:
@@ -66,4 +87,5 @@ def _can_use_sockets(manager: KernelManager) -> bool:
         and manager.transport == "tcp"
         and manager.ip == localhost()
         and has_room_for_sockets(manager.connection_file)
+        and holds_sockets(os.path.dirname(manager.connection_file))
     )

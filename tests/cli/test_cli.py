@@ -57,7 +57,7 @@ def test_the_quickstart_prints_and_saves_a_picture(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Counting to three, in a real kernel:\n1\n2\n3\nImage data saved to ")
     assert (tmp_path / "out" / "quickstart-1.png").read_bytes().startswith(b"\x89PNG")
-    assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*"))
+    assert not list((tmp_path / "run").glob("kernel-*"))
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_serve_is_found_and_used_and_stops_cleanly(tmp_path: Path, served: tuple
     process.communicate(timeout=30)
     _, alive = psutil.wait_procs(kernels, timeout=5)
     assert alive == []
-    assert not list((tmp_path / "jupyter_runtime_dir").glob("jpserver-*"))
+    assert not list((tmp_path / "run").glob("jpserver-*"))
 
 
 @pytest.mark.parametrize("options", [["--gateway"], []])

@@ -445,7 +445,7 @@ async def test_nothing_is_left_behind(manager: AsyncMappingKernelManager, make_e
     await use(make_engine())
     gc.collect()
     assert await settled() == before
-    assert list((tmp_path / "jupyter_runtime_dir").glob("kernel-*")) == []
+    assert list((tmp_path / "run").glob("kernel-*")) == []
     assert manager.list_kernel_ids() == []
     assert {task.get_coro().__qualname__ for task in asyncio.all_tasks()} <= {  # type: ignore[union-attr]
         "test_nothing_is_left_behind"

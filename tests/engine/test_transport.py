@@ -15,7 +15,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.transport import has_room_for_sockets, is_ipython, over_sockets
+from jupyter_exec_ext.engine.transport import has_room_for_sockets, holds_sockets, is_ipython, over_sockets
 from jupyter_exec_ext.models import ExecutionRequest, SessionRequest
 
 ME = owner("me")
@@ -58,6 +58,13 @@ def test_the_sockets_names_must_not_be_too_long() -> None:
     assert not has_room_for_sockets("kernel-1.json")  # it is elsewhere for a kernel with a directory of its own
 
 
+def test_not_every_file_system_has_sockets(short_path: Path) -> None:
+    assert holds_sockets(str(short_path))
+    assert os.listdir(short_path) == []
+    assert not holds_sockets("/proc")
+    assert not holds_sockets(str(short_path / "missing"))
+
+
 @pytest.mark.parametrize(
     ("options", "wanted", "transport"),
     [
@@ -66,10 +73,11 @@ def test_the_sockets_names_must_not_be_too_long() -> None:
         ({"ip": "0.0.0.0"}, True, "tcp"),  # set by somebody who wants to reach it from elsewhere
         ({"kernel_name": "wrapped"}, True, "tcp"),
         ({"kernel_name": "elsewhere"}, True, "tcp"),
+        ({"connection_file": "/proc/kernel-a.json"}, True, "tcp"),
     ],
 )
 def test_a_manager_is_told_of_sockets_where_they_can_be_used(
-    options: dict[str, Any], wanted: bool, transport: str
+    short_path: Path, options: dict[str, Any], wanted: bool, transport: str
 ) -> None:
     install(Path(os.environ["JUPYTER_DATA_DIR"]), "wrapped", "nice", *LAUNCH)
     install(Path(os.environ["JUPYTER_DATA_DIR"]), "elsewhere", *LAUNCH, provisioner="aca-provisioner")
@@ -80,9 +88,9 @@ def test_a_manager_is_told_of_sockets_where_they_can_be_used(
         return wanted
 
     make = over_sockets(KernelManager, is_wanted)
-    manager = make(**{"kernel_name": "python3", "connection_file": "/run/kernel-a.json", **options})
+    manager = make(**{"kernel_name": "python3", "connection_file": f"{short_path}/kernel-a.json", **options})
     assert manager.transport == transport
-    assert manager.ip == ("/run/kernel-a-ipc" if transport == "ipc" else options.get("ip", "127.0.0.1"))
+    assert manager.ip == (f"{short_path}/kernel-a-ipc" if transport == "ipc" else options.get("ip", "127.0.0.1"))
     assert asked == ["a"]
     assert over_sockets(KernelManager, is_wanted)().transport == "tcp"  # no file is named: the manager chooses one
 

@@ -64,11 +64,11 @@ def test_stopping_ends_the_kernel_and_its_children_and_leaves_no_file(
     executor = EmbeddedIPythonCodeExecutor()
     child = int(say(executor, "import subprocess; p = subprocess.Popen(['sleep', '300']); print(p.pid)"))
     kernel = pid_of(executor)
-    assert list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
+    assert list((tmp_path / "run").glob("kernel-*.json"))
     executor.stop()
     executor.stop()
     assert ended(kernel) and ended(child)
-    assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
+    assert not list((tmp_path / "run").glob("kernel-*.json"))
     assert not list((tmp_path / "temporary").iterdir())
     with pytest.raises(SessionEnded, match="stopped"):
         executor.restart()
@@ -106,7 +106,7 @@ def test_a_process_that_just_ends_leaves_neither_a_kernel_nor_a_complaint(tmp_pa
     # Development mode has asyncio note what took 0.1 s, which says something about the machine.
     told = [line for line in done.stderr.splitlines() if not re.fullmatch(r"Executing <.*> took [\d.]+ seconds", line)]
     assert (done.stdout, told) == ("", [])
-    assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
+    assert not list((tmp_path / "run").glob("kernel-*.json"))
 
 
 def test_it_works_where_an_event_loop_runs() -> None:
@@ -186,7 +186,7 @@ def test_a_kernel_that_does_not_start_says_why(tmp_path: Path) -> None:
         return held()
 
     assert fail() == fail()
-    assert not list((tmp_path / "jupyter_runtime_dir").glob("kernel-*.json"))
+    assert not list((tmp_path / "run").glob("kernel-*.json"))
 
 
 def test_a_kernel_in_a_sandbox_is_stopped_and_replaced_as_any_other(

@@ -135,5 +135,5 @@ def test_a_wrong_token_is_named_everywhere(place: Host) -> None:
 def test_jupyter_servers_are_discovered_and_gateways_leave_no_trace_to_find_them_by(
     plain_server: Host, plain_gateway: Host
 ) -> None:
-    directories = [host.home / "jupyter_runtime_dir" for host in (plain_server, plain_gateway)]
+    directories = [host.home / "run" for host in (plain_server, plain_gateway)]
     assert [JupyterConnectionInfo.discover(directory) for directory in directories] == [[plain_server.info], []]

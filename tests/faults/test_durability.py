@@ -134,7 +134,7 @@ def test_a_killed_server_leaves_nothing_without_an_end(tmp_path: Path) -> None:
             acknowledged.clear()
             assert [session.state for session in client.list_sessions()] == []
             assert kernels_of(tmp_path) == []
-            left = [p for p in (tmp_path / "jupyter_runtime_dir").iterdir() if p.name.startswith("kernel-")]
+            left = [p for p in (tmp_path / "run").iterdir() if p.name.startswith("kernel-")]
             assert left == []
             if number == kills:
                 break

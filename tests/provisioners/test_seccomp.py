@@ -9,12 +9,9 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -552,14 +549,6 @@ def under(profile: str, *command: str) -> list[str]:
     """Return the command that runs another one under a filter."""
     launcher = [sys.executable, "-I", "-S", "-c", textwrap.dedent(UNDER)]
     return [*launcher, str(MODULE), str(seccomp.filter_path(profile)), *command]
-
-
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    """Return a directory whose path leaves room for a socket's name."""
-    path = tempfile.mkdtemp(prefix="jex")
-    yield Path(path)
-    shutil.rmtree(path)
 
 
 def errors_of(profile: str, calls: list[tuple[int, ...]]) -> list[str]:

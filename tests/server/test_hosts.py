@@ -291,7 +291,7 @@ def test_nothing_is_left_after_a_host_stops(tmp_path: Path, name: str) -> None:
         assert len(processes) >= 3
     _, alive = psutil.wait_procs(processes, timeout=5)
     assert alive == []
-    left = [path.name for path in (tmp_path / "jupyter_runtime_dir").rglob("*") if path.is_file()]
+    left = [path.name for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert [name for name in left if name != "jupyter_cookie_secret"] == []
 
 
@@ -314,7 +314,7 @@ def test_after_a_kill_only_the_sessions_own_kernels_are_tidied_up(tmp_path: Path
         own = client.session().record.kernel_id
         host.process.kill()
         host.process.wait(20)
-    runtime = tmp_path / "jupyter_runtime_dir"
+    runtime = tmp_path / "run"
     assert (runtime / f"kernel-{own}.json").exists()
     with running_host("server", tmp_path):
         assert not (runtime / f"kernel-{own}.json").exists()

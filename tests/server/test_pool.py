@@ -93,7 +93,7 @@ def test_the_next_server_clears_away_what_a_killed_one_had_ready(tmp_path: Path,
         psutil.Process(process).suspend()  # or it would see by itself that its server is gone
         host.process.kill()
         host.process.wait(20)
-    data, runtime = tmp_path / "jupyter_data_dir" / "jupyter_exec_ext", tmp_path / "jupyter_runtime_dir"
+    data, runtime = tmp_path / "jupyter_data_dir" / "jupyter_exec_ext", tmp_path / "run"
     assert marked(session) == [process]
     assert (data / "work" / session).is_dir()
     assert (runtime / f"kernel-{kernel}.json").exists()
