@@ -11,7 +11,6 @@ import socket
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,6 @@ def has_room_for_sockets(connection_file: str) -> bool:
     return os.path.isabs(connection_file) and len(os.fsencode(stem + _LONGEST_END)) <= longest
 
 
-@lru_cache(maxsize=16)
 def holds_sockets(directory: str) -> bool:
     """Return whether sockets can be made in a directory and connected to: some shared file systems have none."""
     path = os.path.join(directory, f"probe-{uuid.uuid4().hex}")
@@ -64,7 +62,7 @@ def over_sockets(make: Callable[..., KernelManager], wanted: Callable[[str], boo
     """Return what makes kernel managers as `make` does, but has kernels whose ids are `wanted` use Unix sockets.
 
     Only IPython kernels that run on this machine, without isolation: what isolates kernels chooses their sockets
-    itself, and not every other kernel can use these. What an administrator has set stays as it is.
+    itself, and not every other kernel can use these. Where an administrator has chosen another address, it stays.
     """
 
     def make_manager(*args: Any, **options: Any) -> KernelManager:
