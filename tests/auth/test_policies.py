@@ -208,10 +208,10 @@ def test_limits_know_only_fields_of_a_policy(limits: Any) -> None:
 
 
 def test_no_name_takes_long_to_refuse() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidRequest, match="unknown field"):
         read_limits({"a" * 8 * 1024**2: 1}, Policy())
-    assert time.perf_counter() - began < 0.2
+    assert time.process_time() - began < 0.2
 
 
 def test_a_token_brings_no_regular_expression_of_its_own() -> None:

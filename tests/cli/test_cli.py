@@ -112,7 +112,7 @@ def test_output_comes_while_the_code_runs(tmp_path: Path, server: Host) -> None:
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     assert process.returncode == 130
     assert "Interrupting" in stderr
     assert "cancelled" in stderr
@@ -334,9 +334,9 @@ def test_input_that_is_not_given_cancels_the_code(tmp_path: Path, server: Host, 
         for _ in range(4):  # Python's `input` misses a Ctrl-C that comes between its prompt and its reading
             os.write(terminal, key)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(5)
+                process.wait(30)
                 break
-        assert process.wait(5) == 130
+        assert process.wait(30) == 130
         assert words.encode() in os.read(terminal, 1000)
     os.close(terminal)
 
@@ -466,7 +466,7 @@ def test_serve_is_found_and_used_and_stops_cleanly(tmp_path: Path, served: tuple
     assert kernels
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
-    _, alive = psutil.wait_procs(kernels, timeout=5)
+    _, alive = psutil.wait_procs(kernels, timeout=30)
     assert alive == []
     assert not list((tmp_path / "run").glob("jpserver-*"))
 

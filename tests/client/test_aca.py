@@ -402,7 +402,7 @@ def test_a_credential_that_hangs_does_not_hold_up_the_call(aca: Any, service: AC
     began = time.monotonic()
     with pytest.raises(ConnectionFailed, match="in time"):
         aca(credential=Hanging(), max_wait_seconds=0, request_timeout_seconds=0.3).metadata()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     release.set()
 
 
@@ -632,7 +632,7 @@ def test_waiting_for_room_ends_with_the_time_for_it(aca: Any, service: ACAServic
     with pytest.raises(LimitReached):
         aca(max_wait_seconds=1).run("user-1", "1")
     assert len(service.seen) > 2
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_nobody_there_is_told_as_nothing_sent(aca: Any) -> None:

@@ -168,7 +168,7 @@ def test_a_kernel_that_was_removed_while_nobody_used_it_is_missed_at_once(
     began = time.monotonic()
     with pytest.raises(SessionEnded):
         session.run("1")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     session.close()
 
 
@@ -237,10 +237,10 @@ async def test_a_run_while_the_same_task_holds_a_stream_is_refused(host: Host) -
 
 
 def test_the_time_limit_counts_from_when_the_kernel_begins(session: Any) -> None:
-    for event in session.stream("print('go', flush=True)\nimport time; time.sleep(2)"):
+    for event in session.stream("print('go', flush=True)\nimport time; time.sleep(4)"):
         if isinstance(event, StreamEvent):
             break
-    assert session.run("print('ran')", timeout_seconds=1).stdout == "ran\n"
+    assert session.run("print('ran')", timeout_seconds=3).stdout == "ran\n"
 
 
 # --- leaving a run ---

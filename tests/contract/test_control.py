@@ -44,20 +44,20 @@ def wait_for_output(handle: Any) -> None:
 def test_code_that_takes_too_long_is_stopped_and_the_state_kept(session: Any) -> None:
     session.run("before_timeout = 'kept'")
     began = time.monotonic()
-    result = session.run("print('started', flush=True)\nwhile True: pass", timeout_seconds=0.7)
-    assert 0.6 < time.monotonic() - began < 3.0
+    result = session.run("print('started', flush=True)\nwhile True: pass", timeout_seconds=1.5)
+    assert 1.4 < time.monotonic() - began < 10.0
     assert (result.state, result.session_state_preserved) == (ExecutionState.TIMEOUT, True)
     assert result.stdout == "started\n"
-    assert "0.7 s" in result.reason
+    assert "1.5 s" in result.reason
     began = time.monotonic()
     assert session.run("print(before_timeout)").stdout == "kept\n"
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
 
 
 def test_the_time_limit_is_total_however_much_the_code_prints(session: Any) -> None:
     began = time.monotonic()
-    result = session.run("import time\nwhile True: print('tick', flush=True); time.sleep(0.05)", timeout_seconds=1)
-    assert time.monotonic() - began < 3.0
+    result = session.run("import time\nwhile True: print('tick', flush=True); time.sleep(0.05)", timeout_seconds=2)
+    assert time.monotonic() - began < 10.0
     assert result.state is ExecutionState.TIMEOUT
     assert result.stdout.count("tick") > 5
 
@@ -66,7 +66,7 @@ def test_code_that_ignores_the_interrupt_is_killed_and_that_is_said(fresh: Any) 
     fresh.run("lost = 1")
     began = time.monotonic()
     result = fresh.run(STUBBORN, timeout_seconds=0.5)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 15.0
     assert (result.state, result.session_state_preserved) == (ExecutionState.TIMEOUT, False)
     assert "killed" in result.reason
     again = fresh.run("print('lost' in globals())")
@@ -75,8 +75,8 @@ def test_code_that_ignores_the_interrupt_is_killed_and_that_is_said(fresh: Any) 
 
 
 def test_time_in_the_queue_does_not_count(session: Any) -> None:
-    first = session.submit("import time; time.sleep(1.0)")
-    second = session.submit("print('ran')", timeout_seconds=0.8)
+    first = session.submit("import time; time.sleep(2.5)")
+    second = session.submit("print('ran')", timeout_seconds=2.0)
     assert second.result().stdout == "ran\n"
     assert first.result().ok
 
@@ -93,7 +93,7 @@ def test_a_running_execution_is_cancelled_and_its_code_stops(session: Any) -> No
     wait_for_output(handle)
     began = time.monotonic()
     record = handle.cancel()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 10.0
     assert (record.state, record.session_state_preserved) == (ExecutionState.CANCELLED, True)
     assert session.run("print(ran_on)").stdout == "False\n"
 
@@ -105,7 +105,7 @@ def test_a_running_execution_can_be_cancelled_right_away(session: Any) -> None:
         # An interrupt that came too early would be lost, and the kernel killed after the grace period.
         assert (cancelled.state, cancelled.session_state_preserved) == (ExecutionState.CANCELLED, True)
     assert session.run("print('free')").stdout == "free\n"
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 15.0
 
 
 def test_a_queued_execution_is_cancelled_and_never_runs(session: Any) -> None:
@@ -175,9 +175,9 @@ def test_two_sessions_run_side_by_side(client: Any, session: Any) -> None:
         for begun in (session, other):
             begun.run("1")  # a kernel elsewhere begins with its first run
         began = time.monotonic()
-        handles = [s.submit("import time; time.sleep(1.0)") for s in (session, other)]
+        handles = [s.submit("import time; time.sleep(3.0)") for s in (session, other)]
         assert all(handle.result().ok for handle in handles)
-        assert time.monotonic() - began < 1.8
+        assert time.monotonic() - began < 5.5
 
 
 def test_a_session_lists_its_executions(fresh: Any) -> None:
@@ -198,7 +198,7 @@ def test_a_kernel_that_exits_is_named_with_its_code_at_once(fresh: Any) -> None:
     began = time.monotonic()
     # The pause lets the kernel's own sender publish; what it has published is never lost.
     result = fresh.run("import os, time; print('last words', flush=True); time.sleep(0.2); os._exit(3)")
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     assert (result.state, result.kernel_exit_code) == (ExecutionState.KERNEL_DIED, 3)
     assert result.session_state_preserved is False
     assert result.stdout == "last words\n"
@@ -336,18 +336,18 @@ def test_deleting_a_session_ends_what_runs_in_it(client: Any) -> None:
     wait_for_state(handle, ExecutionState.RUNNING)
     began = time.monotonic()
     session.close()
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 15.0
     assert handle.refresh().state is ExecutionState.CANCELLED
 
 
 def test_an_idle_session_ends_by_itself(client: Any) -> None:
-    session = client.session(idle_timeout_seconds=1.0)
-    session.run("import time; time.sleep(1.5)")
+    session = client.session(idle_timeout_seconds=2.0)
+    session.run("import time; time.sleep(2.5)")
     assert session.refresh().state is SessionState.IDLE
     deadline = time.monotonic() + 10
     while session.refresh().state is not SessionState.ENDED and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert session.record.ended_reason == "idle for 1 s"
+    assert session.record.ended_reason == "idle for 2 s"
 
 
 def test_somebody_else_may_go_on_with_a_session(client: Any, session: Any) -> None:

@@ -74,7 +74,7 @@ async def test_a_message_that_breaks_its_reader_does_not_hold_up_those_behind_it
     unhashable = kernel.message("odd", {"msg_id": []})
     for frames in (kernel.message("breaks", {}), unhashable, [b"<IDS|MSG>"], kernel.message("last", {"msg_id": "y"})):
         kernel.iopub.send_multipart([b"", *frames])
-    while await asyncio.wait_for(seen.get(), 5) != "last":
+    while await asyncio.wait_for(seen.get(), 30) != "last":
         pass
     connection.close()
     resources.close()

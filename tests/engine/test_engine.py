@@ -373,7 +373,7 @@ async def test_a_clock_that_jumps_changes_no_time_limit(
     monkeypatch.setattr(time, "time", lambda: real() + jump_seconds)
     record = await limited.wait()
     assert record.state is ExecutionState.TIMEOUT
-    assert 2.0 < time.monotonic() - began < 4.0
+    assert 2.0 < time.monotonic() - began < 20.0
     assert (await run(engine, session_id, "print('still there')")).stdout == "still there\n"
     assert (await engine.get_execution(ME, record.id)).id == record.id
 

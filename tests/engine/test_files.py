@@ -216,7 +216,7 @@ async def test_no_name_reads_writes_or_deletes_anything_outside_nor_hangs(
                 await files.delete(SID, name)
         except ExecError as error:
             statuses.add(error.status)
-        assert time.monotonic() - began < 1, name
+        assert time.monotonic() - began < 5, name
     assert statuses == {400, 404, 409}
     assert (outside / "secret").read_bytes() == b"outside"
     assert [path.name for path in outside.iterdir()] == ["secret"]

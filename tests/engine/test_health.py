@@ -60,13 +60,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_silence_and_answers_become_events_once_each() -> None:
     kernel, events, learned = Kernel(), asyncio.Queue[OutputEvent](), asyncio.Event()
     watch = HealthWatch(kernel, lambda: False, events.put_nowait, answers_while_busy=False, on_answer=learned.set)
-    await asyncio.wait_for(learned.wait(), 5)
+    await asyncio.wait_for(learned.wait(), 30)
     kernel.silent = True
-    assert await asyncio.wait_for(events.get(), 5) == UnresponsiveEvent(NOT_ANSWERING)
+    assert await asyncio.wait_for(events.get(), 30) == UnresponsiveEvent(NOT_ANSWERING)
     assert watch.unresponsive
     asked = kernel.questions
     kernel.wake_up()
-    assert await asyncio.wait_for(events.get(), 5) == ResponsiveEvent()
+    assert await asyncio.wait_for(events.get(), 30) == ResponsiveEvent()
     assert not watch.unresponsive
     assert kernel.questions == asked  # a silent kernel is not buried in questions
     watch.close()
@@ -78,5 +78,5 @@ async def test_a_stopped_process_is_told_from_one_that_does_not_answer() -> None
     kernel, events = Kernel(), asyncio.Queue[OutputEvent]()
     kernel.silent = True
     watch = HealthWatch(kernel, lambda: True, events.put_nowait, answers_while_busy=False, on_answer=lambda: None)
-    assert await asyncio.wait_for(events.get(), 5) == UnresponsiveEvent(STOPPED)
+    assert await asyncio.wait_for(events.get(), 30) == UnresponsiveEvent(STOPPED)
     watch.close()

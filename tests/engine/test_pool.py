@@ -318,9 +318,11 @@ async def test_a_kernel_that_dies_as_it_is_given_away_is_started_anew(
 
 
 async def test_kinds_that_nobody_asks_for_are_forgotten(make_engine: Make, tmp_path: Path) -> None:
-    engine = make_engine(pool_idle_seconds=1.5)
+    engine = make_engine()
     await warmed(engine)
     pid = pooled(engine).kernel.kernel.pid
+    engine.pool_idle_seconds = 0.1  # not before: a start may take longer
+    engine.pool.look()
     await until(lambda: not psutil.pid_exists(pid))
     await until(lambda: not engine.pool._ending)
     assert not engine.pool._demands

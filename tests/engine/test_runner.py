@@ -78,7 +78,7 @@ async def test_the_time_limit_ends_a_run_whose_output_never_does() -> None:
     while not running.done():
         run.on_message(KernelMessage("iopub", "stream", "msg-1", {"name": "stdout", "text": "on and on"}))
         await asyncio.wait([running], timeout=0.02)
-        assert loop.time() - began < 5
+        assert loop.time() - began < 20
     verdict = await running
     assert (verdict.state, verdict.preserved) == (ExecutionState.OK, True)
     assert verdict.reason == "the kernel did not report idle"
@@ -159,12 +159,12 @@ async def test_what_was_skipped_and_sent_again_has_all_of_its_time() -> None:
     connection.sent.clear()
     run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "aborted"}))
     run.on_message(status("idle"))
-    await asyncio.wait_for(connection.sent.wait(), 5)
+    await asyncio.wait_for(connection.sent.wait(), 30)
     run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
     assert not (await asyncio.wait([running], timeout=0.5))[0]
     run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}))
     run.on_message(status("idle"))
-    assert (await asyncio.wait_for(running, 5)).state is ExecutionState.OK
+    assert (await asyncio.wait_for(running, 30)).state is ExecutionState.OK
 
 
 async def test_an_interrupt_that_comes_before_the_end_of_a_shared_kernel_is_part_of_it() -> None:
@@ -176,7 +176,7 @@ async def test_an_interrupt_that_comes_before_the_end_of_a_shared_kernel_is_part
     run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "error", "execution_count": 1}))
     run.on_message(status("idle"))
     asyncio.get_running_loop().call_later(0.05, run.on_exit, KernelExit(exit_code=0))
-    verdict = await asyncio.wait_for(running, 5)
+    verdict = await asyncio.wait_for(running, 30)
     assert (verdict.state, verdict.preserved) == (ExecutionState.KERNEL_DIED, False)
 
 

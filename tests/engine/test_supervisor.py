@@ -40,10 +40,10 @@ async def test_the_end_of_a_remote_process_is_noticed_once() -> None:
     remote: Any = RemoteProvisioner()
     seen: asyncio.Queue[KernelExit] = asyncio.Queue()
     supervisor.watch_exit(remote, seen.put_nowait)
-    await asyncio.wait_for(remote.asked_again(), 5)
+    await asyncio.wait_for(remote.asked_again(), 30)
     assert seen.empty()
     remote.returncode = -9
-    assert await asyncio.wait_for(seen.get(), 5) == KernelExit(signal="SIGKILL")
+    assert await asyncio.wait_for(seen.get(), 30) == KernelExit(signal="SIGKILL")
     assert seen.empty()
 
 
@@ -51,10 +51,10 @@ async def test_a_watch_that_was_ended_asks_no_more() -> None:
     remote: Any = RemoteProvisioner()
     seen: list[KernelExit] = []
     unwatch = supervisor.watch_exit(remote, seen.append)
-    await asyncio.wait_for(remote.asked_again(), 5)
+    await asyncio.wait_for(remote.asked_again(), 30)
     unwatch()
     asked, remote.returncode = remote.asked, 1
     other: Any = RemoteProvisioner()
     supervisor.watch_exit(other, seen.append)
-    await asyncio.wait_for(other.asked_again(), 5)
+    await asyncio.wait_for(other.asked_again(), 30)
     assert (remote.asked, seen) == (asked, [])

@@ -110,7 +110,7 @@ async def test_a_turn_that_fails_does_not_take_the_others_theirs() -> None:
 
     turns.take(fail)
     turns.take(over.set)
-    await asyncio.wait_for(over.wait(), 5)
+    await asyncio.wait_for(over.wait(), 30)
     assert len(errors) == 1
 
 

@@ -222,12 +222,12 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, str]:
 def test_the_deadline_holds_however_much_still_comes(secure: bool, tls: tuple[ssl.SSLContext, str]) -> None:
     threads = threading.active_count()
     context, bundle = tls
-    events = Events(log("building", "Step 1/3"), keep_alive_seconds=2.5)
+    events = Events(log("building", "Step 1/3"), keep_alive_seconds=2.9)
     with StandInBinderHub(events, tls=context if secure else None) as binder:
         begun = time.monotonic()
         with pytest.raises(ServerStartTimeout, match=r"within 3 s \(the last that was heard: Step 1/3\)"):
             launched(binder, startup_timeout_seconds=3, verify=bundle if secure else True)
-        assert 3 <= time.monotonic() - begun < 4.5  # neither with the next sign of life nor 3 s after the last one
+        assert 3 <= time.monotonic() - begun < 5.5  # neither with the next sign of life nor 3 s after the last one
         assert len(binder.seen) == 1
     assert threading.active_count() <= threads
 

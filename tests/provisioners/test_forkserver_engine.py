@@ -110,7 +110,7 @@ def test_a_kernel_that_dies_is_told_at_once_with_how_it_ended(session: Any, code
     begun = time.monotonic()
     result = session.run(code)
     assert (result.state, reason in str(result.error or result)) == (ExecutionState.KERNEL_DIED, True), result
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
     assert session.run("print('again')").stdout == "again\n"
 
 

@@ -289,7 +289,7 @@ def test_nothing_is_left_after_a_host_stops(tmp_path: Path, name: str) -> None:
         client.session().submit("import time; time.sleep(60)")
         processes = [psutil.Process(host.process.pid), *psutil.Process(host.process.pid).children(recursive=True)]
         assert len(processes) >= 3
-    _, alive = psutil.wait_procs(processes, timeout=5)
+    _, alive = psutil.wait_procs(processes, timeout=30)
     assert alive == []
     left = [path.name for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert [name for name in left if name != "jupyter_cookie_secret"] == []

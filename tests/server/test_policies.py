@@ -383,12 +383,12 @@ def test_max_idle_seconds(token: Callable[..., Bearer]) -> None:
 
 
 def test_max_session_seconds(token: Callable[..., Bearer]) -> None:
-    agent = token(max_session_seconds=3)
+    agent = token(max_session_seconds=6)
     session = agent.session()
     began = time.monotonic()
     assert agent.run(session, "print(1)").json()["state"] == "ok"
     assert agent.run(session, SLEEP).json()["state"] == "cancelled"
-    assert 2 <= time.monotonic() - began <= 8
+    assert 1 <= time.monotonic() - began <= 20
     assert "max_session_seconds" in ended_session(agent, session, 10)["ended_reason"]
     assert agent.run(session, "1").json()["code"] == "session_ended"
 

@@ -64,7 +64,7 @@ def test_sessions_get_kernels_that_nobody_saw_before(tmp_path: Path, name: str) 
             assert metric(host, "jupyter_exec_pool_discarded_total") == 0
         kernels = psutil.Process(host.process.pid).children(recursive=True)
         assert len(kernels) == 2
-    _, alive = psutil.wait_procs(kernels, timeout=5)
+    _, alive = psutil.wait_procs(kernels, timeout=30)
     assert alive == []
     assert prepared(tmp_path) == {}
 

@@ -46,7 +46,7 @@ def test_while_the_database_is_locked_tokens_are_known_and_none_is_changed(host:
         lock.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         assert agent.call("GET", "/").status_code == 200
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 4
         changes: list[tuple[str, str, Any]] = [
             ("POST", "/tokens", {"name": "x", "scopes": ["sessions:read"]}),
             ("POST", f"/tokens/{agent.id}/rotate", {}),

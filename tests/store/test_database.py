@@ -94,7 +94,7 @@ async def test_a_lock_is_waited_for_and_then_the_request_is_refused(tmp_path: Pa
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="locked") as refused:
         await writer.run(insert, write=True)
-    assert 4.5 < time.monotonic() - began < 6.5
+    assert 4.5 < time.monotonic() - began < 20
     assert refused.value.retry_after_seconds == 1.0
     assert await writer.run(count) == 0  # reading goes on
     holder.communicate()

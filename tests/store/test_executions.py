@@ -171,7 +171,7 @@ async def test_one_reader_that_gives_up_does_not_take_the_others_along(store: Ex
     await asyncio.sleep(0)
     waiting[0].cancel()
     log.append(RUNNING)
-    await asyncio.wait_for(waiting[1], 5)
+    await asyncio.wait_for(waiting[1], 30)
     await store.executions.finish(finished(), "me", log)
 
 
