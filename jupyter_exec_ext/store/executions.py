@@ -177,6 +177,7 @@ class ExecutionRepository:
         at_once = not log.writing and not is_large(execution, _SHORT_CHARACTERS)
         lines = save_log() if at_once else await in_thread(save_log)
         log_synced = loop.run_in_executor(self._writer.syncer, log.sync)
+        await asyncio.sleep(0)  # the thread gets the interpreter, so that the disk is at work while the row is written
         try:
             if not at_once:
                 raise Busy

@@ -229,9 +229,16 @@ class Writer:
 
     def _begin_sync(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         self._sync = loop.create_future()
-        job = loop.run_in_executor(self.thread, self.sync)
-        job.add_done_callback(partial(self._note_synced, self._sync, self.commits))
+        # What is to happen next, such as sending accepted code, comes first: the thread would compete with it.
+        loop.call_soon(self._sync_now, loop, self._sync)
         return self._sync
+
+    def _sync_now(self, loop: asyncio.AbstractEventLoop, noted: asyncio.Future[None]) -> None:
+        if self.closed:  # which syncs
+            noted.set_result(None)
+            return
+        job = loop.run_in_executor(self.thread, self.sync)
+        job.add_done_callback(partial(self._note_synced, noted, self.commits))
 
     def _note_synced(self, noted: asyncio.Future[None], commits: int, job: asyncio.Future[None]) -> None:
         self._sync = None
