@@ -226,13 +226,13 @@ class SyncDriver:
     ) -> requests.PreparedRequest:
         """Return what requests is to send; if it is as usual, without all the questions that requests asks itself."""
         url = self.connection.url + request.path
-        if not isinstance(body, bytes) or not _PLAIN_URL.fullmatch(url) or len(self._http.cookies):
+        if not isinstance(body, bytes) or not _PLAIN_URL.fullmatch(url):
             return self._http.prepare_request(requests.Request(request.method, url, data=body, headers=headers))
         prepared = requests.PreparedRequest()
         prepared.method, prepared.url, prepared.body = request.method, url, body
         usual: Mapping[str, Any] = self._http.headers
         prepared.headers = CaseInsensitiveDict({**usual, **headers, "Content-Length": str(len(body))})
-        prepared.prepare_cookies(self._http.cookies)  # there are none; a redirect asks for them
+        prepared.prepare_cookies(self._http.cookies)
         return self._authenticate(prepared)
 
     def _settings(self, prepared: requests.PreparedRequest, stream: bool) -> dict[str, Any]:
