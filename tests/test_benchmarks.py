@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import executors, goals, peers, plot, stats
+from benchmarks import executors, goals, peers, plot, roundtrip, stats
 from benchmarks.__main__ import PEERS, build_parser, main
 from benchmarks.bench import Bench, Handle, WrongAnswerError, prints
 from benchmarks.contestants import AUTOGEN, DIRECT, POST_REQUESTS
@@ -285,6 +285,22 @@ def test_what_a_peer_does_wrong_is_told_and_is_no_sample() -> None:
             bench.interleave([peer], sample, rounds=1)
     assert found == {POST_REQUESTS.label: [1.0, 1.0], "Peer": [3.0]}
     assert "- Peer, 1 times: `Peer gave 0`" in markdown(results, MACHINE, GOALS, "")
+
+
+def test_a_round_trip_is_held_against_the_loop_and_autogen() -> None:
+    loop, autogen = {DIRECT.label: [5.0]}, {AUTOGEN.label: [96.0]}
+    ours = dict(zip((one.label for one in roundtrip.OURS), ([6.0], [7.0], [8.0]), strict=True))
+    lines = roundtrip.table("print(1)", {**loop, **autogen, **ours})
+    assert [line.split()[-5:] for line in lines[1:3]] == [
+        ["5.00", "5.0", "1", "1.00", "19.2"],
+        ["6.00", "6.0", "1", "1.20", "16.0"],
+    ]
+    assert lines[-2:] == [
+        "ours at most 2 x the loop: holds (1.60 x)",
+        "ours at least 8 x as fast as AutoGen: holds (12.0 x; the loop itself 19.2 x)",
+    ]
+    slow = roundtrip.table("print(1)", {**loop, **autogen, **ours, roundtrip.OURS[0].label: [12.5]})
+    assert "does NOT hold (2.50 x)" in slow[-2] and "does NOT hold (7.7 x" in slow[-1]
 
 
 def test_who_is_not_wanted_is_told_to_be_left_out() -> None:
