@@ -33,10 +33,6 @@ def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return _any_of(tuple(patterns)).match(name) is not None
-
-
 def kernel_environment(
     server_env: Mapping[str, str],
     caller_env: Mapping[str, str],
@@ -58,12 +54,13 @@ def kernel_environment(
     InvalidRequest
         Naming the first variable that the caller may not set.
     """
-    inherited, allowed = list(inherited_names), list(caller_names)
+    inherited, allowed = tuple(inherited_names), tuple(caller_names)
     for name in caller_env:
-        if _matches(name, _RESERVED):
+        if _any_of(_RESERVED).match(name):
             raise InvalidRequest(f"'env' may not set {name!r}: names like {', '.join(_RESERVED)} are Jupyter's own")
-        if not _matches(name, allowed):
+        if not _any_of(allowed).match(name):
             names = ", ".join(allowed) or "none"
             raise InvalidRequest(f"'env' may not set {name!r}: this server lets callers set {names}")
-    kept = {name: value for name, value in server_env.items() if _matches(name, inherited)}
+    is_inherited = _any_of(inherited).match
+    kept = {name: value for name, value in server_env.items() if is_inherited(name)}
     return {**kept, **caller_env}
