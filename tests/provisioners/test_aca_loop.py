@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.errors import Unavailable
+from jupyter_exec_ext.provisioners.aca import loop as aca_loop
 from jupyter_exec_ext.provisioners.aca.files import KernelFiles
 from jupyter_exec_ext.provisioners.aca.loop import KernelLoop
 
@@ -73,3 +74,43 @@ async def test_a_caller_who_gives_up_is_cancelled_and_nothing_goes_on() -> None:
     assert await asyncio.to_thread(slow.given_up.wait, 10)
     loop.stop()
     await asyncio.to_thread(loop.join)
+
+
+def leave(loop: KernelLoop, until: asyncio.Event, done: threading.Event) -> None:
+    """Leave something to be done, as the last kernel does before it lets go of the loop."""
+
+    async def work() -> None:
+        await until.wait()
+        done.set()
+
+    async def begin() -> None:
+        loop.leave(work())
+
+    loop.run(begin()).result(10)
+
+
+def test_what_is_left_is_done_though_nobody_waits_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aca_loop, "_EXIT_SECONDS", 0.1)
+    loop, until, done = KernelLoop(), asyncio.Event(), threading.Event()
+    leave(loop, until, done)
+    loop.stop()
+    loop.join()
+    assert loop._thread.is_alive()
+    loop._loop.call_soon_threadsafe(until.set)
+    assert done.wait(10)
+    loop._thread.join(10)
+    assert not loop._thread.is_alive()
+
+
+def test_what_takes_too_long_is_given_up_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(aca_loop, "_LEAVE_SECONDS", 0.1)
+    loop, done = KernelLoop(), threading.Event()
+    leave(loop, asyncio.Event(), done)
+    loop.stop()
+    loop.join()
+    assert not loop._thread.is_alive()
+    assert not done.is_set()
+    assert "an ACA session was not ended" in caplog.text
+    assert "it took too long" in caplog.text

@@ -20,7 +20,9 @@ import zmq
 
 T = TypeVar("T")
 _MAX_SOCKETS = 65_535
-_LEAVE_SECONDS = 10.0  # for what is left to be done; sessions that nobody ends are ended by their pool
+# For what is left to be done. Sessions that nobody ends are ended by their pool, and cost until then.
+_LEAVE_SECONDS = 60.0
+_EXIT_SECONDS = 10.0  # of these, how long a process that ends waits
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +78,8 @@ class KernelLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def join(self) -> None:
-        """Wait for the end of the thread."""
-        self._thread.join(_LEAVE_SECONDS)
+        """Wait for the end of the thread, but not for long."""
+        self._thread.join(_EXIT_SECONDS)
 
     # --- in the thread ---
 
@@ -96,8 +98,9 @@ class KernelLoop:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._left.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.warning("an ACA session was not ended; it ends after its pool's idle time: %s", task.exception())
+        problem = "it took too long" if task.cancelled() else task.exception()
+        if problem is not None:
+            _log.warning("an ACA session was not ended; it ends after its pool's idle time: %s", problem)
 
 
 async def _cancel_all() -> None:

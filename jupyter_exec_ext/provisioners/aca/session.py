@@ -147,15 +147,15 @@ class ACASession:
     # --- ---
 
     async def _delete(self, identifier: str, runs: set[asyncio.Task[RunResult]]) -> None:
-        going_on: set[asyncio.Task[RunResult]] = set()
         try:
             await self._delete_if_there(identifier)
             if runs:
-                _, going_on = await asyncio.wait(runs, timeout=_OVERTAKEN_SECONDS)
+                await asyncio.wait(runs, timeout=_OVERTAKEN_SECONDS)
         finally:
             for run in runs:
                 run.cancel()
-        if going_on:  # a request that the deletion has overtaken begins a session of this name, perhaps once more
+        # A request that the deletion has overtaken begins a session of this name, and ends soon in it or goes on.
+        if runs:
             await self._delete_if_there(identifier)
 
     async def _delete_if_there(self, identifier: str) -> None:
