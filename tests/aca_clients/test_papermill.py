@@ -130,5 +130,5 @@ def test_a_cell_that_takes_too_long_ends_it(endpoint: str, tmp_path: Path) -> No
     assert outputs[-1] == []
     for thread in threading.enumerate():  # which ends when the session has ended
         if thread.name == "aca-kernels":
-            thread.join(20)
+            thread.join(70)
     assert sessions(endpoint) == before
