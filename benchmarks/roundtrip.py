@@ -83,8 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PeerError, WrongAnswerError) as error:
         print(f"roundtrip: {error}", file=sys.stderr)
         return 1
-    if missing := {AUTOGEN.label, DIRECT.label} - times["print(1)"].keys():
-        print(f"roundtrip: there is nothing to compare with: {', '.join(missing)} failed", file=sys.stderr)
+    missing = [one.label for one in CONTESTANTS if any(one.label not in found for found in times.values())]
+    if missing:
+        print(f"roundtrip: there is nothing to compare: without {', '.join(missing)}", file=sys.stderr)
         return 1
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, {platform.platform()}")
     for code, found in times.items():

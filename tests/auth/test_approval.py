@@ -126,7 +126,7 @@ def test_no_number_of_imports_takes_long_to_look_up(names: list[str]) -> None:
     assert len(code) <= MAX_SEARCHED_CHARACTERS
     began = time.process_time()
     assert not asked(code, "imports", modules=modules)
-    assert time.process_time() - began < 0.2
+    assert time.process_time() - began < 0.05
 
 
 def test_a_module_is_asked_about_with_all_that_is_in_it() -> None:

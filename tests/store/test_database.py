@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import subprocess
@@ -106,6 +107,15 @@ async def test_a_lock_is_waited_for_and_then_the_request_is_refused(tmp_path: Pa
 def set_aside_in(directory: Path) -> Path:
     (found,) = [p for p in directory.iterdir() if ".damaged-" in p.name and not p.name.endswith(("-wal", "-shm"))]
     return found
+
+
+async def test_who_waits_for_the_disk_is_let_go_when_the_store_closes(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    await writer.run(insert, write=True)
+    waiting = asyncio.create_task(writer.synced())
+    await asyncio.sleep(0)  # it has asked for a sync, which is to begin with the loop's next turn
+    writer.close()
+    await asyncio.wait_for(waiting, 30)
 
 
 @pytest.mark.parametrize("when", ["before it is opened", "while it is in use"])
