@@ -148,6 +148,8 @@ class ForkedKernel:
             self.notes.append(f"each makes its own shell: {type(error).__name__}: {error}")
         self._application.files_of_modules = _Modules()
         self._blas = _openblas()
+        self._launcher = _launcher()
+        _gather_names()
 
     def config_files(self) -> list[str]:
         """Return the files that the configuration comes from, or would come from."""
@@ -157,7 +159,7 @@ class ForkedKernel:
 
     def run(self, told: dict[str, Any], announce: Callable[[bytes], object], begin: Callable[[], object]) -> None:
         """Be a kernel, in a child; it announces when its sockets are bound or, a session's, when it begins."""
-        sys.argv = [_launcher(), *self._arguments, "-f", told["connection_file"]]
+        sys.argv = [self._launcher, *self._arguments, "-f", told["connection_file"]]
         application: Any = self._application
         application.connection_file = told["connection_file"]
         application.parent_handle = int(not told["independent"])  # it only tells whether there is one
@@ -222,6 +224,13 @@ def _renew(shell: Any) -> None:
     shell.configurables.insert(1, shell.configurables.pop())  # where it is otherwise
     shell.init_encoding()
     shell.init_user_ns()
+
+
+def _gather_names() -> None:
+    """Put the names of all modules beside one another; a kernel's shell notes them, which writes to each."""
+    modules = {name.encode().decode(): module for name, module in sys.modules.items()}
+    sys.modules.clear()
+    sys.modules.update(modules)
 
 
 def _launcher() -> str:

@@ -86,11 +86,14 @@ def main() -> None:
     except BaseException as error:  # what a module does when it is imported is up to it
         _say(control, {"problem": f"{type(error).__name__}: {error}"})
         os._exit(1)
+    pages = _sibling("pages")
+    # Kernels shall look for modules anew. This writes all over the memory: here, where nobody has copies of it yet.
+    importlib.invalidate_caches()
     gc.collect()
     gc.freeze()
     gc.disable()
     added = {name: value for name, value in os.environ.items() if name not in started_with}
-    written = _sibling("pages").WrittenPages()
+    written = pages.WrittenPages()
     _say(control, {"stamps": stamps, "notes": notes})
     descriptors = _serve(control, written.copy)
     # From here on, this is a child.
@@ -345,7 +348,6 @@ def _enter(descriptors: list[int], area: Area, added: dict[str, str]) -> tuple[s
     time.tzset()
     os.chdir(told["directory"])
     _forget_what_was_random()
-    importlib.invalidate_caches()
     if not told["independent"]:
         _end_with(channel)
     return channel, told
