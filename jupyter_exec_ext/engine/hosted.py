@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
@@ -37,6 +38,8 @@ from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spe
 from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, plain_name, why_unavailable
 from .ports import Kernel
 from .transport import over_sockets
+
+_QUICK_SECONDS = 0.002  # less than the way to a thread and back under load
 
 
 class HostedKernels:
@@ -74,6 +77,7 @@ class HostedKernels:
         self._aside: set[str] = set()
         self._make_room: Callable[[], Awaitable[None]] | None = None
         self._versions: dict[str, str] = {}
+        self._reads_quickly = False
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
@@ -112,13 +116,25 @@ class HostedKernels:
         try:
             if not name.isprintable():  # it would get into the host's log as it is
                 raise NoSuchKernel(name)
-            spec = await asyncio.to_thread(self._specs.get_kernel_spec, name)
+            spec = await self._read(name)
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
         content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
         self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
         return spec_info(name, spec)
+
+    async def _read(self, kernel_name: str) -> KernelSpec:
+        """Read a kernelspec: on the spot, as jupyter_client itself does, unless its files were slow the last time."""
+        on_the_spot, started = self._reads_quickly, time.perf_counter()
+        try:
+            if on_the_spot:
+                return self._specs.get_kernel_spec(kernel_name)
+            return await asyncio.to_thread(self._specs.get_kernel_spec, kernel_name)
+        finally:
+            # A manager of somebody else's may ask a server.
+            quick = time.perf_counter() - started < _QUICK_SECONDS
+            self._reads_quickly = quick and type(self._specs) is KernelSpecManager
 
     def version_of(self, kernel_name: str) -> str:
         """Return what tells one content of a kernelspec from another, as it was when it was last found."""
