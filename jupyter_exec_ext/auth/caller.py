@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from .policy import Policy
@@ -11,6 +12,7 @@ from .scopes import ALL_SCOPES
 
 OWNER = "owner"
 TOKEN_PREFIX = "token:"
+_policy_of = attrgetter("policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Caller:
     @property
     def policies(self) -> Iterator[Policy]:
         """The policies, one by one."""
-        return (bound.policy for bound in self.bounds)
+        return map(_policy_of, self.bounds)
 
     def may_see(self, principal: str) -> bool:
         """Whether what belongs to `principal` exists for this caller.

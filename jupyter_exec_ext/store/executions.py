@@ -7,7 +7,6 @@ output; that is the log's, whose last line is the finished record as a whole.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -28,13 +27,11 @@ from .logfile import LogFile, LogIndex, log_path
 from .loglines import record_in
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
-from .writer import Busy, Writer
+from .writer import SHORT_CHARACTERS, Busy, Writer
 
 T = TypeVar("T")
 
 _EXPIRE_SECONDS = 3600.0
-# What has more is written in the store's thread.
-_SHORT_CHARACTERS = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +114,9 @@ class ExecutionRepository:
 
     async def _write(self, job: Callable[[Database], T], execution: Execution) -> T:
         """Write something of an execution: on the spot, if it is short and nothing is in the way."""
-        if not is_large(execution, _SHORT_CHARACTERS):
-            with contextlib.suppress(Busy):
-                return self._writer.perform_now(job)
-        return await self._writer.run(job, write=True)
+        if is_large(execution, SHORT_CHARACTERS):
+            return await self._writer.run(job, write=True)
+        return await self._writer.run_short(job)
 
     async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
         """Return the execution that was accepted with `key`, if there is one."""
@@ -174,7 +170,7 @@ class ExecutionRepository:
                 complete_row(db, execution, owner, file, self._trail)
 
         in_thread = partial(loop.run_in_executor, self._writer.thread)
-        at_once = not log.writing and not is_large(execution, _SHORT_CHARACTERS)
+        at_once = not log.writing and not is_large(execution, SHORT_CHARACTERS)
         lines = save_log() if at_once else await in_thread(save_log)
         log_synced = loop.run_in_executor(self._writer.syncer, log.sync)
         await asyncio.sleep(0)  # the thread gets the interpreter, so that the disk is at work while the row is written

@@ -9,10 +9,11 @@ from typing import Any
 
 from ..models import AuditKind, Session, SessionState
 from ..wire.jsontext import dump_bytes, loads_strict
+from ..wire.large_json import is_large
 from ..wire.native import session_from_json, to_json
 from .audit import AuditLog
 from .database import Database
-from .writer import Writer
+from .writer import SHORT_CHARACTERS, Writer
 
 
 class SessionRepository:
@@ -41,7 +42,10 @@ class SessionRepository:
             self._writer.require_reserve()
             put_session(db, session, self._server, self._audit)
 
-        await self._writer.run(job, write=True)
+        if is_large(session.metadata, SHORT_CHARACTERS):
+            await self._writer.run(job, write=True)
+        else:
+            await self._writer.run_short(job)
 
     async def save(self, session: Session) -> None:
         """Replace a record, now or as soon as the storage lets us."""

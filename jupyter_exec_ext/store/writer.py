@@ -11,6 +11,7 @@ aside and a new one begun; a full disk gets the reserve. `StoreHealth` says what
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -29,6 +30,8 @@ _RETRY_SECONDS = 1.0
 _SYNC_BEHIND_SECONDS = 0.05
 _SYNCERS = 4  # a disk takes several files together
 _CHECKPOINT_COMMITS = 200
+#: What has more is not written on the spot.
+SHORT_CHARACTERS = 32 * 1024
 T = TypeVar("T")
 Log = logging.Logger | logging.LoggerAdapter[Any]
 
@@ -138,6 +141,18 @@ class Writer:
             raise Busy from error
         finally:
             self._in_use.release()
+
+    async def run_short(self, job: Callable[[Database], T]) -> T:
+        """Run a short `job` in a transaction: on the spot, or in the store's thread if something is in the way.
+
+        Raises
+        ------
+        StoreUnavailable, StorageFull
+            With nothing written.
+        """
+        with contextlib.suppress(Busy):
+            return self.perform_now(job)
+        return await self.run(job, write=True)
 
     def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
         """Run `job`. For the store's thread, and for start-up before there is any other."""
