@@ -226,6 +226,32 @@ async def test_sessions_of_a_server_that_lives_are_its_own(store: ExecStore) -> 
     other.close()
 
 
+async def test_a_session_is_written_on_the_spot_if_its_record_is_short(
+    store: ExecStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: list[bool] = []
+    written = Database.transaction
+
+    def noted(self: Database, seconds: float) -> Any:
+        here.append(threading.current_thread() is threading.main_thread())
+        return written(self, seconds)
+
+    monkeypatch.setattr(Database, "transaction", noted)
+    await store.sessions.add(SESSION)
+    large = replace(SESSION, id="ses_2", metadata={"notes": "x" * 100_000})
+    await store.sessions.add(large)
+    assert here == [True, False]
+    other = sqlite3.connect(tmp_path / "store" / "executions.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    adding = asyncio.create_task(store.sessions.add(replace(SESSION, id="ses_3")))
+    assert not (await asyncio.wait([adding], timeout=0.3))[0]
+    other.execute("ROLLBACK")
+    other.close()
+    await adding
+    assert await store.sessions.get("ses_2") == large
+    assert await store.sessions.get("ses_3") is not None
+
+
 DIE = """
 import asyncio, os, signal, sys
 from dataclasses import replace
