@@ -269,13 +269,14 @@ def settled_descriptors_of(host: Host, pooled: int) -> int:
     """
     give_up_at = time.monotonic() + 20
     counted: list[int] = []
-    while time.monotonic() < give_up_at:
-        metrics = requests.get(f"{host.info.url}metrics", headers=host.info.auth_headers, timeout=10).text
-        settled = f"jupyter_exec_pooled_kernels {float(pooled)}\n" in metrics and len(children_of(host)) == pooled
-        counted = [*counted, descriptors_of(host)] if settled else []
-        if len(counted) >= 10 and len(set(counted[-10:])) == 1:
-            return counted[-1]
-        time.sleep(0.1)
+    with requests.Session() as http:  # one connection for all questions: the server may still have that of the last one
+        while time.monotonic() < give_up_at:
+            metrics = http.get(f"{host.info.url}metrics", headers=host.info.auth_headers, timeout=10).text
+            settled = f"jupyter_exec_pooled_kernels {float(pooled)}\n" in metrics and len(children_of(host)) == pooled
+            counted = [*counted, descriptors_of(host)] if settled else []
+            if len(counted) >= 10 and len(set(counted[-10:])) == 1:
+                return counted[-1]
+            time.sleep(0.1)
     raise AssertionError(f"the pool does not come to {pooled}: {children_of(host)}, descriptors {counted[-10:]}")
 
 
