@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from ..errors import IdempotencyKeyReused, StorageFull, UnexpectedAnswer
 from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredExecution
@@ -28,8 +27,6 @@ from .loglines import record_in
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import SHORT_CHARACTERS, Busy, Writer
-
-T = TypeVar("T")
 
 _EXPIRE_SECONDS = 3600.0
 
@@ -105,18 +102,12 @@ class ExecutionRepository:
                 self._trail.accepted(db, execution, sender or owner)
             return earlier
 
-        earlier = await self._write(job, execution)
+        earlier = await self._writer.write(job, short=not is_large(execution, SHORT_CHARACTERS))
         if earlier is not None:
             return await asyncio.to_thread(self._stored, earlier)
         log = DurableLog(self._log_file(execution), self._writer.thread, self._report)
         log.accepted_commit = self._writer.commits
         return log
-
-    async def _write(self, job: Callable[[Database], T], execution: Execution) -> T:
-        """Write something of an execution: on the spot, if it is short and nothing is in the way."""
-        if is_large(execution, SHORT_CHARACTERS):
-            return await self._writer.run(job, write=True)
-        return await self._writer.run_short(job)
 
     async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
         """Return the execution that was accepted with `key`, if there is one."""

@@ -42,10 +42,7 @@ class SessionRepository:
             self._writer.require_reserve()
             put_session(db, session, self._server, self._audit)
 
-        if is_large(session.metadata, SHORT_CHARACTERS):
-            await self._writer.run(job, write=True)
-        else:
-            await self._writer.run_short(job)
+        await self._writer.write(job, short=not is_large(session.metadata, SHORT_CHARACTERS))
 
     async def save(self, session: Session) -> None:
         """Replace a record, now or as soon as the storage lets us."""

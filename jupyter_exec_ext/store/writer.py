@@ -142,16 +142,17 @@ class Writer:
         finally:
             self._in_use.release()
 
-    async def run_short(self, job: Callable[[Database], T]) -> T:
-        """Run a short `job` in a transaction: on the spot, or in the store's thread if something is in the way.
+    async def write(self, job: Callable[[Database], T], *, short: bool) -> T:
+        """Run `job` in a transaction: in the store's thread or, if it is short and nothing is in the way, on the spot.
 
         Raises
         ------
         StoreUnavailable, StorageFull
             With nothing written.
         """
-        with contextlib.suppress(Busy):
-            return self.perform_now(job)
+        if short:
+            with contextlib.suppress(Busy):
+                return self.perform_now(job)
         return await self.run(job, write=True)
 
     def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
