@@ -87,7 +87,8 @@ def main() -> None:
         _say(control, {"problem": f"{type(error).__name__}: {error}"})
         os._exit(1)
     pages = _sibling("pages")
-    # Kernels shall look for modules anew. This writes all over the memory: here, where nobody has copies of it yet.
+    # Kernels shall look for modules anew. That writes all over the memory: here, while nobody shares it. From now on
+    # nothing is imported any more, or what the import system learns by it would hold in all kernels.
     importlib.invalidate_caches()
     gc.collect()
     gc.freeze()
