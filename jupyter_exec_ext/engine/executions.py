@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..models import Approval, Execution, ExecutionState, FilesEvent, OutputEvent, SpooledOutput, StateEvent
+from ..wire.large_json import is_large
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
@@ -34,6 +35,12 @@ class ExecutionHandle(Protocol):
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
         """Return the record once the execution has ended, or as it is when the time is up."""
 
+    async def outcome(self, timeout_seconds: float | None = None) -> Execution:
+        """Return what `wait` does: a large finished record as soon as it is made, so that its JSON can be.
+
+        Nobody may be told of it before `wait` has returned: until then it might not survive a power failure.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class PastExecution:
@@ -43,6 +50,10 @@ class PastExecution:
     log: EventLog
 
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record."""
+        return self.record
+
+    async def outcome(self, timeout_seconds: float | None = None) -> Execution:
         """Return the record."""
         return self.record
 
@@ -85,6 +96,7 @@ class LiveExecution:
         self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record))
         self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._state_is_news()
 
@@ -158,10 +170,14 @@ class LiveExecution:
             kernel_exit_code=exit_.exit_code if exit_ else None,
             kernel_signal=exit_.signal if exit_ else None,
         )
+        if is_large(self.record):
+            self._outcome.set_result(self.record)
         await self._store.finish(self.record, self.owner, self.log)
         if self._feed.wanted:
             self._feed.note_execution(self.record, self.owner)
         self._finished.set_result(self.record)
+        if not self._outcome.done():
+            self._outcome.set_result(self.record)
 
     async def _spooled(self) -> tuple[Sequence[SpooledOutput], str | None]:
         spool = self._overflow.spool
@@ -176,4 +192,10 @@ class LiveExecution:
         """Return the record once the execution has ended, or as it is when the time is up."""
         if not self._finished.done() and timeout_seconds != 0:
             await asyncio.wait([self._finished], timeout=timeout_seconds)
+        return self.record
+
+    async def outcome(self, timeout_seconds: float | None = None) -> Execution:
+        """Return what `wait` does, a large finished record before it does."""
+        if not self._outcome.done() and timeout_seconds != 0:
+            await asyncio.wait([self._outcome], timeout=timeout_seconds)
         return self.record

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
@@ -277,7 +277,11 @@ class ExecHandler(APIHandler):
             self.answer(body, status)
             return
         self.set_status(status)
-        await self._send_pieces(await asyncio.to_thread(lambda: collect(dump_in_pieces(body))))
+        await self._send_pieces(await asyncio.to_thread(_pieces_of, body))
+
+    async def answer_ahead(self, body: Any, may_end: Callable[[], Awaitable[object]]) -> None:
+        """Send `body`, which is large, as JSON: all but its end, without which it is nothing, and that in due time."""
+        await self._send_pieces(await asyncio.to_thread(_pieces_of, body), may_end)
 
     async def send(self, body: bytes) -> None:
         """Send `body`, which is JSON."""
@@ -286,13 +290,18 @@ class ExecHandler(APIHandler):
             return
         await self._send_pieces(list(in_pieces([body])))
 
-    async def _send_pieces(self, pieces: Sequence[bytes]) -> None:
+    async def _send_pieces(
+        self, pieces: Sequence[bytes], may_end: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
         self.set_header("Content-Length", str(sum(map(len, pieces))))
+        *most, last = pieces
         try:
-            for piece in pieces:
+            for piece in most:
                 self.write(piece)
                 await self.flush()
-            self.finish()
+            if may_end is not None:
+                await may_end()
+            self.finish(last)
         except StreamClosedError:
             self.log.debug("the reader of a large answer is gone (request %s)", self.request_id)
 
@@ -386,6 +395,10 @@ class ExecHandler(APIHandler):
             if name in request.headers:
                 request.headers[name] = one_line(request.headers[name])
         super()._log()
+
+
+def _pieces_of(body: Any) -> list[bytes]:
+    return collect(dump_in_pieces(body))
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:

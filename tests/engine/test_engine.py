@@ -470,3 +470,25 @@ async def test_a_repeated_request_that_was_found_unfinished_gets_the_end(
     monkeypatch.setattr(engine._executions, "accept", accept_and_dawdle)
     again = await (await engine.execute(ME, session.id, request, "k")).wait()
     assert (again.state, again.stdout) == (ExecutionState.OK, "1\n")
+
+
+# --- a large answer, made while the disk is at work ---
+
+
+async def test_a_large_record_is_there_to_be_written_as_json_before_it_may_be_shown(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    execution = await engine.execute(ME, session_id, ExecutionRequest("print('x' * 1_000_000)"))
+    shown = asyncio.ensure_future(execution.wait())
+    record = await execution.outcome()
+    assert record.state is ExecutionState.OK and len(record.stdout) == 1_000_001
+    assert not shown.done()
+    assert await shown == record
+
+
+async def test_a_small_record_is_there_when_it_may_be_shown(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    execution = await engine.execute(ME, session_id, ExecutionRequest("print(1)"))
+    assert (await execution.outcome(timeout_seconds=0)).state is not ExecutionState.OK
+    record = await execution.outcome()
+    assert record == await execution.wait(timeout_seconds=0)
+    assert execution.log.closed
