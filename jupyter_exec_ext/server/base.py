@@ -271,17 +271,20 @@ class ExecHandler(APIHandler):
         self.set_status(status)
         self.finish(dump_bytes(body))
 
-    async def answer_apart(self, body: Any, status: int = 200) -> None:
-        """Send `body` as JSON; if it is large, without anybody else having to wait for it."""
+    async def answer_apart(
+        self, body: Any, status: int = 200, may_end: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Send `body` as JSON; if it is large, without anybody else having to wait for it.
+
+        Its end, without which it is nothing, is sent once `may_end` has returned.
+        """
         if not is_large(body):
+            if may_end is not None:
+                await may_end()
             self.answer(body, status)
             return
         self.set_status(status)
-        await self._send_pieces(await asyncio.to_thread(_pieces_of, body))
-
-    async def answer_ahead(self, body: Any, may_end: Callable[[], Awaitable[object]]) -> None:
-        """Send `body`, which is large, as JSON: all but its end, without which it is nothing, and that in due time."""
-        await self._send_pieces(await asyncio.to_thread(_pieces_of, body), may_end)
+        await self._send_pieces(await asyncio.to_thread(lambda: collect(dump_in_pieces(body))), may_end)
 
     async def send(self, body: bytes) -> None:
         """Send `body`, which is JSON."""
@@ -395,10 +398,6 @@ class ExecHandler(APIHandler):
             if name in request.headers:
                 request.headers[name] = one_line(request.headers[name])
         super()._log()
-
-
-def _pieces_of(body: Any) -> list[bytes]:
-    return collect(dump_in_pieces(body))
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:

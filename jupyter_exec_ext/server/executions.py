@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
 
 from tornado import web
 from tornado.iostream import StreamClosedError
@@ -15,7 +14,7 @@ from ..engine.ports import EventLog, LogEntry
 from ..engine.stream import follow
 from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
-from ..wire.large_json import collect, dump_in_pieces, is_large
+from ..wire.large_json import collect, dump_in_pieces
 from ..wire.native import before_execution, execution_in, once_to_json, summary_to_json, to_json
 from ..wire.requests import execution_request_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
@@ -51,13 +50,11 @@ class ExecutionBase(StreamingHandler):
         """Whether the caller wants no output twice: ``return=minimal`` in the ``Prefer`` header."""
         return _MINIMAL.search(self.request.headers.get("Prefer", "").lower()) is not None
 
-    async def answer_with(self, record: Execution, status: int = 200) -> None:
-        """Send an execution, as the caller wants it."""
-        await self.answer_apart(self.body_of(record), status)
-
-    def body_of(self, record: Execution) -> dict[str, Any]:
-        """Return an execution as JSON, as the caller wants it."""
-        return once_to_json(record) if self.minimal else to_json(record)
+    async def answer_with(
+        self, record: Execution, status: int = 200, may_end: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Send an execution, as the caller wants it; its end once `may_end` has returned."""
+        await self.answer_apart(once_to_json(record) if self.minimal else to_json(record), status, may_end)
 
     async def stream(
         self, log: EventLog, after: int, media_type: str, ended: Callable[[], Awaitable[Execution]]
@@ -136,12 +133,12 @@ class SessionExecutionsHandler(ExecutionBase):
         if respond_async:
             self.set_header("Preference-Applied", "respond-async")
         record = await execution.outcome(self.wait_seconds() if respond_async else None)
-        if record.state.finished and is_large(record):
-            await self.answer_ahead(self.body_of(record), execution.wait)
-        elif execution.log.end is not None:
+        if execution.log.end is not None:
             await self.send(execution_in(execution.log.end))
+        elif record.state.finished:
+            await self.answer_with(record, 200, execution.wait)
         else:
-            await self.answer_with(record, 200 if record.state.finished else 202)
+            await self.answer_with(record, 202)
 
 
 class ExecutionHandler(ExecutionBase):
