@@ -381,6 +381,8 @@ class ExecEngine(EngineSettings):
     ) -> ExecutionHandle:
         """Accept code into a session's queue.
 
+        The caller may be told of it once it is `durable`, or has ended.
+
         Parameters
         ----------
         key : str, optional
@@ -406,8 +408,6 @@ class ExecEngine(EngineSettings):
         if isinstance(execution, StoredExecution):
             return await self._handle_of(execution)
         self._keep_touching()
-        # The code is on its way; nobody is told so before the record would survive a power failure.
-        await self._executions.sync()
         return execution
 
     async def _accept(

@@ -32,6 +32,12 @@ class ExecutionHandle(Protocol):
     def log(self) -> EventLog:
         """Its events."""
 
+    async def durable(self) -> None:
+        """Return once the execution would survive a power failure.
+
+        Who asked for it is told of it after that or, without it, after its end.
+        """
+
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
         """Return the record once the execution has ended, or as it is when the time is up."""
 
@@ -48,6 +54,9 @@ class PastExecution:
 
     record: Execution
     log: EventLog
+
+    async def durable(self) -> None:
+        """Return at once: it was, before it was seen to have ended."""
 
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
         """Return the record."""
@@ -187,6 +196,10 @@ class LiveExecution:
     def on_end(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the execution has ended."""
         self._finished.add_done_callback(lambda _: callback())
+
+    async def durable(self) -> None:
+        """Return once it would survive a power failure."""
+        await self._store.sync()
 
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
         """Return the record once the execution has ended, or as it is when the time is up."""

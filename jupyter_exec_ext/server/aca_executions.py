@@ -42,6 +42,8 @@ class ACARunHandler(ACAHandler, ExecutionBase):
             self.set_header(_OPERATION_ID, key)
         if request.asynchronous:
             self._locate(execution.record, api_version)
+        if request.asynchronous:
+            await execution.durable()
         record = await execution.wait(0 if request.asynchronous else None)
         await self.answer_run(record, identifier, 202 if request.asynchronous else 200)
 

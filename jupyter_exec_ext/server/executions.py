@@ -127,6 +127,7 @@ class SessionExecutionsHandler(ExecutionBase):
         self.locate(execution.record)
         media_type = self.wanted_stream()
         if media_type is not None:
+            await execution.durable()
             await self.stream(execution.log, 0, media_type, execution.wait)
             return
         respond_async = "respond-async" in self.request.headers.get("Prefer", "").lower()
@@ -138,6 +139,7 @@ class SessionExecutionsHandler(ExecutionBase):
         elif record.state.finished:
             await self.answer_with(record, 200, execution.wait)
         else:
+            await execution.durable()
             await self.answer_with(record, 202)
 
 

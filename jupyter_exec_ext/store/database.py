@@ -21,6 +21,8 @@ from .migrations import MIGRATIONS, RECORD_TABLE
 
 LOCK_WAIT_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.02
+# As SQLite itself does it: the time of a write need not survive. macOS has only the other.
+_sync_data = getattr(os, "fdatasync", os.fsync)
 # A transaction that finds more pages than this in the write-ahead log takes them into the database itself; `checkpoint`
 # comes first.
 _MOST_PAGES = 8000
@@ -165,7 +167,7 @@ class Database:
         if self._wal_fd is None:
             # SQLite keeps no locks on this file, so a second descriptor takes none of them away when it is closed.
             self._wal_fd = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC)
-        os.fsync(self._wal_fd)
+        _sync_data(self._wal_fd)
 
     def checkpoint(self) -> None:
         """Take what is in the write-ahead log into the database, beside whoever uses it.

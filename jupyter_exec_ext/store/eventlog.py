@@ -1,8 +1,8 @@
 """The event log of one execution on disk: written behind, read from memory while it is fresh.
 
 Readers see an event once it is in the file, so nothing that anybody saw is gone after this process was killed. Events
-are written in batches by the store's thread: at once where a reader waits, otherwise after a moment, so that an
-execution that is over in milliseconds costs one write.
+are written in batches by the store's thread: at once where a reader waits or much has come, otherwise after a moment.
+The log of an execution that is over before that has no file: it goes into the execution's row.
 
 When the file cannot be written (a full disk), the events stay in memory, readers go on, and the next write tries
 again from where the file ended.
@@ -21,10 +21,12 @@ from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
 from ..wire.large_json import event_is_large
 from ..wire.native import utc_timestamp
-from .logfile import LogFile
+from .logfile import LogFile, LogLines
 from .loglines import is_long, line_of
 
-_WRITE_BEHIND_SECONDS = 0.02
+# What nobody has read when the server is killed is lost; so long, an execution's log may still become a row's.
+_WRITE_BEHIND_SECONDS = 0.5
+_MANY_EVENTS = 64
 _FRESH_BYTES = 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _BEGINNING_BYTES = 80
@@ -50,17 +52,17 @@ class StoredLog:
     closed = True
     end = None
 
-    def __init__(self, file: LogFile) -> None:
-        self._file = file
+    def __init__(self, lines: LogLines) -> None:
+        self._lines = lines
 
     @property
     def last_seq(self) -> int:
         """The number of the last event."""
-        return self._file.last_seq
+        return self._lines.last_seq
 
     async def read(self, after: int, limit: int) -> Sequence[LogLine]:
         """Return up to `limit` entries that follow number `after`."""
-        lines = await asyncio.to_thread(self._file.read, after, limit, _READ_BYTES)
+        lines = await asyncio.to_thread(self._lines.read, after, limit, _READ_BYTES)
         return [LogLine(after + number, line) for number, line in enumerate(lines, 1)]
 
     async def changed(self, after: int) -> None:
@@ -68,7 +70,7 @@ class StoredLog:
 
 
 class DurableLog:
-    """The log of an execution that lives.
+    """The log of an execution that lives, in `file` unless it ends before anything of it is written.
 
     Parameters
     ----------
@@ -93,6 +95,7 @@ class DurableLog:
         self._writing = False
         self.last_seq = 0
         self.closed = False
+        self._ending = False
         self._end_is_whole = False
         self.accepted_commit = 0  # which of the database's commits has the execution's first row
 
@@ -112,9 +115,9 @@ class DurableLog:
         self._write_soon()
 
     def _write_soon(self) -> None:
-        if self._writing or not self._pending:
+        if self._writing or self._ending or not self._pending:
             return
-        if self._readers is not None or event_is_large(self._pending[-1][2]):
+        if self._readers is not None or len(self._pending) >= _MANY_EVENTS or event_is_large(self._pending[-1][2]):
             self._cancel_timer()
             self._write()
         elif self._timer is None:
@@ -139,7 +142,7 @@ class DurableLog:
 
     def _save(self, batch: list[tuple[int, float, OutputEvent]]) -> list[LogLine]:
         """Write a batch, and what could not be written before it. Called in the writer's thread."""
-        lines = [LogLine(seq, line_of(event, seq, utc_timestamp(at))) for seq, at, event in batch]
+        lines = _lines_of(batch)
         unsaved = [*self._unsaved, *lines]
         try:
             self._file.append([line.line for line in unsaved])
@@ -152,18 +155,26 @@ class DurableLog:
                 self._loop.call_soon_threadsafe(self._on_trouble, None)
         return lines
 
-    def close_with(self, end: EndEvent) -> Callable[[], list[LogLine]]:
-        """Take in the last event; return the function that writes all that is left.
+    @property
+    def unwritten(self) -> bool:
+        """Whether all of it is still in memory."""
+        return not (self._writing or self._file.size_bytes or self._unsaved)
 
-        It is for the writer's thread; for any other only while that is not writing. `publish_end` then shows it to
-        readers.
-        """
+    def take_end(self, end: EndEvent) -> None:
+        """Take in the last event; nothing is written but by `save_rest`, and `publish_end` shows it to readers."""
         self._cancel_timer()
         self._seq += 1
         self._end_is_whole = not is_long(end.execution)
-        batch = [*self._pending, (self._seq, time.time(), end)]
-        self._pending = []
-        return lambda: self._save(batch)
+        self._pending.append((self._seq, time.time(), end))
+        self._ending = True
+
+    def rest(self) -> list[LogLine]:
+        """Return what is not written yet, once the end is in: the whole log, if it is `unwritten`."""
+        return _lines_of(self._pending)
+
+    def save_rest(self) -> list[LogLine]:
+        """Write what is left, once the end is in; in the writer's thread."""
+        return self._save(self._pending)
 
     def sync(self) -> bool:
         """Make what is in the file survive a power failure, in any thread; return whether it would."""
@@ -233,3 +244,7 @@ class DurableLog:
                 self._write_soon()
             # Shared by all readers, so one reader's cancellation must not cancel it.
             await asyncio.shield(self._readers)
+
+
+def _lines_of(batch: Sequence[tuple[int, float, OutputEvent]]) -> list[LogLine]:
+    return [LogLine(seq, line_of(event, seq, utc_timestamp(at))) for seq, at, event in batch]

@@ -1,7 +1,8 @@
 """Execution records and their event logs.
 
 A row is written before the code is sent and completed once, when the execution has ended. It holds everything but the
-output; that is the log's, whose last line is the finished record as a whole.
+output; that is the log's, whose last line is the finished record as a whole. The log is a file or, if it is short and
+its execution was over soon, a column of the row.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
 from ..wire.native import execution_from_json, summary_to_json, to_json
 from .database import Database
-from .eventlog import DurableLog, StoredLog
+from .eventlog import DurableLog, LogLine, StoredLog
 from .execution_trail import ExecutionTrail
-from .logfile import LogFile, LogIndex, log_path
+from .logfile import LogFile, LogIndex, LogLines, LogText, log_path
 from .loglines import record_in
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import SHORT_CHARACTERS, Busy, Writer
 
 _EXPIRE_SECONDS = 3600.0
+_ROW_BYTES = 16 * 1024  # a log that has more is a file: all that is in a row is written twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,14 @@ class ExecutionRepository:
         self._expire_at = 0.0
         self._bytes_until_expiry = 0
         self._unsaved: dict[str, _Unsaved] = {}
+        self._live = 0  # executions that were accepted and have not ended
 
     def _log_file(self, execution: Execution) -> LogFile:
         return LogFile(log_path(self._logs, execution.session_id, execution.id))
 
-    def _finished_file(self, row: sqlite3.Row, index: LogIndex | None = None) -> LogFile:
+    def _finished_log(self, row: sqlite3.Row, index: LogIndex | None = None) -> LogLines:
+        if row["log"] is not None:
+            return LogText(row["log"], row["last_seq"])
         path = log_path(self._logs, row["session_id"], row["id"])
         return LogFile(path, row["log_bytes"], row["last_seq"], index)
 
@@ -107,6 +112,8 @@ class ExecutionRepository:
             return await asyncio.to_thread(self._stored, earlier)
         log = DurableLog(self._log_file(execution), self._writer.thread, self._report)
         log.accepted_commit = self._writer.commits
+        self._writer.sync_soon(asyncio.get_running_loop())
+        self._live += 1
         return log
 
     async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
@@ -144,25 +151,45 @@ class ExecutionRepository:
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
     async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
-        """Write the end event and the terminal row; then let readers see both.
+        """Write the end event and the terminal row; then let readers see both."""
+        log.take_end(EndEvent(execution))
+        at_once = not log.writing and not is_large(execution, SHORT_CHARACTERS)
+        try:
+            lines = await self._finish_in_row(execution, owner, log) if at_once and log.unwritten else None
+            if lines is None:
+                lines = await self._finish_in_file(execution, owner, log, at_once)
+        finally:
+            self._live -= 1
+        log.publish_end(lines)
+        if self._expiry_is_due(sum(len(line.line) for line in lines) + _spooled_bytes(execution)):
+            await asyncio.get_running_loop().run_in_executor(self._writer.thread, self._expire)
+
+    async def _finish_in_row(self, execution: Execution, owner: str, log: DurableLog) -> list[LogLine] | None:
+        """Write row and log as one; return the log's lines, or None if they are too much or it has to wait."""
+        lines = log.rest()
+        text = LogText.of([line.line for line in lines])
+        if text.size_bytes > _ROW_BYTES:
+            return None
+        try:
+            self._writer.perform_now(lambda db: self._complete(db, execution, owner, text))
+        except (Busy, StorageFull):
+            return None
+        await self._writer.synced(alone=self._live == 1)
+        return lines
+
+    async def _finish_in_file(self, execution: Execution, owner: str, log: DurableLog, at_once: bool) -> list[LogLine]:
+        """Write what is left of the log, then the row; return the log's last lines.
 
         The record in the log is the one that has to survive a power failure before anybody sees it, and the row that
         says that there is such an execution: where the terminal row was lost, `recovery` makes it from the log.
         """
         loop = asyncio.get_running_loop()
-        save_log = log.close_with(EndEvent(execution))
 
         def row(db: Database) -> None:
-            file = log.require_saved()
-            if complete_row(db, execution, owner, file, self._trail):
-                return
-            if _insert(db, execution, owner, self._server, None):  # the first row was in a database that was set aside
-                self._trail.accepted(db, execution, owner)
-                complete_row(db, execution, owner, file, self._trail)
+            self._complete(db, execution, owner, log.require_saved())
 
         in_thread = partial(loop.run_in_executor, self._writer.thread)
-        at_once = not log.writing and not is_large(execution, SHORT_CHARACTERS)
-        lines = save_log() if at_once else await in_thread(save_log)
+        lines = log.save_rest() if at_once else await in_thread(log.save_rest)
         log_synced = loop.run_in_executor(self._writer.syncer, log.sync)
         await asyncio.sleep(0)  # the thread gets the interpreter, so that the disk is at work while the row is written
         try:
@@ -171,15 +198,21 @@ class ExecutionRepository:
             self._writer.perform_now(row)
         except (Busy, StorageFull):
             await in_thread(self._writer.perform_last, execution.id, row)
+        self._writer.begin_sync(log.accepted_commit)
         # The one is synced by now, unless it took no time at all; without the other the row has to do.
         await self._writer.synced(log.accepted_commit if await log_synced else None)
         self._writer.sync_soon(loop)
         if self._writer.has_unsaved(execution.id):
             self._unsaved[execution.id] = _Unsaved(StoredExecution(owner, execution), log)
             self._writer.retry_soon(loop)
-        log.publish_end(lines)
-        if self._expiry_is_due(sum(len(line.line) for line in lines) + _spooled_bytes(execution)):
-            await in_thread(self._expire)
+        return lines
+
+    def _complete(self, db: Database, execution: Execution, owner: str, log: LogLines) -> None:
+        if complete_row(db, execution, owner, log, self._trail):
+            return
+        if _insert(db, execution, owner, self._server, None):  # the first row was in a database that was set aside
+            self._trail.accepted(db, execution, owner)
+            complete_row(db, execution, owner, log, self._trail)
 
     def _expiry_is_due(self, new_bytes: int) -> bool:
         """Whether old executions are to be forgotten: every now and then, and whenever much was written."""
@@ -219,7 +252,7 @@ class ExecutionRepository:
         execution = execution_from_json(loads_strict(row["record"]))
         if row["finished"]:
             try:
-                execution = record_in(self._finished_file(row), row["end_offset"])
+                execution = record_in(self._finished_log(row), row["end_offset"])
             except (OSError, ValueError, UnexpectedAnswer):
                 # Somebody removed or damaged the file: the row is what there is.
                 reason = "; ".join(filter(None, (execution.reason, "its output is no longer kept")))
@@ -239,8 +272,8 @@ class ExecutionRepository:
         row, index = await self._writer.run(job)
         if row is None or not row["finished"]:
             return None
-        file = self._finished_file(row, LogIndex(index))
-        return StoredLog(file) if file.path.exists() else None
+        lines = self._finished_log(row, LogIndex(index))
+        return StoredLog(lines) if lines.exists else None
 
     async def summary(self, execution_id: str) -> StoredExecution | None:
         """Return a record without its outputs."""
@@ -304,26 +337,26 @@ def _spooled_bytes(execution: Execution) -> int:
     return sum(spooled.size_bytes for spooled in execution.spooled)
 
 
-def complete_row(db: Database, execution: Execution, owner: str, file: LogFile, trail: ExecutionTrail) -> bool:
+def complete_row(db: Database, execution: Execution, owner: str, log: LogLines, trail: ExecutionTrail) -> bool:
     """Make the row of an accepted execution a terminal one; return False if there is none, or if it is that already."""
     completed = db.execute(
         "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, spool_bytes = ?, last_seq = ?, "
-        "end_offset = ?, record = ? WHERE id = ? AND NOT finished",
+        "end_offset = ?, record = ?, log = ? WHERE id = ? AND NOT finished",
         (
             time.time(),
-            file.size_bytes,
+            log.size_bytes,
             _spooled_bytes(execution),
-            file.last_seq,
-            file.last_offset,
+            log.last_seq,
+            log.last_offset,
             dump_bytes(summary_to_json(execution)).decode(),
+            log.text if isinstance(log, LogText) else None,
             execution.id,
         ),
     )
     if not completed.rowcount:
         return False
     trail.ended(db, execution, owner)
-    db.executemany(
-        "INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)",
-        [(execution.id, seq, offset) for seq, offset in file.index.entries],
-    )
+    offsets = [(execution.id, seq, offset) for seq, offset in log.index.entries if offset]
+    if offsets:
+        db.executemany("INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)", offsets)
     return True

@@ -1,16 +1,19 @@
-"""A log of numbered lines in a file: one writer, any number of readers.
+"""A log of numbered lines: in a file, with one writer and any number of readers, or, if it is short, in one text.
 
-A line is an output event as the API sends it. The file only grows by whole lines; what a full disk or a killed
+A line is an output event as the API sends it. A file only grows by whole lines; what a full disk or a killed
 process leaves of a torn one is cut off. An index in memory, an entry for every 64 KiB, finds a line by its number.
 """
 
 from __future__ import annotations
 
+import io
 import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 INDEX_STEP_BYTES = 64 * 1024
 _BLOCK_BYTES = 256 * 1024
@@ -33,7 +36,78 @@ class LogIndex:
         return self.entries[position] if position >= 0 else (1, 0)
 
 
-class LogFile:
+class LogLines(ABC):
+    """The lines of one log, wherever they are."""
+
+    def __init__(self, size_bytes: int, last_seq: int, index: LogIndex | None) -> None:
+        self.size_bytes = size_bytes
+        self.last_seq = last_seq
+        self.last_offset = 0  # of the last line; known to whoever wrote it
+        self.index = index or LogIndex()
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is something to open."""
+
+    @abstractmethod
+    def open(self) -> BinaryIO:
+        """Open it for reading."""
+
+    def read(self, after: int, max_lines: int, max_bytes: int) -> list[bytes]:
+        """Return up to `max_lines` lines that follow number `after`; after `max_bytes` no more."""
+        seq, offset = self.index.at_or_before(after + 1)
+        lines: list[bytes] = []
+        taken = 0
+        with self.open() as file:
+            file.seek(offset)
+            while offset < self.size_bytes and len(lines) < max_lines and taken < max_bytes:
+                line = file.readline()
+                offset += len(line)
+                if seq > after:
+                    lines.append(line.rstrip(b"\n"))
+                    taken += len(line)
+                seq += 1
+        return lines
+
+    def read_at(self, offset: int) -> bytes:
+        """Return the line that begins at `offset`."""
+        with self.open() as file:
+            file.seek(offset)
+            return file.readline().rstrip(b"\n")
+
+    def note(self, lines: Iterable[bytes]) -> None:
+        """Take in that these lines, each without its line break, are there now."""
+        for line in lines:
+            self.last_seq += 1
+            self.last_offset = self.size_bytes
+            self.index.note(self.last_seq, self.size_bytes)
+            self.size_bytes += len(line) + 1
+
+
+class LogText(LogLines):
+    """A whole log as one text."""
+
+    exists = True
+
+    def __init__(self, text: bytes, last_seq: int) -> None:
+        super().__init__(len(text), last_seq, None)
+        self.text = text
+
+    @classmethod
+    def of(cls, lines: Sequence[bytes]) -> LogText:
+        """Return the log that has these lines, each without its line break."""
+        log = cls(b"", 0)
+        log.text = b"\n".join([*lines, b""])
+        log.note(lines)
+        return log
+
+    def open(self) -> BinaryIO:
+        """Open it for reading."""
+        return io.BytesIO(self.text)
+
+
+class LogFile(LogLines):
     """The file of one log.
 
     Parameters
@@ -43,11 +117,17 @@ class LogFile:
     """
 
     def __init__(self, path: Path, size_bytes: int = 0, last_seq: int = 0, index: LogIndex | None = None) -> None:
+        super().__init__(size_bytes, last_seq, index)
         self.path = path
-        self.size_bytes = size_bytes
-        self.last_seq = last_seq
-        self.last_offset = 0  # of the last line; known to whoever wrote it
-        self.index = index or LogIndex()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.path.exists()
+
+    def open(self) -> BinaryIO:
+        """Open it for reading."""
+        return self.path.open("rb")
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Write lines, each without its line break; all or none.
@@ -68,11 +148,7 @@ class LogFile:
                 raise
         finally:
             os.close(fd)
-        for line in lines:
-            self.last_seq += 1
-            self.last_offset = self.size_bytes
-            self.index.note(self.last_seq, self.size_bytes)
-            self.size_bytes += len(line) + 1
+        self.note(lines)
 
     def sync(self) -> None:
         """Make what was written survive a power failure."""
@@ -89,28 +165,6 @@ class LogFile:
         except FileNotFoundError:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(self.path, flags, 0o600)
-
-    def read(self, after: int, max_lines: int, max_bytes: int) -> list[bytes]:
-        """Return up to `max_lines` lines that follow number `after`; after `max_bytes` no more."""
-        seq, offset = self.index.at_or_before(after + 1)
-        lines: list[bytes] = []
-        taken = 0
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            while offset < self.size_bytes and len(lines) < max_lines and taken < max_bytes:
-                line = file.readline()
-                offset += len(line)
-                if seq > after:
-                    lines.append(line.rstrip(b"\n"))
-                    taken += len(line)
-                seq += 1
-        return lines
-
-    def read_at(self, offset: int) -> bytes:
-        """Return the line that begins at `offset`."""
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            return file.readline().rstrip(b"\n")
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> int:

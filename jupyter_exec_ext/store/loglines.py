@@ -10,7 +10,7 @@ from ..wire.jsontext import dump_bytes, loads_strict, to_bytes
 from ..wire.large_json import dump_in_pieces, event_is_large, is_large
 from ..wire.native import bare_to_json, event_from_json, event_to_json, event_to_text, execution_from_json, is_bare
 from ..wire.outputs import OutputFold, with_outputs
-from .logfile import LogFile
+from .logfile import LogLines
 
 _SHORT_CHARACTERS = 32 * 1024
 
@@ -29,23 +29,23 @@ def line_of(event: OutputEvent, seq: int, at: str) -> bytes:
     return to_bytes(event_to_text(event, seq, at))
 
 
-def record_in(file: LogFile, end_offset: int) -> Execution:
+def record_in(log: LogLines, end_offset: int) -> Execution:
     """Return the finished record in a log whose last line begins at `end_offset`.
 
     Raises
     ------
     OSError, ValueError, UnexpectedAnswer
-        If the file is gone or damaged.
+        If its file is gone or damaged.
     """
-    end = loads_strict(file.read_at(end_offset))["execution"]
+    end = loads_strict(log.read_at(end_offset))["execution"]
     execution = execution_from_json(end)
-    return with_outputs(execution, _folded(file)) if is_bare(end) else execution
+    return with_outputs(execution, _folded(log)) if is_bare(end) else execution
 
 
-def _folded(file: LogFile) -> OutputFold:
+def _folded(log: LogLines) -> OutputFold:
     """Return the fold of all lines but the last."""
     fold = OutputFold()
-    for number, line in enumerate(file.read(0, file.last_seq - 1, file.size_bytes), 1):
+    for number, line in enumerate(log.read(0, log.last_seq - 1, log.size_bytes), 1):
         event = event_from_json(loads_strict(line))
         if event is None or event.seq != number:
             raise ValueError("a log has something else than its events")

@@ -127,4 +127,9 @@ MIGRATIONS = (
             "INSERT INTO audit_ends VALUES (1, 1, hex(zeroblob(32)), 0, hex(zeroblob(32)))",  # wire.chain.GENESIS
         ),
     ),
+    Migration(
+        6,
+        "short logs in the rows of their executions",
+        ("ALTER TABLE executions ADD COLUMN log BLOB",),  # NULL where there is a file
+    ),
 )

@@ -29,7 +29,10 @@ from .reserve import Reserve
 _RETRY_SECONDS = 1.0
 _SYNC_BEHIND_SECONDS = 0.05
 _SYNCERS = 4  # a disk takes several files together
-_CHECKPOINT_COMMITS = 200
+_CHECKPOINT_COMMITS = 200  # where they never rest
+_RESTED_CHECKPOINT_COMMITS = 16
+_REST_SECONDS = 0.3
+_QUICK_SECONDS = 0.002  # less than what others wait for anyway, and not much more than the way to a thread and back
 #: What has more is not written on the spot.
 SHORT_CHARACTERS = 32 * 1024
 T = TypeVar("T")
@@ -91,7 +94,9 @@ class Writer:
         self._in_use = threading.Lock()
         self.commits = self._synced = self._checkpointed = 0
         self._sync: asyncio.Future[None] | None = None
+        self._syncs_quickly = False
         self._sync_timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
         self.closed = False
         self.generation = 0
         self._database = self._opened(path)
@@ -236,12 +241,35 @@ class Writer:
 
     # --- what must survive a power failure ---
 
-    async def synced(self, commits: int | None = None) -> None:
-        """Return once so many commits, by default all so far, would survive a power failure."""
+    async def synced(self, commits: int | None = None, *, alone: bool = False) -> None:
+        """Return once so many commits, by default all so far, would survive a power failure.
+
+        Who is `alone`, so that no other commits are to be expected which one sync could be for as well, is spared the
+        way to the store's thread if the disk was quick the last time.
+        """
         wanted = self.commits if commits is None else commits
+        if alone and self._synced < wanted:
+            self._sync_here()
         while self._synced < wanted and not self.closed:
             # One sync at a time: the next is for all who have come meanwhile.
             await asyncio.shield(self._sync or self._begin_sync(asyncio.get_running_loop()))
+
+    def _sync_here(self) -> None:
+        if self.closed or self._sync is not None or not self._syncs_quickly or not self._in_use.acquire(blocking=False):
+            return
+        commits = self.commits
+        try:
+            self._sync_timed()
+        finally:
+            self._in_use.release()
+        self._synced = commits
+        if self._checkpoint_is_due:
+            self.thread.submit(self._checkpoint)
+
+    def begin_sync(self, commits: int) -> None:
+        """Let the store's thread see to it that so many commits would survive a power failure; wait with `synced`."""
+        if self._synced < commits and self._sync is None and not self.closed:
+            self._begin_sync(asyncio.get_running_loop())
 
     def _begin_sync(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         self._sync = loop.create_future()
@@ -265,25 +293,50 @@ class Writer:
     def sync_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sync in a moment what nobody waits for, if no other sync has come by then."""
         if self._sync_timer is None:
-            self._sync_timer = loop.call_later(_SYNC_BEHIND_SECONDS, self._sync_behind, loop)
+            self._sync_timer = loop.call_later(_SYNC_BEHIND_SECONDS, self._sync_behind)
+        if self._rest_timer is None:
+            self._look_for_rest(loop)
 
-    def _sync_behind(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look_for_rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._rest_timer = loop.call_later(_REST_SECONDS, self._checkpoint_at_rest, loop, self.commits)
+
+    def _checkpoint_at_rest(self, loop: asyncio.AbstractEventLoop, commits: int) -> None:
+        """Take the log of writes into the database while nobody writes, so that it begins anew.
+
+        To write over what the file has costs a disk less than to let it grow, and the next sync less time.
+        """
+        self._rest_timer = None
+        if self.closed:
+            return
+        if commits != self.commits:
+            self._look_for_rest(loop)
+        elif self.commits - self._checkpointed >= _RESTED_CHECKPOINT_COMMITS:
+            self.thread.submit(self._checkpoint)
+
+    def _sync_behind(self) -> None:
         self._sync_timer = None
-        if self._synced < self.commits and self._sync is None and not self.closed:
-            self._begin_sync(loop)
+        self.begin_sync(self.commits)
 
     def sync(self) -> None:
         """Make what was committed survive a power failure; in the store's thread."""
+        self._sync_timed()
+        if self._checkpoint_is_due:
+            self._checkpoint()
+
+    def _sync_timed(self) -> None:
+        began = time.perf_counter()
         try:
             self._database.sync()
         except OSError as error:
             self.health.report(f"the database could not be synced: {error}")
-        self._checkpoint_if_due()
+        self._syncs_quickly = time.perf_counter() - began < _QUICK_SECONDS
 
-    def _checkpoint_if_due(self) -> None:
-        """Take the log of writes into the database: here, so that no transaction has to wait for it."""
-        if self.commits - self._checkpointed < _CHECKPOINT_COMMITS:
-            return
+    @property
+    def _checkpoint_is_due(self) -> bool:
+        return self.commits - self._checkpointed >= _CHECKPOINT_COMMITS
+
+    def _checkpoint(self) -> None:
+        """Take the log of writes into the database; in the store's thread, so that no transaction waits for it."""
         self._checkpointed = self.commits
         try:
             self._database.checkpoint()
@@ -299,6 +352,8 @@ class Writer:
             self._retry.cancel()
         if self._sync_timer is not None:
             self._sync_timer.cancel()
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
         self.thread.submit(self._retry_all)
         self.thread.submit(self.sync)
         self.thread.shutdown(wait=True)

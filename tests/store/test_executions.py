@@ -116,16 +116,147 @@ async def test_nobody_sees_an_end_that_a_power_failure_could_take_away(
         disk_is_done.wait(10)
         sync(self)
 
-    monkeypatch.setattr(what, "sync", slow_sync)
     log = await accept(store)
-    accepted = asyncio.create_task(store.executions.sync())
+    if what is LogFile:
+        log.append(RUNNING)
+        await log.changed(0)  # which is written for who waits for it
+    await store.executions.sync()
+    other = await accept(store, replace(QUEUED, id="exe_2"))  # or the loop would wait here for the disk
+    monkeypatch.setattr(what, "sync", slow_sync)
     ending = asyncio.create_task(store.executions.finish(finished(), "me", log))
-    reading = asyncio.create_task(texts(log))
-    _, waiting = await asyncio.wait([accepted, ending, reading], timeout=0.3)
-    assert {ending, reading} <= waiting
+    reading = asyncio.create_task(texts(log, log.last_seq))
+    _, waiting = await asyncio.wait([ending, reading], timeout=0.3)
+    assert {ending, reading} == waiting
     disk_is_done.set()
-    await asyncio.gather(accepted, ending)
+    await ending
     assert [event["type"] for event in await reading] == ["end"]
+    await store.executions.finish(finished(replace(QUEUED, id="exe_2")), "me", other)
+
+
+async def test_what_is_over_soon_has_its_log_in_its_row(store: ExecStore) -> None:
+    log = await accept(store)
+    for event in (RUNNING, StreamEvent("stdout", "a\rb\n\u2028"), StreamEvent("stderr", "c")):
+        log.append(event)
+    done = finished(stdout="a\rb\n\u2028")
+    await store.executions.finish(done, "me", log)
+    assert list(store.logs.rglob("*")) == []
+    written = await log.read(0, 9)
+    again = ExecStore(path=str(store.directory))
+    assert await again.executions.get("exe_1") == StoredExecution("me", done)
+    stored = await again.executions.log("exe_1")
+    assert stored is not None
+    assert (stored.last_seq, list(await stored.read(0, 9))) == (4, list(written))
+    assert [line.seq for line in await stored.read(1, 2)] == [2, 3]
+    assert list(await stored.read(4, 9)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("why", ["read", "many", "long", "large", "late", "locked"])
+async def test_any_other_log_is_a_file(
+    store: ExecStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    if why == "late":
+        monkeypatch.setattr("jupyter_exec_ext.store.eventlog._WRITE_BEHIND_SECONDS", 0.0)
+    log = await accept(store)
+    other = sqlite3.connect(tmp_path / "store" / "executions.db", isolation_level=None)
+    if why == "locked":
+        other.execute("BEGIN IMMEDIATE")
+    for _ in range(100 if why == "many" else 1):
+        log.append(StreamEvent("stdout", "x" * {"long": 20_000, "large": 100_000}.get(why, 1)))
+    if why in ("read", "late"):
+        await log.changed(0)
+    ending = asyncio.create_task(store.executions.finish(finished(), "me", log))
+    if why == "locked":
+        assert not (await asyncio.wait([ending], timeout=0.3))[0]
+        other.execute("ROLLBACK")
+    await ending
+    other.close()
+    (path,) = store.logs.rglob("*.ndjson")
+    stored = await store.executions.log("exe_1")
+    assert stored is not None
+    assert [line.line for line in await stored.read(0, 200)] == path.read_bytes().splitlines()
+    assert await store.executions.get("exe_1") == StoredExecution("me", finished())
+
+
+async def test_who_is_alone_syncs_on_the_spot_if_the_disk_is_quick(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: list[bool] = []
+    slow = False
+    sync = Database.sync
+
+    def noted(self: Database) -> None:
+        here.append(threading.current_thread() is threading.main_thread())
+        sync(self)
+        if slow:
+            time.sleep(0.05)
+
+    async def run(name: str) -> None:
+        execution = replace(QUEUED, id=name)
+        await store.executions.finish(finished(execution), "me", await accept(store, execution))
+
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._SYNC_BEHIND_SECONDS", 60.0)
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._QUICK_SECONDS", 0.04)  # also on a busy machine
+    monkeypatch.setattr(Database, "sync", noted)
+    await run("first")  # nothing is known of the disk
+    await run("second")
+    other = await accept(store, replace(QUEUED, id="other"))
+    await run("beside another")
+    await store.executions.finish(finished(replace(QUEUED, id="other")), "me", other)
+    slow = True
+    await run("where it becomes slow")
+    await run("where it was slow")
+    assert here == [False, True, False, True, True, False]
+
+
+async def test_the_log_of_writes_begins_anew_when_nobody_writes(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, checkpoint = asyncio.get_running_loop(), Database.checkpoint
+    taken = asyncio.Event()
+
+    def noted(self: Database) -> None:
+        checkpoint(self)
+        loop.call_soon_threadsafe(taken.set)
+
+    async def run(name: str) -> None:
+        execution = replace(QUEUED, id=name)
+        await store.executions.finish(finished(execution), "me", await accept(store, execution))
+
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._REST_SECONDS", 0.2)
+    monkeypatch.setattr(Database, "checkpoint", noted)
+    log_of_writes = store.directory / "executions.db-wal"
+    for number in range(20):
+        await run(f"exe_{number}")
+    await asyncio.wait_for(taken.wait(), 30)
+    size = log_of_writes.stat().st_size
+    for number in range(20, 25):
+        await run(f"exe_{number}")
+    assert log_of_writes.stat().st_size == size > 0
+
+
+async def test_what_is_accepted_is_synced_for_who_asks_and_soon_for_nobody(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = asyncio.Event()
+    loop, sync = asyncio.get_running_loop(), Database.sync
+    syncs: list[Database] = []
+
+    def noted(self: Database) -> None:
+        syncs.append(self)
+        sync(self)
+        loop.call_soon_threadsafe(synced.set)
+
+    monkeypatch.setattr(Database, "sync", noted)
+    log = await accept(store)
+    assert syncs == []
+    await store.executions.sync()
+    assert len(syncs) == 1
+    synced.clear()
+    other = await accept(store, replace(QUEUED, id="exe_2"))
+    await asyncio.wait_for(synced.wait(), 30)
+    await store.executions.finish(finished(), "me", log)
+    await store.executions.finish(finished(replace(QUEUED, id="exe_2")), "me", other)
 
 
 async def test_one_sync_is_for_all_who_wait(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +404,8 @@ async def main():
     await accept("queued")
     ended = await accept("ended")
     ended.append(RUNNING)
-    save = ended.close_with(EndEvent(finished(replace(QUEUED, id="ended", code="ended"), "out")))
-    await asyncio.get_running_loop().run_in_executor(None, save)
+    ended.take_end(EndEvent(finished(replace(QUEUED, id="ended", code="ended"), "out")))
+    await asyncio.get_running_loop().run_in_executor(None, ended.save_rest)
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())
@@ -322,6 +453,8 @@ async def test_an_end_that_only_the_log_has_is_one_after_a_power_failure(tmp_pat
     path, kept = tmp_path / "store", tmp_path / "what the disk has of the database"
     store = ExecStore(path=str(path), reserve_bytes=4096)
     log = await accept(store, key=KEY)
+    log.append(RUNNING)
+    await log.changed(0)  # which is written for who waits for it
     await store.executions.sync()
     kept.mkdir()
     for file in path.glob("executions.db*"):
@@ -347,21 +480,24 @@ async def test_an_end_that_only_the_log_has_is_one_after_a_power_failure(tmp_pat
 # --- retention ---
 
 
-async def finish_one(store: ExecStore, name: str, size: int = 0) -> None:
+async def finish_one(store: ExecStore, name: str, size: int = 0, *, in_file: bool = False) -> None:
     execution = replace(QUEUED, id=name)
     log = await accept(store, execution)
     log.append(StreamEvent("stdout", "x" * size))
+    if in_file:
+        await log.changed(0)  # which is written for who waits for it
     await store.executions.finish(finished(execution), "me", log)
 
 
-async def test_the_oldest_are_forgotten_when_there_is_too_much(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_the_oldest_are_forgotten_when_there_is_too_much(tmp_path: Path, in_file: bool) -> None:
     store = ExecStore(path=str(tmp_path / "store"), max_bytes=100_000)
     for number in range(40):
-        await finish_one(store, f"exe_{number:02}", 10_000)
+        await finish_one(store, f"exe_{number:02}", 10_000, in_file=in_file)
     kept = [execution.id for execution in await store.executions.list("ses_1", 100)]
     assert kept == [f"exe_{number:02}" for number in range(40 - len(kept), 40)]
     assert 5 <= len(kept) <= 15
-    assert {path.stem for path in store.logs.rglob("*.ndjson")} == set(kept)
+    assert {path.stem for path in store.logs.rglob("*.ndjson")} == set(kept if in_file else [])
     assert await store.executions.get("exe_00") is None
     assert await store.executions.log("exe_00") is None
     store.close()
@@ -443,7 +579,7 @@ async def test_a_part_of_much_output_is_not_taken_for_all(store: ExecStore, dama
 
 @pytest.mark.parametrize("damage", ["removed", "overwritten"])
 async def test_of_an_execution_whose_log_is_gone_the_record_is_left(store: ExecStore, damage: str) -> None:
-    await finish_one(store, "exe_1")
+    await finish_one(store, "exe_1", in_file=True)
     (path,) = store.logs.rglob("*.ndjson")
     if damage == "removed":
         path.unlink()

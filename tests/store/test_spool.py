@@ -225,8 +225,8 @@ async def main():
         spool.append("stdout", [b"x" * 1000], 1000)
         await spool.close()
         if name == "ended":
-            save = log.close_with(EndEvent(finished(execution)))
-            await asyncio.get_running_loop().run_in_executor(None, save)
+            log.take_end(EndEvent(finished(execution)))
+            await asyncio.get_running_loop().run_in_executor(None, log.save_rest)
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())
