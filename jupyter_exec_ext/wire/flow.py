@@ -4,7 +4,8 @@ ZeroMQ has no such thing by itself: a publisher drops what a full queue cannot t
 bound and a flood fills the server's memory instead. An IPython kernel can be told otherwise (``ZMQ_XPUB_NODROP``): then
 its sending thread waits, whoever publishes waits for that thread, and our queue may be short. What is printed is handed
 over in parts of bounded size, since ipykernel would keep all that is printed within its flush interval for one message.
-And it is told not to wait where nobody gains by it, which is half of the time that a short run takes.
+And it is told not to wait where nobody gains by it, nor to wake its sending thread for each message, which together is
+half of the time that a short run takes.
 
 The kernel is told by code that it runs before anything else, in a namespace of its own, and again when we have
 subscribed: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
@@ -47,9 +48,61 @@ if not done.wait(10):
 """
 #: What an IPython kernel is to run whose sending thread waits from the start, before it runs anything else.
 WAITING_CODE = f"""\
-import os, sys
+import functools, os, sys, threading
+from ipykernel import ipkernel
 from IPython import get_ipython
-from ipykernel.iostream import OutStream
+from ipykernel.iostream import IOPubThread, OutStream
+
+kernel = get_ipython().kernel
+
+class IOPubThreadInBatches(IOPubThread):
+    _holder = None  # a thread that is going to publish something more at once, with which this can go
+    _woken = False  # and has not looked since
+
+    def schedule(self, f):
+        if not self.thread.is_alive():
+            f()
+            return
+        self._events.append(f)
+        if self._woken or self._holder == threading.get_ident():
+            return
+        try:
+            self._woken = True
+            self._event_pipe.send(b"")
+        except BaseException:  # an interrupt
+            self._woken = False
+            raise
+
+    def _handle_event(self, message):
+        self._woken = False
+        try:
+            super()._handle_event(message)
+        except BaseException:
+            self.io_loop.add_callback(self._handle_event, message)  # those behind it were not woken for
+            raise
+
+def publish_status(status, channel, *args, publish=kernel._publish_status, **kwargs):
+    # Next to 'busy' comes the code, unless it is not shown.
+    request = kernel.get_parent(channel) if (status, channel) == ("busy", "shell") else {{}}
+    if request.get("header", {{}}).get("msg_type") != "execute_request" or request["content"].get("silent"):
+        return publish(status, channel, *args, **kwargs)
+    kernel.iopub_thread._holder = threading.get_ident()
+    try:
+        return publish(status, channel, *args, **kwargs)
+    finally:
+        kernel.iopub_thread._holder = None
+
+def batch():
+    thread.__class__ = IOPubThreadInBatches
+    thread._event_puller.on_recv(thread._handle_event)  # it has the former class's
+
+thread = kernel.iopub_thread
+if type(thread) is IOPubThread:
+    thread.schedule(batch)
+    kernel._publish_status = publish_status
+if hasattr(ipkernel, "_accepts_parameters"):  # it looks at signatures for each run, which is a twentieth of it
+    accepts = functools.lru_cache(8)(ipkernel._accepts_parameters)
+    ipkernel._accepts_parameters = lambda method, names: accepts(method, tuple(names))
 
 class OutStreamInParts(OutStream):
     _unsent = 0
@@ -116,9 +169,9 @@ class OutStreamInParts(OutStream):
 # Commands go to IPython's history in batches: writing each in a thread beside the next one slows that down.
 get_ipython().history_manager.db_cache_size = 100
 # After each cell a kernel sleeps for clients that take its reply for the end of its output. We wait for both.
-get_ipython().kernel._execute_sleep = 0
+kernel._execute_sleep = 0
 # It would make a record of each step that no handler wants.
-log = get_ipython().kernel.log
+log = kernel.log
 if log.handlers and not log.propagate:
     log.setLevel(max(log.level, min(handler.level for handler in log.handlers)))
 for stream in (sys.stdout, sys.stderr):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,6 +33,7 @@ class Reader:
         self.info = info
         self.parts: list[str] = []
         self._idle = asyncio.Event()
+        self.printed = asyncio.Event()
         self.connection = KernelConnection(
             self._resources, info, self._take, logging.getLogger(__name__), can_wait=True
         )
@@ -39,12 +41,14 @@ class Reader:
     def _take(self, message: KernelMessage) -> None:
         if message.msg_type == "stream":
             self.parts.append(message.content["text"])
+            self.printed.set()
         elif message.msg_type == "status" and message.content["execution_state"] == "idle":
             self._idle.set()
 
     def begin(self, code: str) -> None:
         self.parts.clear()
         self._idle.clear()
+        self.printed.clear()
         self.connection.send("shell", "execute_request", execute_request(code, allow_input=False))
 
     async def end(self) -> str:
@@ -102,6 +106,66 @@ async def test_the_sending_thread_is_not_waited_for_where_nothing_was_printed(re
     """)
     await reader.run("told.clear()")
     assert await reader.run("print(len(told))") == "3\n"  # idle, busy, and the code that runs
+
+
+async def test_the_sending_thread_is_woken_seldom_for_a_short_run(reader: Reader) -> None:
+    await reader.run("""
+        class Counted:
+            wakes = 0
+            def __init__(self, pipe): self.pipe = pipe
+            def send(self, message):
+                self.wakes += 1
+                self.pipe.send(message)
+        thread = get_ipython().kernel.iopub_thread
+        thread._local.event_pipe = counted = Counted(thread._event_pipe)
+    """)
+    wakes = [int(await reader.run("print(counted.wakes); counted.wakes = 0")) for _ in range(20)]
+    assert min(wakes[1:]) <= 3  # for busy and the code, for what was printed, for idle; six without that
+
+
+async def test_output_keeps_its_order_whenever_it_is_flushed_by_the_clock(reader: Reader) -> None:
+    """The sending thread flushes by itself now and then, which may be just when a run ends."""
+    await reader.run("import sys; sys.stdout.flush_interval = 0.0003")
+    order: list[str] = []
+    take = reader.connection._on_message
+
+    def note(message: KernelMessage) -> None:
+        if message.msg_type == "stream":
+            order.extend(message.content["text"].split())
+        elif message.msg_type == "display_data":
+            order.append(message.content["data"]["text/plain"])
+        take(message)
+
+    reader.connection._on_message = note
+    for length in range(300):
+        order.clear()
+        await reader.run(
+            f"for i in range({length % 40}): print(i)\ndisplay(100)\nprint(101)\nsum(range({length * 20}));"
+        )
+        assert order == [*map(str, range(length % 40)), "100", "101"]
+
+
+async def test_an_interrupt_at_any_moment_leaves_a_kernel_that_sends(reader: Reader) -> None:
+    process = psutil.Process(int(await reader.run("import os; print(os.getpid())")))
+    for number in range(60):
+        reader.begin("while True: print('x', flush=True)")
+        await asyncio.wait_for(reader.printed.wait(), 60)
+        await asyncio.sleep(number / 10_000)  # for the interrupt to come at another moment
+        process.send_signal(signal.SIGINT)
+        assert set((await reader.end()).split()) == {"x"}
+        assert await reader.run(f"print({number})") == f"{number}\n"
+
+
+async def test_code_that_flushes_waits_until_its_output_is_gone(reader: Reader) -> None:
+    code = """
+    import sys, time
+    get_ipython().kernel.iopub_thread.schedule(lambda: time.sleep(0.3))
+    print("x")
+    began = time.monotonic()
+    sys.stdout.flush()
+    print(time.monotonic() - began > 0.2)
+    """
+    assert await reader.run(dedent(code)) == "x\nTrue\n"
 
 
 async def test_what_threads_print_is_there_when_the_code_ends_whoever_flushes(reader: Reader) -> None:
