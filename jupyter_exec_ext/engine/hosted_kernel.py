@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,6 +28,7 @@ _SETTLE_POLL_SECONDS = 0.05
 _SETTLE_LIMIT_SECONDS = 30.0
 _KILL_POLL_SECONDS = 0.01
 _KILL_LIMIT_SECONDS = 10.0
+_TOUCH_AGAIN_SECONDS = 0.1  # no culler counts so exactly, and a short run begins and ends within it
 
 
 class HostedKernel:
@@ -44,6 +46,7 @@ class HostedKernel:
         self.turn = asyncio.Lock()
         self._aside: set[str] = set() if aside is None else aside
         self._hidden = False
+        self._touch_again_at = 0.0
         self._manager = manager
         self._kernel_id = kernel_id
         self._km: AsyncKernelManager = manager.get_kernel(kernel_id)  # type: ignore[assignment]
@@ -77,6 +80,7 @@ class HostedKernel:
     def enlist(self) -> None:
         """Put it into the host's list, as one that was just started."""
         self._aside.discard(self._kernel_id)
+        self._touch_again_at = 0.0
         self._put_back()
         self.touch()
 
@@ -226,8 +230,9 @@ class HostedKernel:
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use, so that it is not culled."""
-        if self._kernel_id in self._aside:
+        if self._kernel_id in self._aside or time.monotonic() < self._touch_again_at:
             return
+        self._touch_again_at = time.monotonic() + _TOUCH_AGAIN_SECONDS
         now = datetime.now(timezone.utc)
         for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
             if hasattr(thing, name):
