@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,10 +37,20 @@ from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
 from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, plain_name, why_unavailable
+from .kernelspec_stamp import Stamp, stamp_of
 from .ports import Kernel
 from .transport import over_sockets
 
 _QUICK_SECONDS = 0.002  # less than the way to a thread and back under load
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A kernelspec as it was read."""
+
+    stamp: Stamp
+    resource_dir: str
+    info: KernelSpecInfo
 
 
 class HostedKernels:
@@ -77,6 +88,7 @@ class HostedKernels:
         self._aside: set[str] = set()
         self._make_room: Callable[[], Awaitable[None]] | None = None
         self._versions: dict[str, str] = {}
+        self._known: dict[str, _Known] = {}
         self._reads_quickly = False
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
         #: Whether kernels that can use them are reached through Unix sockets.
@@ -113,6 +125,9 @@ class HostedKernels:
             Naming those there are.
         """
         name = self._forced or kernel_name
+        known = self._known.get(name) if self._reads_quickly else None
+        if known is not None and known.stamp == stamp_of(self._specs.kernel_dirs, known.resource_dir):
+            return known.info
         try:
             if not name.isprintable():  # it would get into the host's log as it is
                 raise NoSuchKernel(name)
@@ -122,7 +137,11 @@ class HostedKernels:
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
         content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
         self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
-        return spec_info(name, spec)
+        info = spec_info(name, spec)
+        self._known.pop(name, None)
+        if self._reads_quickly and (stamp := stamp_of(self._specs.kernel_dirs, spec.resource_dir)) is not None:
+            self._known[name] = _Known(stamp, spec.resource_dir, info)
+        return info
 
     async def _read(self, kernel_name: str) -> KernelSpec:
         """Read a kernelspec: on the spot, as jupyter_client itself does, unless its files were slow the last time."""

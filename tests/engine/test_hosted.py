@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -102,3 +103,37 @@ async def test_each_find_sees_the_files_as_they_are(tmp_path: Path) -> None:
         (directory / "mine" / "kernel.json").unlink()
     with pytest.raises(KernelSpecNotFound, match="'mine'"):
         await host.find("mine")
+
+
+def settle(*directories: Path) -> None:
+    """Let everything in directories have been changed a while ago."""
+    for directory in directories:
+        for path in (directory, *directory.rglob("*")):
+            os.utime(path, (time.time() - 60, time.time() - 60))
+
+
+async def test_files_that_have_not_changed_for_a_while_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.engine.hosted._QUICK_SECONDS", 60.0)
+    users, system = tmp_path / "users", tmp_path / "system"
+    users.mkdir()
+    install(system)
+    settle(users, system)
+    host = host_of(users, system, tmp_path / "nowhere")
+    found = [await host.find("mine") for _ in range(5)]
+    assert len(_Noted.readers) == 1
+    assert found == [found[0]] * 5
+    version = host.version_of("mine")
+    install(system, display_name="Mind")  # which is as long
+    settle(users, system)
+    assert (await host.find("mine")).display_name == "Mind"
+    assert host.version_of("mine") != version
+    await host.find("mine")
+    read = len(_Noted.readers)
+    await host.find("mine")
+    assert len(_Noted.readers) == read
+    install(users, display_name="The user's")
+    assert (await host.find("mine")).display_name == "The user's"
+    await host.find("mine")
+    assert len(_Noted.readers) == read + 2  # what is that new might change once more
