@@ -23,7 +23,8 @@ from .sessions import put_session
 from .spool import remove_spool
 
 REASON = "the server was restarted while it ran"
-REASON_QUEUED = "the server was restarted before it ran"
+# Of the first half second of a run that nobody followed there may be no event.
+REASON_QUEUED = "the server was restarted before it ran, or just after it had begun"
 
 
 def left_behind(db: Database, instance: ServerInstance) -> list[tuple[str, Session]]:
