@@ -28,7 +28,7 @@ from ..errors import KernelStartFailed, KernelStartTimeout
 from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, keeping_request, waiting_request
 from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
 from ..wire.large import LARGE_BYTES, read_large
-from .exhaustion import require_descriptor
+from .exhaustion import exhausted, out_of_resources, require_descriptor
 from .resources import EngineResources
 
 _CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
@@ -296,7 +296,10 @@ class KernelConnection:
             # Before the subscription: the mark of a socket in use cannot be changed without a loss.
             self._ask_to_wait()
             await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
-            self._connect_iopub()
+            try:
+                self._connect_iopub()
+            except zmq.ZMQError as error:
+                raise (exhausted(error) if out_of_resources(error) else error) from error
         if not self._subscribed.is_set():
             self._probe()
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import resource
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +21,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.engine.connection import KernelConnection
 from jupyter_exec_ext.engine.resources import EngineResources
+from jupyter_exec_ext.errors import OutOfResources
 from jupyter_exec_ext.wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait
 from jupyter_exec_ext.wire.kernel import KernelMessage, execute_request
 
@@ -71,6 +74,28 @@ async def reader() -> AsyncIterator[Reader]:
     reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
     await reader.connection.prove(60)
     yield reader
+    reader.close()
+    await manager.shutdown_kernel(now=True)
+
+
+async def test_a_subscription_for_which_there_is_no_descriptor_is_refused_as_such() -> None:
+    """The socket for output is made last, once the kernel has agreed to wait."""
+    manager = AsyncKernelManager()
+    await manager.start_kernel()
+    reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connect = reader.connection._connect_iopub
+
+    def connect_without_descriptors() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 2, limit[1]))
+        try:
+            connect()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+    reader.connection._connect_iopub = connect_without_descriptors  # type: ignore[method-assign]
+    with pytest.raises(OutOfResources, match="too many open files"):
+        await reader.connection.prove(60)
     reader.close()
     await manager.shutdown_kernel(now=True)
 
