@@ -182,28 +182,25 @@ async def test_who_is_alone_syncs_on_the_spot_if_the_disk_is_quick(
     store: ExecStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here: list[bool] = []
-    slow = False
     sync = Database.sync
 
     def noted(self: Database) -> None:
         here.append(threading.current_thread() is threading.main_thread())
         sync(self)
-        if slow:
-            time.sleep(0.05)
 
     async def run(name: str) -> None:
         execution = replace(QUEUED, id=name)
         await store.executions.finish(finished(execution), "me", await accept(store, execution))
 
     monkeypatch.setattr("jupyter_exec_ext.store.writer._SYNC_BEHIND_SECONDS", 60.0)
-    monkeypatch.setattr("jupyter_exec_ext.store.writer._QUICK_SECONDS", 0.04)  # also on a busy machine
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._QUICK_SECONDS", 60.0)  # every disk is quicker
     monkeypatch.setattr(Database, "sync", noted)
     await run("first")  # nothing is known of the disk
     await run("second")
     other = await accept(store, replace(QUEUED, id="other"))
     await run("beside another")
     await store.executions.finish(finished(replace(QUEUED, id="other")), "me", other)
-    slow = True
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._QUICK_SECONDS", 0.0)  # and none than this
     await run("where it becomes slow")
     await run("where it was slow")
     assert here == [False, True, False, True, True, False]
@@ -223,11 +220,18 @@ async def test_the_log_of_writes_begins_anew_when_nobody_writes(
         execution = replace(QUEUED, id=name)
         await store.executions.finish(finished(execution), "me", await accept(store, execution))
 
-    monkeypatch.setattr("jupyter_exec_ext.store.writer._REST_SECONDS", 0.2)
+    monkeypatch.setattr("jupyter_exec_ext.store.writer._REST_SECONDS", 60.0)  # no rest but the one that is here
     monkeypatch.setattr(Database, "checkpoint", noted)
     log_of_writes = store.directory / "executions.db-wal"
     for number in range(20):
         await run(f"exe_{number}")
+    timer = store._writer._rest_timer
+    assert timer is not None and not timer.cancelled() and not taken.is_set()
+    timer.cancel()
+    store._writer._checkpoint_at_rest(loop, store._writer.commits - 1)  # somebody has written meanwhile
+    await asyncio.sleep(0)
+    assert not taken.is_set()
+    store._writer._checkpoint_at_rest(loop, store._writer.commits)
     await asyncio.wait_for(taken.wait(), 30)
     size = log_of_writes.stat().st_size
     for number in range(20, 25):
