@@ -145,7 +145,7 @@ async def test_the_sending_thread_is_woken_seldom_for_a_short_run(reader: Reader
         thread._local.event_pipe = counted = Counted(thread._event_pipe)
     """)
     wakes = [int(await reader.run("print(counted.wakes); counted.wakes = 0")) for _ in range(20)]
-    assert min(wakes[1:]) <= 3  # for busy and the code, for what was printed, for idle; six without that
+    assert min(wakes[1:]) <= 3  # for busy and the code, for what was printed, for idle; five without that
 
 
 async def test_output_keeps_its_order_whenever_it_is_flushed_by_the_clock(reader: Reader) -> None:
