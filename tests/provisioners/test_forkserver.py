@@ -24,6 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.engine.processes import MARK, kill_marked
 from jupyter_exec_ext.provisioners.forkserver import ForkServerProvisioner
+from jupyter_exec_ext.provisioners.forkserver.parent import ParentGoneError
 from jupyter_exec_ext.provisioners.forkserver.parents import fork_parents
 from jupyter_exec_ext.provisioners.forkserver.process import UNKNOWN_EXIT, ForkedProcess
 from tests.forked import ARGV, add_forked, add_plain, child_ahead_of, kernels_of, retire_all, running, until
@@ -380,6 +381,25 @@ async def test_a_parent_that_does_not_answer_is_replaced(tmp_path: Path, monkeyp
         async with running(tmp_path) as other:
             assert other.parent != parent
         assert await kernel.says("print(3)") == "3"
+
+
+async def test_a_parent_that_has_not_answered_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up before it has ended: that takes its time, and there are few tries."""
+    monkeypatch.setattr("jupyter_exec_ext.provisioners.forkserver.parent._FORK_SECONDS", 0.1)
+    add_forked(tmp_path)
+    async with running(tmp_path) as kernel:
+        (entry,) = fork_parents()._entries.values()
+        parent = entry.parent.result()
+        monkeypatch.setattr(parent._process, "kill", lambda: None)  # as one that takes long to end
+        os.kill(kernel.parent, signal.SIGSTOP)
+        try:
+            with pytest.raises(ParentGoneError):
+                await asyncio.to_thread(parent.fork, [0, 1, 2])
+            assert parent.is_gone
+        finally:
+            os.kill(kernel.parent, signal.SIGKILL)
 
 
 _SERVER = """\

@@ -155,9 +155,11 @@ class ForkParent:
                 return asked.result(_FORK_SECONDS)
             except (BrokenPipeError, ConnectionError):
                 ours.close()
+                self._retired = True  # it may have closed its socket, and not have ended yet
                 raise ParentGoneError from None
             except concurrent.futures.TimeoutError:
                 ours.close()  # if there is a kernel after all, it ends with this
+                self._retired = True
                 self._process.kill()
                 raise ParentGoneError from None
 
