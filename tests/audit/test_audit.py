@@ -105,6 +105,7 @@ async def test_a_handler_that_fails_loses_nothing(
     store.audit.subscribe(given.append)
     store.audit.start()
     await run_one(store)
+    await settled(store)
     assert given == chain(tmp_path)
     assert len(given) == 2
     assert "could not be passed on" in caplog.text
@@ -149,6 +150,7 @@ async def test_executions_are_counted_by_state_and_run_time(store: ExecStore) ->
     await run_one(store)
     times = {"started_at": "2026-01-01T00:00:00.000Z", "finished_at": "2026-01-01T00:00:02.000Z"}
     await run_one(store, replace(QUEUED, id="exe_2"), **times)
+    await settled(store)
     after = value("executions_total", state="ok"), value("execution_seconds_count"), value("execution_seconds_sum")
     assert tuple(new - old for new, old in zip(after, before, strict=True)) == (2, 1, 2)
 
