@@ -24,7 +24,7 @@ from .aio_execution import AsyncExecutionHandle as AsyncExecutionHandle
 from .aio_tokens import AsyncExecApprovals, AsyncExecTokens
 from .changes import ChangeFollower
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from .core import ExecApi, execution_request, new_key, session_request
+from .core import FRESH_SESSION, ExecApi, execution_request, executions_of, new_key, session_request
 from .exchange import RetryPolicy
 from .local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
 from .standard import StandardSession, open_standard_session
@@ -71,7 +71,6 @@ class AsyncExecClient:
         self._retry = RetryPolicy(max_retries)
         self._api = ExecApi(self._retry)
         self._driver = AioDriver(self.connection_info)
-        self._has_api = False
         self.tokens = AsyncExecTokens(self._driver, self._retry)
         self.approvals = AsyncExecApprovals(self._driver, self._retry)
 
@@ -140,12 +139,45 @@ class AsyncExecClient:
             The least isolation that the kernel must have: ``"landlock"``, ``"sandbox"`` or ``"remote"``. Without it,
             what the server and the token's policy say.
         """
-        if not self._has_api:
-            await self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
-            self._has_api = True
         request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
-        record = await self._driver.perform(self._api.create_session(request))
+        record = await self._driver.perform(self._api.open_session(request))
         return AsyncExecSession(self._driver, self._api, record)
+
+    async def run(
+        self,
+        code: str,
+        *,
+        kernel_name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        isolation: str | None = None,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+        idempotency_key: str | None = None,
+    ) -> Execution:
+        """Run code in a fresh session, which ends with it, and return the finished execution.
+
+        It is one request, and so faster than to start a session for one run. What is true of a session's `run` is true
+        of this one: the code runs once, and whoever leaves early cancels it.
+
+        Parameters
+        ----------
+        kernel_name, env, isolation
+            As for `session`.
+        timeout_seconds, language, metadata, on_event, on_input, idempotency_key
+            As for the `run` of a session.
+        """
+        session = session_request(kernel_name, "", env, None, None, None, isolation)
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        request |= {"session": session} if session else {}
+        key = idempotency_key or new_key()
+        if on_event is None and on_input is None:
+            operation = self._api.run(FRESH_SESSION, request, key)
+        else:
+            operation = self._api.stream(FRESH_SESSION, request, key, cancel_when_left=True)
+        return await self._driver.perform(self._api.in_fresh_session(operation), on_event, on_input)
 
     async def get_session(self, session_id: str) -> AsyncExecSession:
         """Return a session that exists, whoever of the same caller started it."""
@@ -189,6 +221,7 @@ class AsyncExecSession:
         self._driver = driver
         self._api = api
         self._files = FilesApi(api.retry)
+        self._place = executions_of(record.id)
 
     @property
     def id(self) -> str:
@@ -246,8 +279,8 @@ class AsyncExecSession:
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
-            return await self._driver.perform(self._api.run(self.id, request, idempotency_key or new_key()))
-        operation = self._api.stream(self.id, request, idempotency_key or new_key(), cancel_when_left=True)
+            return await self._driver.perform(self._api.run(self._place, request, idempotency_key or new_key()))
+        operation = self._api.stream(self._place, request, idempotency_key or new_key(), cancel_when_left=True)
         return await self._driver.perform(operation, on_event, on_input)
 
     async def stream(
@@ -264,7 +297,7 @@ class AsyncExecSession:
         A cut connection is resumed without a gap. Leaving the loop early leaves the code running.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
-        async for event in self._driver.stream(self._api.stream(self.id, request, new_key()), Result(), on_input):
+        async for event in self._driver.stream(self._api.stream(self._place, request, new_key()), Result(), on_input):
             yield event
 
     async def submit(
@@ -285,7 +318,7 @@ class AsyncExecSession:
             Whoever submits the same code with the same key again, from wherever, gets the same execution.
         """
         request = execution_request(code, timeout_seconds, language, metadata, allow_input)
-        record = await self._driver.perform(self._api.submit(self.id, request, idempotency_key or new_key()))
+        record = await self._driver.perform(self._api.submit(self._place, request, idempotency_key or new_key()))
         return AsyncExecutionHandle(self._driver, self._api, record)
 
     async def list_executions(self, limit: int = 100) -> list[Execution]:

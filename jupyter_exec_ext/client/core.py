@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ApiNotFound, ConnectionLost, ExecError, NoInputRequested, UnexpectedAnswer
+from ..errors import ApiNotFound, ConnectionFailed, ConnectionLost, ExecError, NoInputRequested, UnexpectedAnswer
 from ..models import Execution, InputRequestEvent, KernelSpecInfo, Session
 from ..wire.native import execution_from_json, kernelspec_from_json, session_from_json
 from .event_stream import API, EventStreamReader
@@ -40,6 +40,8 @@ from .steps import (
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
 # sees a silent connection for longer.
 WAIT_SECONDS = 25
+#: Where code is run in a session of its own.
+FRESH_SESSION = "executions"
 _SPARE_SECONDS = 35.0
 _TIDY_SECONDS = 5.0
 _NOTEBOOK_SECONDS = 300.0
@@ -86,8 +88,35 @@ class ExecApi:
 
     def create_session(self, request: Mapping[str, Any]) -> Operation[Session]:
         """Create a session; returns when its kernel is ready."""
-        body = {name: value for name, value in request.items() if value is not None}
-        return session_from_json((yield from self._call("POST", "sessions", body, read_timeout_seconds=180.0)))
+        return session_from_json((yield from self._call("POST", "sessions", request, read_timeout_seconds=180.0)))
+
+    def open_session(self, request: Mapping[str, Any]) -> Operation[Session]:
+        """Create a session on a server of which nothing may be known yet.
+
+        Raises
+        ------
+        ApiNotFound, Unauthenticated, UnexpectedAnswer
+            A missing API, a wrong token and a wrong address are told apart, as `info` does.
+        """
+        try:
+            return (yield from self.create_session(request))
+        except ExecError as error:
+            yield from self._look_into(error)
+        return (yield from self.create_session(request))  # a proxy may have answered for a server that was starting
+
+    def in_fresh_session(self, operation: Operation[Execution]) -> Operation[Execution]:
+        """Run code in a session of its own on a server of which nothing may be known yet; raises as `open_session`."""
+        try:
+            return (yield from operation)
+        except ExecError as error:
+            yield from self._look_into(error)
+            raise
+
+    def _look_into(self, error: ExecError) -> Operation[None]:
+        """Raise why a server has failed without a word of this API; or `error`, if it says all there is to say."""
+        if isinstance(error, (ConnectionFailed, ConnectionLost)) or error.request_id is not None:
+            raise error
+        yield from self.info()
 
     def get_session(self, session_id: str, *, memory: bool = False) -> Operation[Session]:
         """Read a session."""
@@ -136,38 +165,43 @@ class ExecApi:
         return [execution_from_json(item) for item in _items(body, "executions")]
 
     def submit(
-        self, session_id: str, request: Mapping[str, Any], key: str, *, wait_seconds: int = 0
+        self, place: str, request: Mapping[str, Any], key: str, *, wait_seconds: int = 0
     ) -> Operation[Execution]:
-        """Queue code; returns when it has ended or `wait_seconds` have passed, whichever is first."""
+        """Queue code; returns when it has ended or `wait_seconds` have passed, whichever is first.
+
+        Parameters
+        ----------
+        place : str
+            `executions_of` a session, or `FRESH_SESSION`.
+        """
         body = yield from self._call(
             "POST",
-            f"sessions/{segment(session_id)}/executions",
+            place,
             request,
             headers={"Prefer": f"respond-async, wait={wait_seconds}, {MINIMAL}", IDEMPOTENCY_KEY: key},
             read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
         )
         return execution_from_json(body)
 
-    def run(self, session_id: str, request: Mapping[str, Any], key: str) -> Operation[Execution]:
+    def run(self, place: str, request: Mapping[str, Any], key: str) -> Operation[Execution]:
         """Run code and return the finished execution, however long it takes; cancel it if nobody waits any more."""
         execution = None
         try:
-            execution = yield from self.submit(session_id, request, key, wait_seconds=WAIT_SECONDS)
+            execution = yield from self.submit(place, request, key, wait_seconds=WAIT_SECONDS)
             while not execution.state.finished:
                 execution = yield from self.get_execution(execution.id, wait_seconds=WAIT_SECONDS)
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
-            execution_id = execution.id if execution else (yield from self._id_of(session_id, request, key))
+            execution_id = execution.id if execution else (yield from self._id_of(place, request, key))
             yield from self._abandon(execution_id)
             raise
         return execution
 
-    def _id_of(self, session_id: str, request: Mapping[str, Any], key: str) -> Operation[str]:
+    def _id_of(self, place: str, request: Mapping[str, Any], key: str) -> Operation[str]:
         """Return the id of an execution that was sent but not answered yet: the same key finds it."""
         headers = {"Prefer": "respond-async", IDEMPOTENCY_KEY: key}
-        path = f"{API}sessions/{segment(session_id)}/executions"
-        reply: Reply | Failure = yield Request("POST", path, request, headers, _TIDY_SECONDS)
+        reply: Reply | Failure = yield Request("POST", API + place, request, headers, _TIDY_SECONDS)
         return reply.headers.get("location", "").rpartition("/")[2] if isinstance(reply, Reply) else ""
 
     def _abandon(self, execution_id: str) -> Operation[None]:
@@ -216,11 +250,10 @@ class ExecApi:
     # --- event streams ---
 
     def stream(
-        self, session_id: str, request: Mapping[str, Any], key: str, *, cancel_when_left: bool = False
+        self, place: str, request: Mapping[str, Any], key: str, *, cancel_when_left: bool = False
     ) -> Operation[Execution]:
         """Run code and emit its events as they come; returns the finished execution."""
-        path = f"{API}sessions/{segment(session_id)}/executions"
-        start = Request("POST", path, request, headers={IDEMPOTENCY_KEY: key})
+        start = Request("POST", API + place, request, headers={IDEMPOTENCY_KEY: key})
         reader = EventStreamReader(start, after=0)
         try:
             return (yield from self._follow(reader, answer=bool(request.get("allow_input"))))
@@ -289,15 +322,21 @@ def session_request(
     isolation: str | None,
 ) -> dict[str, Any]:
     """Return the body of ``POST /sessions``."""
-    return {
+    body = {
         "kernel_name": kernel_name,
-        "name": name,
+        "name": name or None,
         "env": None if env is None else dict(env),
         "metadata": None if metadata is None else dict(metadata),
         "idle_timeout_seconds": idle_timeout_seconds,
         "kernel_id": kernel_id,
         "isolation": isolation,
     }
+    return {field: value for field, value in body.items() if value is not None}
+
+
+def executions_of(session_id: str) -> str:
+    """Return where code is run in a session."""
+    return f"sessions/{segment(session_id)}/executions"
 
 
 def execution_request(
@@ -307,7 +346,7 @@ def execution_request(
     metadata: Mapping[str, Any] | None,
     allow_input: bool,
 ) -> dict[str, Any]:
-    """Return the body of ``POST /sessions/{sid}/executions``."""
+    """Return the body of ``POST /sessions/{sid}/executions``, and of ``POST /executions`` but for its session."""
     body: dict[str, Any] = {"code": code, "allow_input": allow_input}
     optional = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
     return body | {name: value for name, value in optional.items() if value is not None}

@@ -21,7 +21,7 @@ from ..models import Change, Execution, FileInfo, KernelSpecInfo, OutputEvent, S
 from ..wire.jsontext import dump_bytes
 from .changes import ChangeFollower
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from .core import ExecApi, execution_request, new_key, session_request
+from .core import FRESH_SESSION, ExecApi, execution_request, executions_of, new_key, session_request
 from .exchange import RetryPolicy
 from .local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
 from .standard import StandardSession, open_standard_session
@@ -71,7 +71,6 @@ class ExecClient:
         self._retry = RetryPolicy(max_retries)
         self._api = ExecApi(self._retry)
         self._driver = SyncDriver(self.connection_info)
-        self._has_api = False
         self.tokens = ExecTokens(self._driver, self._retry)
         self.approvals = ExecApprovals(self._driver, self._retry)
 
@@ -139,12 +138,45 @@ class ExecClient:
             The least isolation that the kernel must have: ``"landlock"``, ``"sandbox"`` or ``"remote"``. Without it,
             what the server and the token's policy say.
         """
-        if not self._has_api:
-            self.info()  # tells a missing API, a wrong address and a wrong token apart; brings the XSRF cookie
-            self._has_api = True
         request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
-        record = self._driver.perform(self._api.create_session(request))
+        record = self._driver.perform(self._api.open_session(request))
         return ExecSession(self._driver, self._api, record)
+
+    def run(
+        self,
+        code: str,
+        *,
+        kernel_name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        isolation: str | None = None,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+        idempotency_key: str | None = None,
+    ) -> Execution:
+        """Run code in a fresh session, which ends with it, and return the finished execution.
+
+        It is one request, and so faster than to start a session for one run. What is true of a session's `run` is true
+        of this one: the code runs once, and whoever leaves early cancels it.
+
+        Parameters
+        ----------
+        kernel_name, env, isolation
+            As for `session`.
+        timeout_seconds, language, metadata, on_event, on_input, idempotency_key
+            As for the `run` of a session.
+        """
+        session = session_request(kernel_name, "", env, None, None, None, isolation)
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        request |= {"session": session} if session else {}
+        key = idempotency_key or new_key()
+        if on_event is None and on_input is None:
+            operation = self._api.run(FRESH_SESSION, request, key)
+        else:
+            operation = self._api.stream(FRESH_SESSION, request, key, cancel_when_left=True)
+        return self._driver.perform(self._api.in_fresh_session(operation), on_event, on_input)
 
     def get_session(self, session_id: str) -> ExecSession:
         """Return a session that exists, whoever of the same caller started it."""
@@ -188,6 +220,7 @@ class ExecSession:
         self._driver = driver
         self._api = api
         self._files = FilesApi(api.retry)
+        self._place = executions_of(record.id)
 
     @property
     def id(self) -> str:
@@ -245,8 +278,8 @@ class ExecSession:
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
-            return self._driver.perform(self._api.run(self.id, request, idempotency_key or new_key()))
-        operation = self._api.stream(self.id, request, idempotency_key or new_key(), cancel_when_left=True)
+            return self._driver.perform(self._api.run(self._place, request, idempotency_key or new_key()))
+        operation = self._api.stream(self._place, request, idempotency_key or new_key(), cancel_when_left=True)
         return self._driver.perform(operation, on_event, on_input)
 
     def stream(
@@ -263,7 +296,7 @@ class ExecSession:
         A cut connection is resumed without a gap. Leaving the loop early leaves the code running.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
-        yield from self._driver.stream(self._api.stream(self.id, request, new_key()), Result(), on_input)
+        yield from self._driver.stream(self._api.stream(self._place, request, new_key()), Result(), on_input)
 
     def submit(
         self,
@@ -283,7 +316,7 @@ class ExecSession:
             Whoever submits the same code with the same key again, from wherever, gets the same execution.
         """
         request = execution_request(code, timeout_seconds, language, metadata, allow_input)
-        record = self._driver.perform(self._api.submit(self.id, request, idempotency_key or new_key()))
+        record = self._driver.perform(self._api.submit(self._place, request, idempotency_key or new_key()))
         return ExecutionHandle(self._driver, self._api, record)
 
     def list_executions(self, limit: int = 100) -> list[Execution]:

@@ -6,13 +6,11 @@ It knows who calls (`Caller`) and hides from them what belongs to others; it kno
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,6 +57,8 @@ from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .feed import ChangeFeed
 from .file_verbs import FileVerbs
 from .files import LocalFiles
+from .fresh_runs import FreshRuns
+from .idempotency import idempotency_of
 from .isolation import plain_name
 from .kernel_access import ChosenKernel, KernelAccess
 from .memory import MemoryMeter
@@ -82,7 +82,6 @@ _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
 _MAX_ENDED_SESSIONS = 1000
 _MAX_NOTEBOOK_CELLS = 10_000
-_REQUEST_FIELDS = tuple(field.name for field in fields(ExecutionRequest))
 
 
 class ExecEngine(EngineSettings):
@@ -130,6 +129,13 @@ class ExecEngine(EngineSettings):
         )
         self._live: dict[str, LiveSession] = {}
         self.named = NamedSessions(self._live)
+        self.fresh = FreshRuns(
+            create=self.create_session,
+            execute=self._execute,
+            earlier=self._earlier,
+            end=self._end_session,
+            in_background=self.in_background,
+        )
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.approvals = ApprovalVerbs(self._executions, self._running, self.audit, self.max_code_bytes)
         self._access.say_what_is_in_force()
@@ -358,6 +364,13 @@ class ExecEngine(EngineSettings):
         await live.close("deleted")
         self._live.pop(session_id, None)
 
+    async def _end_session(self, session_id: str, reason: str) -> None:
+        """Shut down a session of which nobody needs to know any more."""
+        live = self._live.get(session_id)
+        if live is not None:
+            await live.close(reason)
+            self._live.pop(session_id, None)
+
     async def interrupt_session(self, caller: Caller, session_id: str) -> Session:
         """Interrupt what runs in the session, as Ctrl-C would."""
         live = await self._live_session(caller, session_id)
@@ -395,20 +408,29 @@ class ExecEngine(EngineSettings):
         StorageFull, StoreUnavailable
             With nothing accepted.
         """
-        idempotency = None if key is None else IdempotencyKey(key, _hash_of(request))
+        return await self._execute(caller, session_id, request, idempotency_of(key, request))
+
+    async def _execute(
+        self, caller: Caller, session_id: str, request: ExecutionRequest, idempotency: IdempotencyKey | None
+    ) -> ExecutionHandle:
         session = await self.get_session(caller, session_id)
         try:
             execution = await self._accept(caller, session, request, idempotency)
         except (SessionEnded, QueueFull, PolicyLimitReached):
             # It needs no room if it has had its own: an answer that was lost is given again, whatever came after it.
-            earlier = idempotency and await self._executions.find(session_id, session.owner, idempotency)
-            if not earlier:
+            earlier = await self._earlier(session_id, session.owner, idempotency)
+            if earlier is None:
                 raise
-            return await self._handle_of(earlier)
+            return earlier
         if isinstance(execution, StoredExecution):
             return await self._handle_of(execution)
         self._keep_touching()
         return execution
+
+    async def _earlier(self, session_id: str, owner: str, key: IdempotencyKey | None) -> ExecutionHandle | None:
+        """Return the execution that an earlier request with the same key was accepted as, if there was one."""
+        found = None if key is None else await self._executions.find(session_id, owner, key)
+        return None if found is None else await self._handle_of(found)
 
     async def _accept(
         self, caller: Caller, session: Session, request: ExecutionRequest, key: IdempotencyKey | None
@@ -627,10 +649,3 @@ def _post(loop: asyncio.AbstractEventLoop, call: Callable[[Sequence[str]], None]
 
 def _nothing() -> None:
     pass
-
-
-def _hash_of(request: ExecutionRequest) -> str:
-    """Return what tells a repeated request from another one that was sent with its key."""
-    values = {name: getattr(request, name) for name in _REQUEST_FIELDS}
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -324,10 +324,13 @@ class IdempotencyKey:
         The caller's own; counts within one session of one principal.
     request_hash : str
         Of the whole request, to tell a repetition from a mistake.
+    of_fresh_session : bool
+        It came with a run in a session of its own, and counts among all of those of one principal.
     """
 
     key: str
     request_hash: str
+    of_fresh_session: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
@@ -92,6 +92,8 @@ class Access:
         No scoped token will do.
     or_scope : str or None
         Another scope that will do as well here; the engine decides which of the two the request itself needs.
+    and_scope : str or None
+        Another scope that is needed, too.
     """
 
     scope: str | None
@@ -99,11 +101,20 @@ class Access:
     resource: str = "kernels"
     owner_only: bool = False
     or_scope: str | None = None
+    and_scope: str | None = None
 
     @property
-    def scopes(self) -> tuple[str, ...]:
-        """The scopes of which a caller needs one; empty if any caller may."""
-        return tuple(scope for scope in (self.scope, self.or_scope) if scope is not None)
+    def scopes(self) -> str:
+        """What a caller needs, in words; nothing if any caller may."""
+        if self.and_scope is not None:
+            return f"{self.scope} and {self.and_scope}"
+        return " or ".join(scope for scope in (self.scope, self.or_scope) if scope is not None)
+
+    def suffices(self, scopes: Collection[str]) -> bool:
+        """Whether these scopes do."""
+        if self.scope is not None and self.scope not in scopes and self.or_scope not in scopes:
+            return False
+        return self.and_scope is None or self.and_scope in scopes
 
 
 @stream_request_body
@@ -146,8 +157,8 @@ class ExecHandler(APIHandler):
         if access is None:
             self.set_header("Allow", ", ".join(sorted(self._access)))
             raise MethodNotAllowed(f"{self.request.method} is not possible here, only {', '.join(self._access)}")
-        if access.scopes and self.caller.scopes.isdisjoint(access.scopes):
-            names = " or ".join(map(repr, access.scopes))
+        if not access.suffices(self.caller.scopes):
+            names = " ".join(repr(word) if ":" in word else word for word in access.scopes.split())
             raise MissingScope(f"this needs the scope {names}, which the token does not have")
         if access.owner_only and not self.caller.is_owner:
             raise OwnerOnly("this is the server's owner's to do; no scoped token will do")

@@ -10,14 +10,16 @@ from functools import partial
 from tornado import web
 from tornado.iostream import StreamClosedError
 
+from ..engine.executions import ExecutionHandle
 from ..engine.ports import EventLog, LogEntry
 from ..engine.stream import follow
 from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
 from ..wire.large_json import collect, dump_in_pieces
 from ..wire.native import before_execution, execution_in, once_to_json, summary_to_json, to_json
-from ..wire.requests import execution_request_from_json, input_from_json
+from ..wire.requests import execution_request_from_json, fresh_run_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
+from .gate import authorize
 from .streaming import HEARTBEAT_SECONDS, StreamingHandler
 
 _MAX_LIST = 1000
@@ -55,6 +57,26 @@ class ExecutionBase(StreamingHandler):
     ) -> None:
         """Send an execution, as the caller wants it; its end once `may_end` has returned."""
         await self.answer_apart(once_to_json(record) if self.minimal else to_json(record), status, may_end)
+
+    async def answer_for(self, execution: ExecutionHandle) -> None:
+        """Answer a request to run code, in the way that it wants."""
+        self.locate(execution.record)
+        media_type = self.wanted_stream()
+        if media_type is not None:
+            await execution.durable()
+            await self.stream(execution.log, 0, media_type, execution.wait)
+            return
+        respond_async = "respond-async" in self.request.headers.get("Prefer", "").lower()
+        if respond_async:
+            self.set_header("Preference-Applied", "respond-async")
+        record = await execution.outcome(self.wait_seconds() if respond_async else None)
+        if execution.log.end is not None:
+            await self.send(execution_in(execution.log.end))
+        elif record.state.finished:
+            await self.answer_with(record, 200, execution.wait)
+        else:
+            await execution.durable()
+            await self.answer_with(record, 202)
 
     async def stream(
         self, log: EventLog, after: int, media_type: str, ended: Callable[[], Awaitable[Execution]]
@@ -123,24 +145,18 @@ class SessionExecutionsHandler(ExecutionBase):
     async def post(self, session_id: str) -> None:
         """Run code: wait for the result, stream it, or answer at once."""
         request = execution_request_from_json(self.json_body())
-        execution = await self.engine.execute(self.caller, session_id, request, self.idempotency_key())
-        self.locate(execution.record)
-        media_type = self.wanted_stream()
-        if media_type is not None:
-            await execution.durable()
-            await self.stream(execution.log, 0, media_type, execution.wait)
-            return
-        respond_async = "respond-async" in self.request.headers.get("Prefer", "").lower()
-        if respond_async:
-            self.set_header("Preference-Applied", "respond-async")
-        record = await execution.outcome(self.wait_seconds() if respond_async else None)
-        if execution.log.end is not None:
-            await self.send(execution_in(execution.log.end))
-        elif record.state.finished:
-            await self.answer_with(record, 200, execution.wait)
-        else:
-            await execution.durable()
-            await self.answer_with(record, 202)
+        await self.answer_for(await self.engine.execute(self.caller, session_id, request, self.idempotency_key()))
+
+
+class ExecutionsHandler(ExecutionBase):
+    """``/executions``"""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Run code in a fresh session, which ends with it: wait for the result, stream it, or answer at once."""
+        session, request = fresh_run_from_json(self.json_body())
+        await authorize(self, "write", "kernels")  # as who makes a session needs
+        await self.answer_for(await self.engine.fresh.run(self.caller, session, request, self.idempotency_key()))
 
 
 class ExecutionHandler(ExecutionBase):

@@ -28,6 +28,7 @@ from .executions import (
     ExecutionEventsHandler,
     ExecutionHandler,
     ExecutionInputHandler,
+    ExecutionsHandler,
     SessionExecutionsHandler,
 )
 from .files import SessionFileHandler, SessionFilesHandler
@@ -135,6 +136,11 @@ ROUTES = (
     Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
     Route("/approvals", ApprovalsHandler, {"GET": Access(None, "execute", owner_only=True)}),
     Route("/approvals/{execution_id}", ApprovalHandler, {"POST": Access(None, "execute", owner_only=True)}),
+    Route(
+        "/executions",
+        ExecutionsHandler,
+        {"POST": Access(scope("executions:create"), "execute", and_scope=scope("sessions:create"))},
+    ),
     Route("/executions/{execution_id}", ExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
     Route(
         "/executions/{execution_id}/events",

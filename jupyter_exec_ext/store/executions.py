@@ -25,6 +25,7 @@ from .eventlog import DurableLog, LogLine, StoredLog
 from .execution_trail import ExecutionTrail
 from .logfile import LogFile, LogIndex, LogLines, LogText, log_path
 from .loglines import record_in
+from .migrations import IS_OF_FRESH_SESSION
 from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import SHORT_CHARACTERS, Busy, Writer
@@ -306,11 +307,21 @@ def _row(db: Database, execution_id: str) -> sqlite3.Row | None:
 
 
 def _row_of_key(db: Database, session_id: str, owner: str, key: IdempotencyKey) -> sqlite3.Row | None:
-    sql = "SELECT * FROM executions WHERE owner = ? AND session_id = ? AND idempotency_key = ?"
-    row: sqlite3.Row | None = db.execute(sql, (owner, session_id, key.key)).fetchone()
+    if key.of_fresh_session:
+        sql = f"SELECT * FROM executions WHERE owner = ? AND idempotency_key = ? AND {IS_OF_FRESH_SESSION}"  # noqa: S608
+        found = db.execute(sql, (owner, _stored_key(key)))
+    else:
+        sql = "SELECT * FROM executions WHERE owner = ? AND session_id = ? AND idempotency_key = ?"
+        found = db.execute(sql, (owner, session_id, _stored_key(key)))
+    row: sqlite3.Row | None = found.fetchone()
     if row is not None and row["request_hash"] != key.request_hash:
         raise IdempotencyKeyReused(f"the idempotency key was used for execution {row['id']}, with another request")
     return row
+
+
+def _stored_key(key: IdempotencyKey) -> str:
+    """Return a key as the rows have it: no caller's key has a space, so those of fresh sessions are apart."""
+    return f" {key.key}" if key.of_fresh_session else key.key
 
 
 def _insert(db: Database, execution: Execution, owner: str, server: str, key: IdempotencyKey | None) -> bool:
@@ -325,7 +336,7 @@ def _insert(db: Database, execution: Execution, owner: str, server: str, key: Id
             owner,
             server,
             time.time(),
-            key and key.key,
+            None if key is None else _stored_key(key),
             key and key.request_hash,
             dump_bytes(to_json(execution)).decode(),
         ),

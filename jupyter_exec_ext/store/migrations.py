@@ -17,6 +17,9 @@ class Migration:
     statements: tuple[str, ...]
 
 
+#: Which keys are those of runs in sessions of their own; an index has no others.
+IS_OF_FRESH_SESSION = "idempotency_key GLOB ' *'"
+
 RECORD_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (
     version INTEGER PRIMARY KEY,
@@ -131,5 +134,15 @@ MIGRATIONS = (
         6,
         "short logs in the rows of their executions",
         ("ALTER TABLE executions ADD COLUMN log BLOB",),  # NULL where there is a file
+    ),
+    Migration(
+        7,
+        "keys of runs in sessions of their own",
+        (
+            f"""
+            CREATE UNIQUE INDEX executions_by_fresh_key ON executions (owner, idempotency_key)
+            WHERE {IS_OF_FRESH_SESSION}
+            """,
+        ),
     ),
 )

@@ -162,7 +162,25 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
+    return _execution_request(_Body(data))
+
+
+def fresh_run_from_json(data: Any) -> tuple[SessionRequest, ExecutionRequest]:
+    """Read the body of ``POST /executions``: that of an execution, and in it that of its session.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the field and what is wrong with it.
+    """
     body = _Body(data)
+    session = session_request_from_json(body.object("session"))
+    if session.kernel_id is not None:
+        raise InvalidRequest("a fresh session has a kernel of its own; to attach to one, POST to 'sessions'")
+    return session, _execution_request(body)
+
+
+def _execution_request(body: _Body) -> ExecutionRequest:
     code = body.text("code")
     if code is None:
         raise InvalidRequest("'code' is missing: the source to run, as a string")

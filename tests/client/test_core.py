@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.client.core import ExecApi, execution_request, seconds_left
+from jupyter_exec_ext.client.core import FRESH_SESSION, ExecApi, execution_request, executions_of, seconds_left
 from jupyter_exec_ext.client.exchange import RetryPolicy, error_from
 from jupyter_exec_ext.client.steps import (
     AskInput,
@@ -30,18 +30,20 @@ from jupyter_exec_ext.errors import (
     ExecError,
     Forbidden,
     InternalError,
+    MissingScope,
     NotFound,
     QueueFull,
     SessionEnded,
     Unauthenticated,
     UnexpectedAnswer,
 )
-from jupyter_exec_ext.models import Execution, ExecutionState, OutputEvent, StreamEvent
+from jupyter_exec_ext.models import Execution, ExecutionState, OutputEvent, Session, SessionState, StreamEvent
 from jupyter_exec_ext.wire.native import event_to_text, to_json
 from jupyter_exec_ext.wire.sse import KEEP_ALIVE, encode_event
 
 API = ExecApi(RetryPolicy(max_retries=2))
 NOT_SENT, LOST = Failure(False, "refused"), Failure(True, "cut")
+PLACE = executions_of("ses_1")
 
 
 def answer(status: int = 200, body: Any = None, **headers: str) -> Reply:
@@ -110,7 +112,7 @@ def test_reading_is_repeated_until_it_works(failure: Failure) -> None:
 def test_running_code_is_repeated_with_its_key(failure: Failure) -> None:
     script = Script(failure, failure, answer(200, to_json(execution())))
     request = execution_request("1", None, None, None, False)
-    assert script.perform(API.submit("ses_1", request, "key")) == execution()
+    assert script.perform(API.submit(PLACE, request, "key")) == execution()
     assert [sent.headers["Idempotency-Key"] for sent in script.requests] == ["key"] * 3
 
 
@@ -123,7 +125,7 @@ def test_what_has_no_key_is_repeated_only_if_nothing_was_sent() -> None:
 
 def test_code_whose_fate_stays_unknown_is_said_to_be_so() -> None:
     with pytest.raises(ConnectionLost, match="unknown"):
-        Script(*[LOST] * 9).perform(API.submit("ses_1", {"code": "1"}, "key"))
+        Script(*[LOST] * 9).perform(API.submit(PLACE, {"code": "1"}, "key"))
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -136,7 +138,7 @@ def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
 def test_a_limit_that_code_ran_into_is_told_at_once() -> None:
     script = Script(answer(429, {"message": "full", "code": "queue_full"}))
     with pytest.raises(QueueFull):
-        script.perform(API.submit("ses_1", {"code": "1"}, "key"))
+        script.perform(API.submit(PLACE, {"code": "1"}, "key"))
     assert len(script.requests) == 1
 
 
@@ -145,6 +147,50 @@ def test_a_session_is_not_asked_for_twice() -> None:
     with pytest.raises(ExecError, match="busy"):
         script.perform(API.create_session({}))
     assert len(script.requests) == 1
+
+
+NOT_OURS = Reply(404, {}, b"<html>not found</html>")
+INFO = answer(200, {"name": "jupyter_exec_ext"})
+OURS = {"message": "no", "code": "missing_scope"}
+SESSION = Session(
+    id="ses_1", owner="me", kernel_name="python3", language="python", state=SessionState.IDLE, created_at="t",
+    last_activity_at="t", idle_timeout_seconds=0,
+)  # fmt: skip
+
+
+def test_what_the_api_refuses_is_not_looked_into() -> None:
+    script = Script(answer(403, OURS, x_request_id="r1"))
+    with pytest.raises(MissingScope):
+        script.perform(API.open_session({}))
+    assert len(script.requests) == 1
+
+
+def test_a_missing_api_is_told_from_a_missing_session() -> None:
+    for operation in (API.open_session({}), API.in_fresh_session(API.run(FRESH_SESSION, {"code": "1"}, "key"))):
+        script = Script(NOT_OURS, NOT_OURS)
+        with pytest.raises(ApiNotFound):
+            script.perform(operation)
+        assert [sent.method for sent in script.requests] == ["POST", "GET"]
+
+
+def test_a_session_is_asked_for_again_where_a_proxy_had_answered() -> None:
+    script = Script(Reply(503, {}, b"<html>"), Reply(503, {}, b"<html>"), INFO, answer(201, to_json(SESSION)))
+    assert script.perform(API.open_session({})) == SESSION
+    assert [sent.method for sent in script.requests] == ["POST", "GET", "GET", "POST"]
+
+
+def test_a_session_that_may_have_been_made_is_not_asked_for_again() -> None:
+    script = Script(LOST)
+    with pytest.raises(ConnectionLost, match="unknown"):
+        script.perform(API.open_session({}))
+    assert len(script.requests) == 1
+
+
+def test_code_is_not_sent_once_more_by_who_looks_into_a_failure() -> None:
+    script = Script(NOT_OURS, INFO)
+    with pytest.raises(NotFound):
+        script.perform(API.in_fresh_session(API.run(FRESH_SESSION, {"code": "1"}, "key")))
+    assert [sent.method for sent in script.requests] == ["POST", "GET"]
 
 
 def test_repeating_ends() -> None:
@@ -224,7 +270,7 @@ def test_ids_are_one_segment_of_the_path() -> None:
 def test_a_long_run_is_waited_for_in_short_requests() -> None:
     running = to_json(execution(ExecutionState.RUNNING))
     script = Script(answer(202, running), answer(200, running), answer(200, to_json(execution())))
-    assert script.perform(API.run("ses_1", {"code": "1"}, "key")).ok
+    assert script.perform(API.run(PLACE, {"code": "1"}, "key")).ok
     assert [request.method for request in script.requests] == ["POST", "GET", "GET"]
     assert "respond-async" in script.requests[0].headers["Prefer"]
     assert script.requests[1].headers["Prefer"].startswith("wait=")
@@ -262,7 +308,7 @@ def text_of(events: list[OutputEvent]) -> str:
 
 def test_a_stream_is_read_to_its_end() -> None:
     script = Script(chunks(*frames("a", "b"), KEEP_ALIVE, end_frame(3)))
-    assert script.perform(API.stream("ses_1", {"code": "1"}, "key")) == execution()
+    assert script.perform(API.stream(PLACE, {"code": "1"}, "key")) == execution()
     assert text_of(script.events) == "ab"
     assert script.closed == 1
 
@@ -272,7 +318,7 @@ def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
     first = [*chunks(*frames("a", "b")), cut]
     outcomes: list[Any] = [first, chunks(*frames("c", first_seq=3), end_frame(4))]
     script = Script(*outcomes)
-    assert script.perform(API.stream("ses_1", {"code": "1"}, "key")).ok
+    assert script.perform(API.stream(PLACE, {"code": "1"}, "key")).ok
     assert text_of(script.events) == "abc"
     assert [request.method for request in script.requests] == ["POST", "GET"]
     assert script.requests[1].path == "exec/v1/executions/exe_1/events"
@@ -283,7 +329,7 @@ def test_an_end_without_outputs_gets_those_that_were_streamed_over_all_connectio
     bare = {name: value for name, value in to_json(execution()).items() if name not in ("stdout", "stderr", "outputs")}
     end = frame(4, "end", json.dumps({"seq": 4, "type": "end", "at": "t", "execution": bare}))
     script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("c", first_seq=3), end))
-    finished = script.perform(API.stream("ses_1", {"code": "1"}, "key"))
+    finished = script.perform(API.stream(PLACE, {"code": "1"}, "key"))
     assert (finished.stdout, finished.outputs) == ("abc", [{"output_type": "stream", "name": "stdout", "text": "abc"}])
     assert script.events[-1].execution == finished  # type: ignore[attr-defined]
     assert {request.headers["Prefer"] for request in script.requests} == {"return=minimal"}
@@ -299,13 +345,13 @@ def test_who_has_not_seen_the_beginning_asks_for_all_at_the_end() -> None:
 def test_an_event_cut_in_the_middle_is_read_again_whole(cut: int) -> None:
     whole = frames("long text")[0]
     script = Script([*chunks(whole[:cut]), LOST], chunks(whole, end_frame(2)))
-    script.perform(API.stream("ses_1", {"code": "1"}, "key"))
+    script.perform(API.stream(PLACE, {"code": "1"}, "key"))
     assert text_of(script.events) == "long text"
 
 
 def test_events_seen_already_are_not_shown_twice() -> None:
     script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("a", "b", "c"), end_frame(4)))
-    script.perform(API.stream("ses_1", {"code": "1"}, "key"))
+    script.perform(API.stream(PLACE, {"code": "1"}, "key"))
     assert text_of(script.events) == "abc"
 
 
@@ -318,19 +364,19 @@ def test_an_event_that_cannot_be_read_is_named_as_such(data: str) -> None:
 def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
     connections = [[*chunks(*frames("x", first_seq=n)), LOST] for n in range(1, 21)]
     script = Script(*connections, chunks(end_frame(21)))
-    script.perform(API.stream("ses_1", {"code": "1"}, "key"))
+    script.perform(API.stream(PLACE, {"code": "1"}, "key"))
     assert text_of(script.events) == "x" * 20
 
 
 def test_resuming_without_progress_ends() -> None:
     script = Script(chunks(*frames("a")), *[LOST] * 9)
     with pytest.raises(ConnectionLost, match="resumed"):
-        script.perform(API.stream("ses_1", {"code": "1"}, "key"))
+        script.perform(API.stream(PLACE, {"code": "1"}, "key"))
 
 
 def test_a_stream_that_never_began_is_begun_again_with_its_key() -> None:
     script = Script(LOST, chunks(*frames("text"), end_frame(2)))
-    assert script.perform(API.stream("ses_1", {"code": "1"}, "key")).ok
+    assert script.perform(API.stream(PLACE, {"code": "1"}, "key")).ok
     assert [(sent.method, sent.headers["Idempotency-Key"]) for sent in script.requests] == [("POST", "key")] * 2
 
 
@@ -353,7 +399,7 @@ def test_an_empty_end_means_that_nothing_is_left() -> None:
 def test_input_is_asked_for_and_sent() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     script = Script(chunks(frame(1, "input_request", request), end_frame(2)), answer(204))
-    script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}, "key"))
+    script.perform(API.stream(PLACE, {"code": "1", "allow_input": True}, "key"))
     assert script.requests[1].path == "exec/v1/executions/exe_1/input"
     assert script.requests[1].json == {"value": "NAME"}
 
@@ -362,7 +408,7 @@ def test_an_answer_that_comes_too_late_is_no_error() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     late = answer(409, {"message": "it ended", "code": "no_input_requested"})
     script = Script(chunks(frame(1, "input_request", request), end_frame(2)), late)
-    assert script.perform(API.stream("ses_1", {"code": "1", "allow_input": True}, "key")).ok
+    assert script.perform(API.stream(PLACE, {"code": "1", "allow_input": True}, "key")).ok
 
 
 def test_retry_pauses_grow_and_are_bounded() -> None:

@@ -43,6 +43,7 @@ def direct_host(request: pytest.FixtureRequest, hosts: Any) -> Host:
 
 BODIES = {
     ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
+    ("/executions", "POST"): {"code": "1"},
     ("/executions/{execution_id}/input", "POST"): {"value": "x"},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
 }

@@ -23,6 +23,7 @@ FOREIGN = ["https://evil.example", "http://127.0.0.1.evil.example", "http://loca
 BODIES: dict[tuple[str, str], Any] = {
     ("/sessions", "POST"): {},
     ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
+    ("/executions", "POST"): {"code": "1"},
     ("/sessions/{session_id}/notebook", "POST"): {"path": "stolen.ipynb"},
     ("/tokens", "POST"): {"name": "stolen", "scopes": ["sessions:read"]},
     ("/tokens/{token_id}/rotate", "POST"): {},

@@ -43,6 +43,7 @@ class Cell:
 CELLS = [Cell(route.path, method, access) for route in ROUTES for method, access in route.methods.items()]
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
+    ("/executions", "POST"): {"code": "1"},
     ("/executions/{execution_id}/input", "POST"): {"value": "x"},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
     ("/tokens", "POST"): {"name": "made in the matrix", "scopes": ["tokens:create"]},
@@ -158,7 +159,8 @@ def refusal(cell: Cell, scopes: frozenset[str]) -> str | None:
     """Return the code with which the table refuses a token, None if it does not."""
     if cell.access.owner_only:
         return "owner_only"
-    return "missing_scope" if cell.access.scope is not None and cell.access.scope not in scopes else None
+    needed = {cell.access.scope, cell.access.and_scope} - {None}
+    return None if needed <= scopes else "missing_scope"
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -180,6 +182,18 @@ def test_one_scope_opens_its_routes_alone_and_nothing_of_others(host: Host, fore
         if cell.path == "/sessions" and answer.status_code == 201:
             owner_of(host).call("DELETE", f"/sessions/{answer.json()['id']}")
     assert wrong == []
+
+
+def test_a_fresh_session_for_a_run_takes_two_scopes(host: Host) -> None:
+    needed = {"executions:create", "sessions:create"}
+    for missing in (*needed, None):
+        bearer = mint(host, sorted(ALL_SCOPES - {missing, "kernels:attach"}))
+        answer = bearer.call("POST", "/executions", json={"code": "print(1)"})
+        if missing is None:
+            assert (answer.status_code, answer.json()["stdout"]) == (200, "1\n")
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")
+            assert repr(missing) in answer.json()["message"]
 
 
 def test_with_all_scopes_things_of_others_are_as_if_they_were_not(host: Host, foreign: Things) -> None:

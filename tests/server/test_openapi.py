@@ -35,7 +35,7 @@ def test_it_has_the_routes_of_the_table_with_their_scopes_and_no_others() -> Non
         if method != "parameters"
     }
     assert described == {
-        (route.path, method, " or ".join(access.scopes) or None, access.owner_only)
+        (route.path, method, access.scopes or None, access.owner_only)
         for route in ROUTES
         for method, access in route.methods.items()
     }
