@@ -83,4 +83,5 @@ def of_ours(kind: str, kernels: str = "plain", *options: str, pool: bool = False
     return Contestant(label, OURS, kind, ours(kernels, *options, pool=pool), kind == "JupyterCodeExecutor")
 
 
-CLIENT, ASYNC_CLIENT, EXECUTOR = "ExecClient", "AsyncExecClient", "JupyterCodeExecutor"
+CLIENT, CLIENT_RUN, ASYNC_CLIENT = "ExecClient", "ExecClient.run", "AsyncExecClient"
+EXECUTOR = "JupyterCodeExecutor"

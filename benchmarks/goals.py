@@ -8,6 +8,7 @@ from .contestants import (
     ASYNC_CLIENT,
     AUTOGEN,
     CLIENT,
+    CLIENT_RUN,
     DIRECT,
     DIRECT_ASYNC,
     EXECUTOR,
@@ -89,9 +90,9 @@ def total(results: Results, terms: tuple[Term, ...]) -> float | None:
     return found
 
 
-FORKED, POOLED = of_ours(CLIENT, "fork"), of_ours(CLIENT, "fork", pool=True)
-SANDBOXED = of_ours(CLIENT, "sandbox", pool=True)
-SCIENTIFIC = of_ours(CLIENT, "fork with libraries", pool=True)
+FORKED, POOLED = of_ours(CLIENT_RUN, "fork"), of_ours(CLIENT_RUN, "fork", pool=True)
+SANDBOXED = of_ours(CLIENT_RUN, "sandbox", pool=True)
+SCIENTIFIC = of_ours(CLIENT_RUN, "fork with libraries", pool=True)
 EXECUTED = of_ours(EXECUTOR, "fork", pool=True)
 WARM = of_ours(ASYNC_CLIENT)
 
@@ -105,6 +106,7 @@ _MANY = max(sessions.LEVELS)
 GOALS = (
     _first("with the pool", POOLED, 40),
     _first("with the pool (what we aim for)", POOLED, 80),
+    _first("with the pool, in two requests", of_ours(CLIENT, "fork", pool=True), 40),
     _first("from the fork server without a pool", FORKED, 10),
     _first("sandboxed with the pool", SANDBOXED, 30),
     _first("`JupyterCodeExecutor(server)` made for it, with the pool", EXECUTED, 30),

@@ -60,6 +60,20 @@ class Session:
         self._session.close()
 
 
+class FreshRuns:
+    """`ExecClient.run`: a fresh session for each run, in one request."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._client = client_of(url, token)
+
+    def run(self, code: str) -> str:
+        """Run code and return what it printed."""
+        return text_of(self._client.run(code, timeout_seconds=120))
+
+    def close(self) -> None:
+        """Do nothing: the session has ended with the run."""
+
+
 class AsyncSession:
     """A session of `AsyncExecClient`."""
 
@@ -126,6 +140,7 @@ if __name__ == "__main__":
     serve(
         {
             "ExecClient": Session,
+            "ExecClient.run": FreshRuns,
             "AsyncExecClient": AsyncSession.make,
             "JupyterCodeExecutor": Executor,
             "load": make_load,

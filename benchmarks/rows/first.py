@@ -1,7 +1,8 @@
 """Until the first result of a fresh session, on servers that run already.
 
-A contender that starts its own kernel has no server. `ExecClient` is one for all sessions, as an agent has it; an
-executor is made anew each time, and its connection with it.
+A contender that starts its own kernel has no server. `ExecClient` is one for all sessions, as an agent has it; it takes
+a session and runs code in it, or does both in one request (`ExecClient.run`). An executor is made anew each time, and
+its connection with it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..bench import Bench, Check, Handle, prints
-from ..contestants import AUTOGEN, CLIENT, DIRECT, DIRECT_ASYNC, EXECUTOR, PEERS, SMOLAGENTS, WEBSOCKET, Contestant
+from ..contestants import (
+    AUTOGEN,
+    CLIENT,
+    CLIENT_RUN,
+    DIRECT,
+    DIRECT_ASYNC,
+    EXECUTOR,
+    PEERS,
+    SMOLAGENTS,
+    WEBSOCKET,
+    Contestant,
+)
 from ..contestants import of_ours as ours
 
 TABLE = "fresh session to first `print(1)`"
@@ -22,8 +34,11 @@ CONTESTANTS = (
     ours(CLIENT, pool=True),
     ours(CLIENT, FORK),
     ours(CLIENT, FORK, pool=True),
+    ours(CLIENT_RUN, FORK),
+    ours(CLIENT_RUN, FORK, pool=True),
     ours(CLIENT, "sandbox"),
     ours(CLIENT, "sandbox", pool=True),
+    ours(CLIENT_RUN, "sandbox", pool=True),
     ours(EXECUTOR),
     ours(EXECUTOR, pool=True),
     ours(EXECUTOR, FORK),
@@ -37,6 +52,7 @@ WITH_LIBRARIES = (
     ours(CLIENT),
     ours(CLIENT, SCIENCE),
     ours(CLIENT, SCIENCE, pool=True),
+    ours(CLIENT_RUN, SCIENCE, pool=True),
     DIRECT,
     AUTOGEN,
     WEBSOCKET,
