@@ -106,6 +106,41 @@ async def test_its_children_get_its_environment(tmp_path: Path) -> None:
         assert await kernel.says(started) == "0"
 
 
+async def test_a_figure_is_drawn_ahead_of_which_nobody_sees_anything(tmp_path: Path) -> None:
+    noting = """\
+import os
+from matplotlib.figure import Figure
+drawn_by = []
+def savefig(*args, usual=Figure.savefig, **options):
+    usual(*args, **options)
+    drawn_by.append(os.getpid())
+Figure.savefig = savefig
+"""
+    env = module(tmp_path, "noting", noting)
+    add_forked(tmp_path, preload=["matplotlib.pyplot", "noting"], env=env)
+    async with running(tmp_path, env=env) as kernel:
+        assert await kernel.says("import noting; print(noting.drawn_by)") == f"[{kernel.parent}]"
+        figures = "import matplotlib, matplotlib.pyplot as p; print(p.get_fignums(), matplotlib.get_backend())"
+        assert await kernel.says(figures) == "[] module://matplotlib_inline.backend_inline"
+
+
+async def test_where_nothing_can_be_drawn_kernels_start_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inkless = """\
+from matplotlib.figure import Figure
+def savefig(*args, **options):
+    raise RuntimeError("no ink")
+Figure.savefig = savefig
+"""
+    env = module(tmp_path, "inkless", inkless)
+    add_forked(tmp_path, preload=["inkless"], env=env)
+    async with running(tmp_path, env=env) as kernel:
+        assert await kernel.says("print(1)") == "1"
+        assert isinstance(kernel.process, ForkedProcess)
+    assert "nothing is drawn ahead: RuntimeError: no ink" in caplog.text
+
+
 async def test_the_first_cells_find_everything_imported(tmp_path: Path) -> None:
     add_forked(tmp_path)
     async with running(tmp_path) as kernel:

@@ -15,6 +15,7 @@ import ctypes
 import gc
 import importlib
 import importlib.util
+import io
 import json
 import os
 import select
@@ -142,6 +143,7 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
         _require_one_thread(name)
     if "matplotlib" in sys.modules:
         importlib.import_module("matplotlib_inline.backend_inline")
+        _draw_ahead(notes)
     for name, value in kept.items():
         if value is None:
             del os.environ[name]
@@ -151,6 +153,20 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
     _require_one_thread("IPython")
     notes += kernel.notes
     return kernel
+
+
+def _draw_ahead(notes: list[str]) -> None:
+    """Draw a figure that nobody sees, so that kernels find looked up and cached what their first one takes.
+
+    It is none of pyplot's, which would make it the current one, and choose a backend.
+    """
+    try:
+        figure = importlib.import_module("matplotlib.figure").Figure()
+        figure.subplots().plot([0, 1])
+        figure.savefig(io.BytesIO(), format="png")
+    except Exception as error:  # whatever is the matter with its configuration is for who draws to see
+        notes.append(f"nothing is drawn ahead: {type(error).__name__}: {error}")
+    _require_one_thread("matplotlib")
 
 
 def _require_one_thread(imported: str) -> None:
