@@ -39,7 +39,7 @@ from ..errors import (
     UnsupportedMediaType,
 )
 from ..wire.jsontext import dump_bytes, loads_strict
-from ..wire.large_json import collect, dump_in_pieces, is_large
+from ..wire.large_json import collect, encode_in_pieces, is_large
 from .gate import Gate, authorize
 from .log_text import one_line
 
@@ -295,7 +295,7 @@ class ExecHandler(APIHandler):
             self.answer(body, status)
             return
         self.set_status(status)
-        await self._send_pieces(await asyncio.to_thread(lambda: collect(dump_in_pieces(body))), may_end)
+        await self._send_pieces(await asyncio.to_thread(lambda: collect(encode_in_pieces(body))), may_end)
 
     async def send(self, body: bytes) -> None:
         """Send `body`, which is JSON."""

@@ -15,7 +15,7 @@ from ..engine.ports import EventLog, LogEntry
 from ..engine.stream import follow
 from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
-from ..wire.large_json import collect, dump_in_pieces
+from ..wire.large_json import collect, encode_in_pieces
 from ..wire.native import before_execution, execution_in, once_to_json, summary_to_json, to_json
 from ..wire.requests import execution_request_from_json, fresh_run_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
@@ -128,7 +128,7 @@ def _frame(entry: LogEntry, line: bytes, sse: bool) -> Iterable[bytes]:
 
 def _whole(end: bytes, execution: Execution) -> bytes:
     """Return the last event with an execution that has all outputs."""
-    return b"".join([before_execution(end), *collect(dump_in_pieces(to_json(execution))), b"}"])
+    return b"".join([before_execution(end), *collect(encode_in_pieces(to_json(execution))), b"}"])
 
 
 class SessionExecutionsHandler(ExecutionBase):

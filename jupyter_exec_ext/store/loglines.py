@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..models import EndEvent, Execution, OutputEvent
 from ..wire.jsontext import dump_bytes, loads_strict, to_bytes
-from ..wire.large_json import dump_in_pieces, event_is_large, is_large
+from ..wire.large_json import encode_in_pieces, event_is_large, is_large
 from ..wire.native import bare_to_json, event_from_json, event_to_json, event_to_text, execution_from_json, is_bare
 from ..wire.outputs import OutputFold, with_outputs
 from .logfile import LogLines
@@ -25,7 +25,7 @@ def line_of(event: OutputEvent, seq: int, at: str) -> bytes:
     if isinstance(event, EndEvent) and is_long(event.execution):
         return dump_bytes({"seq": seq, "type": event.type, "at": at, "execution": bare_to_json(event.execution)})
     if event_is_large(event):
-        return b"".join(map(to_bytes, dump_in_pieces(event_to_json(event, seq, at))))
+        return b"".join(encode_in_pieces(event_to_json(event, seq, at)))
     return to_bytes(event_to_text(event, seq, at))
 
 

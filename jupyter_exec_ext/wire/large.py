@@ -13,8 +13,9 @@ from typing import Any
 from .jsontext import utf8_size
 from .kernel import FrameCodec, KernelMessage
 from .large_json import dump_in_pieces
-from .pieces import PIECE_BYTES, LeftOut, Take, keep_up_to, loads_in_pieces
+from .pieces import PIECE_BYTES, KeepUpTo, LeftOut, Take, loads_in_pieces
 from .translate import strip_ansi
+from .written import WrittenDict
 
 # From here on the way through a thread is worth its while.
 LARGE_BYTES = 256 * 1024
@@ -44,8 +45,9 @@ def read_large(
         body = loads_in_pieces(_copy(content), tuple)
         return _split(message, body if isinstance(body, dict) else {})
     if message.msg_type in _BUNDLES:
-        body = loads_in_pieces(_copy(content), keep_up_to(max_value_bytes))
-        return [_with(message, _without_holes(body))]
+        keep = KeepUpTo(max_value_bytes)
+        body = _without_holes(loads_in_pieces(_copy(content), keep))
+        return [_with(message, _as_written(body, keep.written))]
     if message.msg_type in _OTHERS:
         return [_with(message, _without_escapes(loads_in_pieces(_copy(content), _plain(max_value_bytes))))]
     return [_with(message, {})]  # of no interest to us, so not even parsed
@@ -76,7 +78,7 @@ def _split(message: KernelMessage, body: dict[str, Any]) -> list[KernelMessage]:
 
 def _plain(max_bytes: int) -> Take:
     """Return a `take` that joins text without escape sequences, which are costly to find where there are many."""
-    keep = keep_up_to(max_bytes)
+    keep = KeepUpTo(max_bytes)
 
     def take(pieces: Iterable[str]) -> Any:
         return str(keep(strip_ansi(piece) for piece in pieces))
@@ -92,7 +94,14 @@ def _without_escapes(body: Any) -> Any:
     return body
 
 
-def _without_holes(body: Any) -> Any:
+def _as_written(body: dict[str, Any], written: Sequence[tuple[str, memoryview]]) -> dict[str, Any]:
+    """Return a display's content whose long strings need not be written again."""
+    data = body.get("data", {})
+    texts = {mime: view for mime, value in data.items() for text, view in written if text is value}
+    return {**body, "data": WrittenDict(data, texts)} if texts else body
+
+
+def _without_holes(body: Any) -> dict[str, Any]:
     """Return a display's content where something left out stands for a whole value, never inside of one."""
     if not isinstance(body, dict):
         return {}

@@ -8,6 +8,7 @@ from typing import Any
 from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
 from .jsontext import dumps, only_escaped, to_bytes
 from .pieces import LeftOut
+from .written import WrittenDict
 
 # From here on a record or event is worth a worker thread.
 LARGE_CHARACTERS = 256 * 1024
@@ -52,6 +53,15 @@ def event_is_large(event: OutputEvent) -> bool:
 
 def dump_in_pieces(value: Any) -> Iterator[str]:
     """Yield the text that `dumps` returns, in pieces."""
+    return (str(part, "ascii") if isinstance(part, memoryview) else part for part in _parts(value))
+
+
+def encode_in_pieces(value: Any) -> Iterator[bytes | memoryview]:
+    """Yield the same in UTF-8."""
+    return (part if isinstance(part, memoryview) else to_bytes(part) for part in _parts(value))
+
+
+def _parts(value: Any) -> Iterator[str | memoryview]:
     if isinstance(value, str):
         yield from _string(value)
     elif isinstance(value, LeftOut):
@@ -60,10 +70,11 @@ def dump_in_pieces(value: Any) -> Iterator[str]:
             yield dumps(piece)[1:-1]
         yield '"'
     elif isinstance(value, dict):
+        texts = value.texts if isinstance(value, WrittenDict) else {}
         yield "{"
         for number, (key, item) in enumerate(value.items()):
             yield f"{',' if number else ''}{dumps(str(key))}:"
-            yield from dump_in_pieces(item)
+            yield from _written(texts[key]) if key in texts else _parts(item)
         yield "}"
     elif isinstance(value, (list, tuple)):
         yield "["
@@ -71,6 +82,13 @@ def dump_in_pieces(value: Any) -> Iterator[str]:
         yield "]"
     else:
         yield dumps(value)
+
+
+def _written(text: memoryview) -> Iterator[str | memoryview]:
+    yield '"'
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        yield text[start : start + _PIECE_CHARACTERS]
+    yield '"'
 
 
 def _string(text: str) -> Iterator[str]:
@@ -97,7 +115,7 @@ def _escaped(text: str) -> str:
     return text
 
 
-def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str]:
+def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str | memoryview]:
     """Yield the members of an array: numbers many at a time, whatever may be large one by one."""
     for start in range(0, len(values), _BATCH):
         batch = values[start : start + _BATCH]
@@ -109,18 +127,18 @@ def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str]:
         for number, item in enumerate(batch):
             if number:
                 yield ","
-            yield from dump_in_pieces(item)
+            yield from _parts(item)
 
 
-def collect(parts: Iterator[str]) -> list[bytes]:
-    """Return text in UTF-8, joined to pieces of a sensible size."""
+def collect(parts: Iterator[bytes | memoryview]) -> list[bytes]:
+    """Return what was encoded, joined to pieces of a sensible size."""
     done: list[bytes] = []
-    pending: list[str] = []
+    pending: list[bytes | memoryview] = []
     size = 0
     for part in parts:
         pending.append(part)
         size += len(part)
         if size >= _PIECE_CHARACTERS:
-            done.append(to_bytes("".join(pending)))
+            done.append(b"".join(pending))
             pending, size = [], 0
-    return [*done, to_bytes("".join(pending))] if pending else done
+    return [*done, b"".join(pending)] if pending else done

@@ -46,23 +46,35 @@ class LeftOut:
         return f"[... {self.size_bytes:,} bytes left out ...]"
 
 
-def keep_up_to(max_bytes: int) -> Take:
-    """Return a `take` that joins a string of at most `max_bytes` and leaves out a larger one."""
+class KeepUpTo:
+    """A `take` that joins a string of at most `max_bytes` and leaves out a larger one.
 
-    def take(pieces: Iterable[str]) -> Any:
-        if isinstance(pieces, _Pieces) and pieces.end - pieces.start <= max_bytes and pieces.are_as_written():
-            return pieces.whole()
+    Attributes
+    ----------
+    written : list of (str, memoryview)
+        The strings that were in the message as they are, each with the bytes there; see `WrittenDict`.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.written: list[tuple[str, memoryview]] = []
+
+    def __call__(self, pieces: Iterable[str]) -> Any:
+        """Return the string, or what stands for it."""
+        if isinstance(pieces, _Pieces) and pieces.end - pieces.start <= self._max_bytes and pieces.are_as_written():
+            # A copy, which takes half of the memory that joining pieces does.
+            text = str(pieces.bytes, "ascii")
+            self.written.append((text, pieces.bytes))
+            return text
         kept: list[str] = []
         size = 0
         for piece in pieces:
             size += utf8_size(piece)
-            if size <= max_bytes:
+            if size <= self._max_bytes:
                 kept.append(piece)
             else:
                 kept.clear()
-        return "".join(kept) if size <= max_bytes else LeftOut(size, pieces)
-
-    return take
+        return "".join(kept) if size <= self._max_bytes else LeftOut(size, pieces)
 
 
 def loads_in_pieces(raw: Buffer, take: Take = "".join) -> Any:
@@ -162,9 +174,10 @@ class _Pieces:
         windows = (self.raw[at : min(at + PIECE_BYTES, self.end)] for at in range(self.start, self.end, PIECE_BYTES))
         return all(window.isascii() and not only_escaped(window) for window in windows)
 
-    def whole(self) -> str:
-        """Return text that is as it was written: a copy, which takes half of the memory that joining pieces does."""
-        return str(memoryview(self.raw)[self.start : self.end], "ascii")
+    @property
+    def bytes(self) -> memoryview:
+        """What stands between the quotes."""
+        return memoryview(self.raw).toreadonly()[self.start : self.end]
 
 
 def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take) -> Any:

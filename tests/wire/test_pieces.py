@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_exec_ext.wire import pieces
-from jupyter_exec_ext.wire.jsontext import loads_lenient, utf8_size
-from jupyter_exec_ext.wire.pieces import LeftOut, keep_up_to, loads_in_pieces
+from jupyter_exec_ext.wire.jsontext import dumps, loads_lenient, loads_strict, utf8_size
+from jupyter_exec_ext.wire.pieces import KeepUpTo, LeftOut, loads_in_pieces
 
 NASTY = st.text(st.sampled_from('\\\\\\"\n\t\x00aé\u2028😀\ud83d\ude00 u0'), max_size=60)
 TEXT = st.text(max_size=60) | NASTY
@@ -21,6 +21,10 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5),
     max_leaves=20,
 )
+
+
+def bytes_of(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +48,7 @@ def test_any_json_is_parsed_as_at_once(value: Any, ascii_only: bool, indent: int
     raw = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
     assert loads_in_pieces(raw) == loads_lenient(raw)
     assert loads_in_pieces(bytearray(raw)) == loads_lenient(raw)
-    assert loads_in_pieces(raw, keep_up_to(len(raw))) == loads_lenient(raw)
+    assert loads_in_pieces(raw, KeepUpTo(len(raw))) == loads_lenient(raw)
 
 
 @given(st.binary(max_size=80) | NASTY.map(lambda text: f'"{text}"'.encode("utf-8", "surrogatepass")))
@@ -57,9 +61,9 @@ def test_any_bytes_are_refused_or_parsed_as_at_once(raw: bytes) -> None:
         with pytest.raises(ValueError, match=r".*"):
             loads_in_pieces(raw)
         with pytest.raises(ValueError, match=r".*"):
-            loads_in_pieces(raw, keep_up_to(len(raw)))
+            loads_in_pieces(raw, KeepUpTo(len(raw)))
     else:
-        assert loads_in_pieces(raw) == loads_in_pieces(raw, keep_up_to(len(raw))) == expected
+        assert loads_in_pieces(raw) == loads_in_pieces(raw, KeepUpTo(len(raw))) == expected
 
 
 @given(TEXT, st.integers(0, 80))
@@ -68,8 +72,24 @@ def test_what_is_left_out_is_counted_exactly(text: str, max_bytes: int) -> None:
     raw = json.dumps([text, 1]).encode()
     text = json.loads(raw)[0]  # surrogates that happened to be a pair are one character now
     size = utf8_size(text)
-    found = loads_in_pieces(raw, keep_up_to(max_bytes))
+    found = loads_in_pieces(raw, KeepUpTo(max_bytes))
     assert found == [text if size <= max_bytes else LeftOut(size), 1]
+
+
+@given(
+    st.binary(max_size=80) | NASTY.map(lambda text: f'"{text}"'.encode("utf-8", "surrogatepass")) | VALUES.map(bytes_of)
+)
+@example(b'"' + b"a" * 30 + b'"')
+@example(b'"' + b"a" * 30 + b"\x00" + b'"')
+def test_what_is_said_to_be_as_it_was_written_can_be_sent_on(raw: bytes) -> None:
+    keep = KeepUpTo(len(raw))
+    try:
+        loads_in_pieces(raw, keep)
+    except ValueError:
+        return
+    for text, written in keep.written:
+        assert loads_strict(b'"%b"' % bytes(written)) == text
+        assert dumps(text).encode() == b'"%b"' % bytes(written)
 
 
 @given(TEXT)
