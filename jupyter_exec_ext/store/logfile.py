@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 INDEX_STEP_BYTES = 64 * 1024
 _BLOCK_BYTES = 256 * 1024
+_WRITE_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -171,9 +172,21 @@ def _write_all(fd: int, data: bytes, offset: int) -> int:
     """Write data at an offset; return the one behind it."""
     view = memoryview(data)
     while view:
-        written = os.pwrite(fd, view, offset)
+        written = os.pwrite(fd, view[:_WRITE_BYTES], offset)
+        if len(data) > _WRITE_BYTES:  # a picture, which somebody waits for; in a flood it would only be in the way
+            _begin_writeback(fd, offset, written)
         view, offset = view[written:], offset + written
     return offset
+
+
+def _begin_writeback(fd: int, offset: int, size: int) -> None:
+    """Let the disk begin with what was just written, so that who syncs has less to wait for.
+
+    What Linux does when it is told that data is not needed: it drops only what is on the disk already, and begins to
+    write the rest (mm/fadvise.c).
+    """
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
