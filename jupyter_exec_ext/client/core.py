@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ApiNotFound, ConnectionFailed, ConnectionLost, ExecError, NoInputRequested, UnexpectedAnswer
+from ..errors import (
+    ApiNotFound,
+    ConnectionLost,
+    ExecError,
+    Forbidden,
+    NoInputRequested,
+    NotFound,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
 from ..models import Execution, InputRequestEvent, KernelSpecInfo, Session
 from ..wire.native import execution_from_json, kernelspec_from_json, session_from_json
 from .event_stream import API, EventStreamReader
@@ -18,6 +27,7 @@ from .exchange import (
     NO_RETRY,
     RetryPolicy,
     exchange,
+    is_of_api,
     open_stream,
     parsed,
     segment,
@@ -38,8 +48,11 @@ from .steps import (
 )
 
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way
-# sees a silent connection for longer.
+# sees a silent connection for longer; counted, where a session is made, from when its kernel is there.
 WAIT_SECONDS = 25
+#: How long an answer may take for which a kernel has to start.
+START_SECONDS = 180.0
+_NOT_PASSED_ON = 503
 #: Where code is run in a session of its own.
 FRESH_SESSION = "executions"
 _SPARE_SECONDS = 35.0
@@ -88,7 +101,9 @@ class ExecApi:
 
     def create_session(self, request: Mapping[str, Any]) -> Operation[Session]:
         """Create a session; returns when its kernel is ready."""
-        return session_from_json((yield from self._call("POST", "sessions", request, read_timeout_seconds=180.0)))
+        return session_from_json(
+            (yield from self._call("POST", "sessions", request, read_timeout_seconds=START_SECONDS))
+        )
 
     def open_session(self, request: Mapping[str, Any]) -> Operation[Session]:
         """Create a session on a server of which nothing may be known yet.
@@ -98,25 +113,26 @@ class ExecApi:
         ApiNotFound, Unauthenticated, UnexpectedAnswer
             A missing API, a wrong token and a wrong address are told apart, as `info` does.
         """
+        ask = Request("POST", f"{API}sessions", request, read_timeout_seconds=START_SECONDS)
         try:
-            return (yield from self.create_session(request))
-        except ExecError as error:
-            yield from self._look_into(error)
-        return (yield from self.create_session(request))  # a proxy may have answered for a server that was starting
+            reply = yield from exchange(ask, self.retry)
+        except ConnectionLost:
+            yield from self.info()  # if nobody is there at all, this says so
+            raise
+        if not reply.ok and not is_of_api(reply):
+            yield from self.info()
+            if reply.status == _NOT_PASSED_ON:  # a proxy has answered for a server that was starting
+                reply = yield from exchange(ask, self.retry)
+        return session_from_json(parsed(reply))
 
     def in_fresh_session(self, operation: Operation[Execution]) -> Operation[Execution]:
         """Run code in a session of its own on a server of which nothing may be known yet; raises as `open_session`."""
         try:
             return (yield from operation)
-        except ExecError as error:
-            yield from self._look_into(error)
+        except (Unauthenticated, Forbidden, NotFound, UnexpectedAnswer) as error:
+            if error.request_id is None:  # not this API's
+                yield from self.info()
             raise
-
-    def _look_into(self, error: ExecError) -> Operation[None]:
-        """Raise why a server has failed without a word of this API; or `error`, if it says all there is to say."""
-        if isinstance(error, (ConnectionFailed, ConnectionLost)) or error.request_id is not None:
-            raise error
-        yield from self.info()
 
     def get_session(self, session_id: str, *, memory: bool = False) -> Operation[Session]:
         """Read a session."""
@@ -143,7 +159,7 @@ class ExecApi:
     def restart_session(self, session_id: str) -> Operation[Session]:
         """Give a session a fresh kernel."""
         path = f"sessions/{segment(session_id)}/restart"
-        return session_from_json((yield from self._call("POST", path, read_timeout_seconds=180.0)))
+        return session_from_json((yield from self._call("POST", path, read_timeout_seconds=START_SECONDS)))
 
     def notebook(self, session_id: str) -> Operation[dict[str, Any]]:
         """Return a session as a notebook."""
@@ -179,7 +195,7 @@ class ExecApi:
             place,
             request,
             headers={"Prefer": f"respond-async, wait={wait_seconds}, {MINIMAL}", IDEMPOTENCY_KEY: key},
-            read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
+            read_timeout_seconds=wait_seconds + (START_SECONDS if place == FRESH_SESSION else _SPARE_SECONDS),
         )
         return execution_from_json(body)
 
@@ -254,14 +270,16 @@ class ExecApi:
     ) -> Operation[Execution]:
         """Run code and emit its events as they come; returns the finished execution."""
         start = Request("POST", API + place, request, headers={IDEMPOTENCY_KEY: key})
+        if place == FRESH_SESSION:  # it begins when the kernel is there
+            start = replace(start, read_timeout_seconds=START_SECONDS)
         reader = EventStreamReader(start, after=0)
         try:
             return (yield from self._follow(reader, answer=bool(request.get("allow_input"))))
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
-            if cancel_when_left and reader.execution_id:
-                yield from self._abandon(reader.execution_id)
+            if cancel_when_left:
+                yield from self._abandon(reader.execution_id or (yield from self._id_of(place, request, key)))
             raise
 
     def events(self, execution_id: str, after: int = 0, *, answer: bool = False) -> Operation[Execution]:

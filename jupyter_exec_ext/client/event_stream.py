@@ -25,9 +25,8 @@ class EventStreamReader:
         # From the first event on, the outputs are what they make, and the end need not repeat them.
         self._fold = OutputFold() if after == 0 else None
         self._headers = {"Accept": MEDIA_TYPE, **({"Prefer": MINIMAL} if after == 0 else {})}
-        self._start = replace(
-            start, headers={**start.headers, **self._headers}, read_timeout_seconds=STREAM_SILENCE_SECONDS
-        )
+        silence_seconds = max(start.read_timeout_seconds, STREAM_SILENCE_SECONDS)
+        self._start = replace(start, headers={**start.headers, **self._headers}, read_timeout_seconds=silence_seconds)
         self._decoder = EventStreamDecoder()
         self.last_seq = after
         self.execution_id = ""
@@ -44,6 +43,7 @@ class EventStreamReader:
             path=f"{API}executions/{self.execution_id}/events",
             json=None,
             headers={**self._headers, "Last-Event-ID": str(self.last_seq)},
+            read_timeout_seconds=STREAM_SILENCE_SECONDS,
         )
 
     def opened(self, headers: Mapping[str, str]) -> None:

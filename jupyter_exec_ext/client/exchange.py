@@ -12,6 +12,7 @@ from ..wire.jsontext import loads_strict
 from .steps import Failure, OpenStream, Operation, Pause, Reply, Request, Stream
 
 _BUSY_STATUSES = frozenset({502, 503, 504})
+_GATEWAY_STATUSES = frozenset({502, 504})
 # A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
 # driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
 COOKIE_REQUEST = Request("GET", "exec/v1")
@@ -70,9 +71,17 @@ def lacks_cookie(request: Request, reply: Reply) -> bool:
 def is_busy(request: Request, reply: Reply) -> bool:
     """Whether the server, or a proxy before it, asks for patience with a request that may be sent again.
 
-    A limit that was reached while code was to be run (429) is the caller's to know.
+    A limit that was reached while code was to be run (429) is the caller's to know, and so is a kernel that did not
+    start (502, 504).
     """
-    return request.repeatable and (reply.status in _BUSY_STATUSES or (reply.status == 429 and request.method != "POST"))
+    if not request.repeatable or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
+        return False
+    return reply.status in _BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
+
+
+def is_of_api(reply: Reply) -> bool:
+    """Whether an unsuccessful answer is this API's, and not a proxy's or another server's."""
+    return error_from(reply).request_id is not None
 
 
 def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
@@ -141,10 +150,11 @@ def error_from(reply: Reply) -> ExecError:
     by_status = {401: Unauthenticated, 403: Forbidden, 404: NotFound}.get(reply.status, UnexpectedAnswer)
     error_class = ExecError.for_code(code) if isinstance(code, str) else None
     retry_after = reply.headers.get("retry-after", "")
+    named = (body.get("request_id") or reply.headers.get("x-request-id")) if isinstance(code, str) else None
     return (error_class or by_status)(
         message or f"the server answered {reply.status}",
         retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
-        request_id=reply.headers.get("x-request-id"),
+        request_id=named,
         limit=body.get("limit") if known else None,
     )
 

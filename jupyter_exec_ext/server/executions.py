@@ -156,7 +156,23 @@ class ExecutionsHandler(ExecutionBase):
         """Run code in a fresh session, which ends with it: wait for the result, stream it, or answer at once."""
         session, request = fresh_run_from_json(self.json_body())
         await authorize(self, "write", "kernels")  # as who makes a session needs
-        await self.answer_for(await self.engine.fresh.run(self.caller, session, request, self.idempotency_key()))
+        key = self.idempotency_key()
+        run = self.engine.fresh.run(self.caller, session, request, key, wanted=self._is_wanted)
+        await self.answer_for(await run)
+
+    _abandoned = False
+
+    def _is_wanted(self) -> bool:
+        return not self._abandoned
+
+    def on_connection_close(self) -> None:
+        """Begin nothing any more: who comes again, with the key, begins anew."""
+        super().on_connection_close()
+        self._abandoned = True
+
+    def _token_ended(self) -> None:
+        self._abandoned = True
+        super()._token_ended()
 
 
 class ExecutionHandler(ExecutionBase):

@@ -11,6 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -186,7 +187,8 @@ def _begin_writeback(fd: int, offset: int, size: int) -> None:
     write the rest (mm/fadvise.c).
     """
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+        with suppress(OSError):  # it was advice
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -47,7 +47,7 @@ def read_large(
     if message.msg_type in _BUNDLES:
         keep = KeepUpTo(max_value_bytes)
         body = _without_holes(loads_in_pieces(_copy(content), keep))
-        return [_with(message, _as_written(body, keep.written))]
+        return [_with(message, _as_written(body, keep.written, len(content)))]
     if message.msg_type in _OTHERS:
         return [_with(message, _without_escapes(loads_in_pieces(_copy(content), _plain(max_value_bytes))))]
     return [_with(message, {})]  # of no interest to us, so not even parsed
@@ -94,11 +94,17 @@ def _without_escapes(body: Any) -> Any:
     return body
 
 
-def _as_written(body: dict[str, Any], written: Sequence[tuple[str, memoryview]]) -> dict[str, Any]:
-    """Return a display's content whose long strings need not be written again."""
+def _as_written(body: dict[str, Any], written: Sequence[tuple[str, memoryview]], message_bytes: int) -> dict[str, Any]:
+    """Return a display's content whose long strings need not be written again, if they are most of the message.
+
+    All of it stays in memory with them, also what nobody counts.
+    """
     data = body.get("data", {})
-    texts = {mime: view for mime, value in data.items() for text, view in written if text is value}
-    return {**body, "data": WrittenDict(data, texts)} if texts else body
+    views = {id(text): view for text, view in written}
+    texts = {mime: views[id(value)] for mime, value in data.items() if id(value) in views}
+    if 2 * sum(map(len, texts.values())) < message_bytes:
+        return body
+    return {**body, "data": WrittenDict(data, texts)}
 
 
 def _without_holes(body: Any) -> dict[str, Any]:

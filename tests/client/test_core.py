@@ -180,10 +180,53 @@ def test_a_session_is_asked_for_again_where_a_proxy_had_answered() -> None:
 
 
 def test_a_session_that_may_have_been_made_is_not_asked_for_again() -> None:
-    script = Script(LOST)
+    script = Script(LOST, INFO)
     with pytest.raises(ConnectionLost, match="unknown"):
         script.perform(API.open_session({}))
-    assert len(script.requests) == 1
+    assert [sent.method for sent in script.requests] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(502, "kernel_start_failed"), (504, "kernel_start_timeout")])
+def test_a_kernel_that_does_not_start_is_not_started_again(status: int, code: str) -> None:
+    refused = answer(status, {"message": "no kernel", "code": code, "request_id": "r1"})
+    for run in (API.run, API.stream):
+        script = Script(refused)
+        with pytest.raises(ExecError, match="no kernel") as raised:
+            script.perform(API.in_fresh_session(run(FRESH_SESSION, {"code": "1"}, "key")))
+        assert (raised.value.code, raised.value.request_id, len(script.requests)) == (code, "r1", 1)
+
+
+def test_who_leaves_before_the_stream_has_begun_cancels_what_it_would_have_told_of() -> None:
+    operation = API.stream(FRESH_SESSION, {"code": "1"}, "key", cancel_when_left=True)
+    assert isinstance(next(operation), OpenStream)
+    asked = operation.throw(KeyboardInterrupt())
+    assert isinstance(asked, Request)
+    assert (asked.method, asked.path, asked.headers["Idempotency-Key"]) == ("POST", "exec/v1/executions", "key")
+    cancelled = operation.send(answer(202, {}, location="/exec/v1/executions/exe_1"))
+    assert isinstance(cancelled, Request)
+    assert cancelled.path == "exec/v1/executions/exe_1/cancel"
+    with pytest.raises(KeyboardInterrupt):
+        operation.send(answer(200, {}))
+
+
+def test_there_is_time_for_a_kernel_to_start() -> None:
+    for place, least in ((FRESH_SESSION, 180), (PLACE, 30)):
+        script = Script(answer(200, to_json(execution())))
+        script.perform(API.run(place, {"code": "1"}, "key"))
+        assert script.requests[0].read_timeout_seconds >= least
+
+
+def test_a_server_that_is_not_there_is_told_from_one_that_was_cut_off() -> None:
+    script = Script(LOST, *[NOT_SENT] * 3)
+    with pytest.raises(ConnectionFailed):
+        script.perform(API.open_session({}))
+
+
+def test_a_proxy_that_gave_up_waiting_may_have_made_a_session() -> None:
+    script = Script(Reply(504, {}, b"<html>"), INFO)
+    with pytest.raises(UnexpectedAnswer):
+        script.perform(API.open_session({}))
+    assert [sent.method for sent in script.requests] == ["POST", "GET"]
 
 
 def test_code_is_not_sent_once_more_by_who_looks_into_a_failure() -> None:

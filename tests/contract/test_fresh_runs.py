@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -27,9 +28,9 @@ def session_of(client: Any, session_id: str) -> Any:
         time.sleep(0.02)
 
 
-def post(host: Host, body: Any, **headers: str) -> requests.Response:
+def post(host: Host, body: Any, timeout: float = 60, **headers: str) -> requests.Response:
     url = f"{host.info.url}exec/v1/executions"
-    return requests.post(url, json=body, headers={**host.info.auth_headers, **headers}, timeout=60)
+    return requests.post(url, json=body, headers={**host.info.auth_headers, **headers}, timeout=timeout)
 
 
 def test_each_run_has_a_session_of_its_own_that_ends_with_it(client: Any) -> None:
@@ -106,6 +107,20 @@ def test_who_does_not_wait_finds_the_result_later(client: Any, host: Host) -> No
     execution = client.get_execution(answer.headers["Location"].rpartition("/")[2]).result()
     assert execution.stdout == "later\n"
     session_of(client, execution.session_id)
+
+
+def test_nothing_is_run_for_who_leaves_before_the_kernel_is_there(client: Any, host: Host) -> None:
+    name = uuid.uuid4().hex
+    # No pool has a kernel with such an environment, so one starts.
+    body = {"code": "print(1)", "session": {"name": name, "env": {"KERNEL_A": "1"}}}
+    with pytest.raises(requests.Timeout):
+        post(host, body, timeout=0.2)
+    give_up_at = time.monotonic() + 30
+    while not (made := [one for one in client.list_sessions(ended=True) if one.name == name]):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    session_of(client, made[0].id)
+    assert client.get_session(made[0].id).list_executions() == []
 
 
 def test_it_can_be_cancelled(client: Any, host: Host) -> None:

@@ -111,14 +111,16 @@ def test_every_link_of_the_requests_leads_to_a_record() -> None:
 
 
 def test_every_request_says_who_may_send_it() -> None:
+    who = re.compile(r"^(Scope: \[`\w+:\w+`\]\(.*|For every caller\.|For the server's owner alone\.)$", re.MULTILINE)
     for text in PART["http"].partition("## Records")[0].split("\n### ")[1:]:
-        assert re.search(r"^(Scope: .*|For every caller\.|For the server's owner alone\.)$", text, re.MULTILINE), text
+        assert who.search(text), text
 
 
 def test_scopes_open_what_the_route_table_says() -> None:
     assert headings(PART["scopes"]) == [*(f"`{name}`" for name in SCOPES), "For the owner alone"]
     assert opened_by("sessions:delete")[0] == f"DELETE /{PREFIX}/sessions/{{session_id}}"
     assert opened_by("kernels:attach") == [f"POST /{PREFIX}/sessions"]
+    assert f"POST /{PREFIX}/executions" in set(opened_by("executions:create")) & set(opened_by("sessions:create"))
     assert f"GET /{PREFIX}/policies" in owners_alone()
     assert all(opened_by(name) for name in SCOPES)
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.auth.caller import owner
+from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.idempotency import idempotency_of
-from jupyter_exec_ext.errors import PayloadTooLarge, TooManySessions
-from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionRequest, SessionState
+from jupyter_exec_ext.errors import PayloadTooLarge, PolicyLimitReached, TooManySessions, Unavailable
+from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionRequest, SessionState, TokenRequest
 
 ME = owner("me")
 Make = Callable[..., ExecEngine]
@@ -69,6 +70,38 @@ async def test_a_repeated_request_needs_no_room(make_engine: Make) -> None:
     await all_ended(engine)
     await engine.create_session(ME, SessionRequest())
     assert await run(engine, key="k") == first
+
+
+async def test_a_repeated_request_waits_for_the_session_of_the_first(make_engine: Make) -> None:
+    engine = make_engine(max_sessions=1)
+    first, second = await asyncio.gather(run(engine, key="k"), run(engine, key="k"))
+    assert first == second
+    await all_ended(engine)
+    assert len(await sessions(engine)) == 1
+
+
+async def test_nothing_is_begun_for_who_is_gone(make_engine: Make) -> None:
+    engine = make_engine()
+    here = iter((True, False))
+    with pytest.raises(Unavailable):
+        await engine.fresh.run(ME, SessionRequest(), ONE, "k", wanted=lambda: next(here))
+    await all_ended(engine)
+    (made,) = await engine.list_sessions(ME, ended=True)
+    assert await engine.list_executions(ME, made.id, 10) == []
+    assert (await run(engine, key="k")).stdout == "1\n"
+
+
+async def test_nobody_waits_for_what_leaves_no_room_for_them(make_engine: Make) -> None:
+    engine = make_engine(allow_unprotected_tokens=True)
+    request = TokenRequest("agent", policy="trusted", scopes=sorted(ALL_SCOPES), limits={"max_sessions": 1})
+    issued = await engine.tokens.create(owner("Ada", {"username": "ada"}), request)
+    agent = engine.tokens.authenticate(issued.text, "127.0.0.1")
+    await engine.create_session(agent, SessionRequest())
+    await run(engine)
+    assert engine.fresh._ends  # somebody else's
+    with pytest.raises(PolicyLimitReached):
+        await engine.fresh.run(agent, SessionRequest(), ONE)
+    assert engine.fresh._ends
 
 
 async def test_it_is_found_again_by_a_later_server(make_engine: Make, tmp_path: Path) -> None:

@@ -58,3 +58,14 @@ def test_each_value_is_sent_on_by_its_own() -> None:
     assert isinstance(event.data, WrittenDict)
     assert sorted(event.data.texts) == ["image/png", "text/html"]
     assert json.loads(line_of(event, 1, "t"))["data"] == event.data
+
+
+def test_a_picture_does_not_keep_what_came_with_it() -> None:
+    codec = FrameCodec(b"key", "hmac-sha256", "s")
+    header = {"msg_type": "display_data", "msg_id": "1"}
+    content = {"data": {"image/png": PICTURE}, "metadata": {}, "junk": "x" * 2 * len(PICTURE)}
+    parts = [json.dumps(part).encode() for part in (header, {"msg_id": "ours"}, {}, content)]
+    head = [b"topic", b"<IDS|MSG>", codec._sign(parts), *parts[:3]]
+    (message,) = read_large(codec, "iopub", head, memoryview(parts[3]), 10_000_000)
+    assert type(message.content["data"]) is dict
+    assert message.content["data"] == {"image/png": PICTURE}

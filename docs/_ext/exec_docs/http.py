@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
@@ -38,7 +39,7 @@ def needs(route: Route, method: str) -> str:
         return "For the server's owner alone."
     if not access.scopes:
         return "For every caller."
-    scopes = " or ".join(f"[`{scope}`](scopes.md#{slug(scope)})" for scope in access.scopes)
+    scopes = re.sub(r"\w+:\w+", lambda name: f"[`{name[0]}`](scopes.md#{slug(name[0])})", access.scopes)
     return f"Scope: {scopes}."
 
 

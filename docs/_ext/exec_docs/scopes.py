@@ -18,13 +18,13 @@ def scopes() -> str:
 
 
 def opened_by(name: str) -> list[str]:
-    """Return the requests for which a token needs this scope, or this one or another."""
+    """Return the requests for which a token needs this scope, by itself, beside another or in the place of one."""
     return [
         f"{method} /{prefix}{route.path}"
         for prefix, routes in _ALL
         for route in routes
         for method, access in route.methods.items()
-        if name in access.scopes
+        if name in access.scopes.split()
     ]
 
 
