@@ -144,7 +144,7 @@ def test_a_flag_is_true_or_false(host: Host, session_id: str, value: str) -> Non
             assert requests.get(url + fine, headers=host.info.auth_headers, timeout=30).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["nope", "sessions/a/b/c", "sessions/../..%2f", "executions", "sessions/%00"])
+@pytest.mark.parametrize("path", ["nope", "sessions/a/b/c", "sessions/../..%2f", "execution", "sessions/%00"])
 def test_a_path_that_does_not_exist_is_not_found(host: Host, path: str) -> None:
     answer = requests.get(f"{host.info.url}exec/v1/{path}", headers=host.info.auth_headers, timeout=30)
     assert answer.status_code == 404
