@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from .contestants import ASYNC_CLIENT, CLIENT, EXECUTOR
+from .contestants import ASYNC_CLIENT, CLIENT, CLIENT_RUN, EXECUTOR
 from .results import Results, Series
 
 _OURS, _THEIRS = "#2a78b8", "#b4b4b4"
@@ -17,7 +17,7 @@ _MOST_TABLES = 8
 
 def is_ours(contender: str) -> bool:
     """Whether a contender is one of ours."""
-    return contender.partition(":")[0] in (CLIENT, ASYNC_CLIENT, EXECUTOR)
+    return contender.partition(":")[0] in (CLIENT, CLIENT_RUN, ASYNC_CLIENT, EXECUTOR)
 
 
 def drawn(results: Results) -> list[tuple[str, list[Series]]]:
