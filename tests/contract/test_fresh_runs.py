@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from jupyter_exec_ext.errors import IdempotencyKeyReused, KernelSpecNotFound
 from jupyter_exec_ext.models import ExecutionState, SessionState
 from tests.hosts import Host
 
+NONE: Mapping[str, str] = MappingProxyType({})
+ASYNC = {"Prefer": "respond-async"}
 COUNT = "n = globals().get('n', 0) + 1; print(n)"
 
 
@@ -28,9 +32,9 @@ def session_of(client: Any, session_id: str) -> Any:
         time.sleep(0.02)
 
 
-def post(host: Host, body: Any, timeout: float = 60, **headers: str) -> requests.Response:
+def post(host: Host, body: Any, headers: Mapping[str, str] = NONE, timeout_seconds: float = 60) -> requests.Response:
     url = f"{host.info.url}exec/v1/executions"
-    return requests.post(url, json=body, headers={**host.info.auth_headers, **headers}, timeout=timeout)
+    return requests.post(url, json=body, headers={**host.info.auth_headers, **headers}, timeout=timeout_seconds)
 
 
 def test_each_run_has_a_session_of_its_own_that_ends_with_it(client: Any) -> None:
@@ -89,7 +93,7 @@ def test_of_requests_at_once_with_one_key_one_runs_and_no_session_is_left(client
     answers: list[Any] = []
 
     def ask() -> None:
-        answers.append(post(host, body, **{"Idempotency-Key": "fresh-c"}).json())
+        answers.append(post(host, body, {"Idempotency-Key": "fresh-c"}).json())
 
     threads = [threading.Thread(target=ask) for _ in range(5)]
     for thread in threads:
@@ -102,7 +106,7 @@ def test_of_requests_at_once_with_one_key_one_runs_and_no_session_is_left(client
 
 
 def test_who_does_not_wait_finds_the_result_later(client: Any, host: Host) -> None:
-    answer = post(host, {"code": "import time; time.sleep(0.3); print('later')"}, Prefer="respond-async")
+    answer = post(host, {"code": "import time; time.sleep(0.3); print('later')"}, ASYNC)
     assert (answer.status_code, answer.json()["state"]) == (202, "queued")
     execution = client.get_execution(answer.headers["Location"].rpartition("/")[2]).result()
     assert execution.stdout == "later\n"
@@ -114,7 +118,7 @@ def test_nothing_is_run_for_who_leaves_before_the_kernel_is_there(client: Any, h
     # No pool has a kernel with such an environment, so one starts.
     body = {"code": "print(1)", "session": {"name": name, "env": {"KERNEL_A": "1"}}}
     with pytest.raises(requests.Timeout):
-        post(host, body, timeout=0.2)
+        post(host, body, timeout_seconds=0.2)
     give_up_at = time.monotonic() + 30
     while not (made := [one for one in client.list_sessions(ended=True) if one.name == name]):
         assert time.monotonic() < give_up_at
@@ -124,7 +128,7 @@ def test_nothing_is_run_for_who_leaves_before_the_kernel_is_there(client: Any, h
 
 
 def test_it_can_be_cancelled(client: Any, host: Host) -> None:
-    answer = post(host, {"code": "import time; time.sleep(600)"}, Prefer="respond-async")
+    answer = post(host, {"code": "import time; time.sleep(600)"}, ASYNC)
     execution = client.get_execution(answer.json()["id"]).cancel()
     assert execution.state is ExecutionState.CANCELLED
     session_of(client, execution.session_id)
