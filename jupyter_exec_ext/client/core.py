@@ -99,14 +99,8 @@ class ExecApi:
         """Return the kernelspecs a session may use."""
         return [kernelspec_from_json(item) for item in _items((yield from self.info()), "kernelspecs")]
 
-    def create_session(self, request: Mapping[str, Any]) -> Operation[Session]:
-        """Create a session; returns when its kernel is ready."""
-        return session_from_json(
-            (yield from self._call("POST", "sessions", request, read_timeout_seconds=START_SECONDS))
-        )
-
     def open_session(self, request: Mapping[str, Any]) -> Operation[Session]:
-        """Create a session on a server of which nothing may be known yet.
+        """Create a session on a server of which nothing may be known yet; returns when its kernel is ready.
 
         Raises
         ------

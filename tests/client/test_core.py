@@ -117,10 +117,10 @@ def test_running_code_is_repeated_with_its_key(failure: Failure) -> None:
 
 
 def test_what_has_no_key_is_repeated_only_if_nothing_was_sent() -> None:
-    script = Script(NOT_SENT, LOST)
+    script = Script(NOT_SENT, LOST, INFO)
     with pytest.raises(ConnectionLost, match="unknown"):
-        script.perform(API.create_session({}))
-    assert len(script.requests) == 2
+        script.perform(API.open_session({}))
+    assert [sent.method for sent in script.requests] == ["POST", "POST", "GET"]
 
 
 def test_code_whose_fate_stays_unknown_is_said_to_be_so() -> None:
@@ -143,9 +143,9 @@ def test_a_limit_that_code_ran_into_is_told_at_once() -> None:
 
 
 def test_a_session_is_not_asked_for_twice() -> None:
-    script = Script(answer(503, {"message": "busy", "code": "shutting_down"}))
+    script = Script(answer(503, {"message": "busy", "code": "shutting_down", "request_id": "r1"}))
     with pytest.raises(ExecError, match="busy"):
-        script.perform(API.create_session({}))
+        script.perform(API.open_session({}))
     assert len(script.requests) == 1
 
 
