@@ -14,7 +14,7 @@ from ..client.standard import open_standard_session
 from ..client.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
 from ..client.sync import StandardExecSession
 from ..client.sync_driver import SyncDriver
-from ..wire.environment import DEFAULT_NAMES, kernel_environment
+from ..wire.environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..wire.jsontext import dump_bytes
 from ..wire.kernel import WEBSOCKET_PROTOCOL
 from .channels import Channels
@@ -34,7 +34,7 @@ class EmbeddedDriver(SyncDriver):
 
     def __init__(self, env: Mapping[str, str]) -> None:
         super().__init__(JupyterConnectionInfo("localhost", False))  # to which nothing is ever sent
-        self._env = kernel_environment(os.environ, env, inherited_names=DEFAULT_NAMES, caller_names=["*"])
+        self._env = kernel_environment(inherited_environment(os.environ, DEFAULT_NAMES), env, caller_names=["*"])
         self._kernels: dict[str, EmbeddedKernel] = {}
 
     def open_session(self, kernel_name: str, *, max_output_bytes: int = _MAX_OUTPUT_BYTES) -> StandardExecSession:

@@ -6,7 +6,6 @@ It knows who calls (`Caller`) and hides from them what belongs to others; it kno
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -59,6 +58,7 @@ from .file_verbs import FileVerbs
 from .files import LocalFiles
 from .fresh_runs import FreshRuns
 from .idempotency import idempotency_of
+from .inherited import InheritedEnvironment
 from .isolation import plain_name
 from .kernel_access import ChosenKernel, KernelAccess
 from .memory import MemoryMeter
@@ -96,6 +96,7 @@ class ExecEngine(EngineSettings):
         self.audit = store.audit
         self._session_files = self._make_session_files()
         self._access = KernelAccess(host, self)
+        self._inherited = InheritedEnvironment()
         self._admission = Admission()
         self.feed = ChangeFeed()
         self._memory = MemoryMeter()
@@ -296,7 +297,7 @@ class ExecEngine(EngineSettings):
             self.pool.keep([] if kind is None else [kind])
 
     def _environment(self, asked: Mapping[str, str]) -> dict[str, str]:
-        return kernel_environment(os.environ, asked, inherited_names=self.inherited_env, caller_names=self.caller_env)
+        return kernel_environment(self._inherited.get(self.inherited_env), asked, caller_names=self.caller_env)
 
     def _end_session_of(self, token: Token | None, live: LiveSession) -> None:
         """End what was begun in the name of a token that has ended."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 from ..models import ExecutionRequest, IdempotencyKey, SessionRequest
 
 _FIELDS = tuple(field.name for field in fields(ExecutionRequest))
+_SESSION_FIELDS = tuple(field.name for field in fields(SessionRequest))
 
 
 def idempotency_of(
@@ -25,6 +26,6 @@ def idempotency_of(
         return None
     values = {name: getattr(request, name) for name in _FIELDS}
     if session is not None:
-        values["session"] = asdict(session)
+        values["session"] = {name: getattr(session, name) for name in _SESSION_FIELDS}
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return IdempotencyKey(key, hashlib.sha256(canonical.encode()).hexdigest(), session is not None)

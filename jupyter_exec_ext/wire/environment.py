@@ -33,19 +33,21 @@ def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 
+def inherited_environment(server_env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return what kernels get of the server's environment: the variables whose names match one of the patterns."""
+    is_inherited = _any_of(tuple(names)).match
+    return {name: value for name, value in server_env.items() if is_inherited(name)}
+
+
 def kernel_environment(
-    server_env: Mapping[str, str],
-    caller_env: Mapping[str, str],
-    *,
-    inherited_names: Iterable[str],
-    caller_names: Iterable[str],
+    inherited: Mapping[str, str], caller_env: Mapping[str, str], *, caller_names: Iterable[str]
 ) -> dict[str, str]:
     """Return the whole environment of a new kernel.
 
     Parameters
     ----------
-    inherited_names : iterable of str
-        Patterns of the names taken from the server's environment.
+    inherited : mapping
+        What it gets of the server's.
     caller_names : iterable of str
         Patterns of the names that a caller may set.
 
@@ -54,13 +56,11 @@ def kernel_environment(
     InvalidRequest
         Naming the first variable that the caller may not set.
     """
-    inherited, allowed = tuple(inherited_names), tuple(caller_names)
+    allowed = tuple(caller_names)
     for name in caller_env:
         if _any_of(_RESERVED).match(name):
             raise InvalidRequest(f"'env' may not set {name!r}: names like {', '.join(_RESERVED)} are Jupyter's own")
         if not _any_of(allowed).match(name):
             names = ", ".join(allowed) or "none"
             raise InvalidRequest(f"'env' may not set {name!r}: this server lets callers set {names}")
-    is_inherited = _any_of(inherited).match
-    kept = {name: value for name, value in server_env.items() if is_inherited(name)}
-    return {**kept, **caller_env}
+    return {**inherited, **caller_env}

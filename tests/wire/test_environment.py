@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_exec_ext.errors import InvalidRequest
-from jupyter_exec_ext.wire.environment import DEFAULT_NAMES, kernel_environment
+from jupyter_exec_ext.wire.environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 
 SERVER = {
     "PATH": "/bin",
@@ -17,7 +17,7 @@ SERVER = {
 
 
 def environment(caller: dict[str, str], callers: tuple[str, ...] = ("*",)) -> dict[str, str]:
-    return kernel_environment(SERVER, caller, inherited_names=DEFAULT_NAMES, caller_names=callers)
+    return kernel_environment(inherited_environment(SERVER, DEFAULT_NAMES), caller, caller_names=callers)
 
 
 def test_only_chosen_names_are_inherited() -> None:
