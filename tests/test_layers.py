@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent / "jupyter_exec_ext"
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "errors": set(),
+    "in_kernel": set(),
     "wire": {"models", "errors"},
     "auth": {"models", "errors"},
     "engine": {"models", "errors", "wire", "auth"},

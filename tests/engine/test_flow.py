@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import os
 import random
@@ -17,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import zmq
+import zmq.asyncio
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.engine.connection import KernelConnection
@@ -34,6 +37,7 @@ class Reader:
     def __init__(self, info: dict[str, Any]) -> None:
         self._resources = EngineResources(10 * MIB)
         self.info = info
+        self.pid = 0
         self.parts: list[str] = []
         self._idle = asyncio.Event()
         self.printed = asyncio.Event()
@@ -73,6 +77,7 @@ async def reader() -> AsyncIterator[Reader]:
     await manager.start_kernel()
     reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
     await reader.connection.prove(60)
+    reader.pid = manager.provisioner.pid  # type: ignore[union-attr]
     yield reader
     reader.close()
     await manager.shutdown_kernel(now=True)
@@ -125,17 +130,17 @@ async def test_what_is_printed_arrives_whole_and_in_parts(reader: Reader, code: 
     assert max(map(len, reader.parts)) <= 256 * 1024
 
 
-async def test_the_sending_thread_is_not_waited_for_where_nothing_was_printed(reader: Reader) -> None:
+async def test_a_short_run_has_nothing_to_do_with_the_sending_thread(reader: Reader) -> None:
     await reader.run("""
         thread = get_ipython().kernel.iopub_thread
         told, schedule = [], thread.schedule
         thread.schedule = lambda work: (told.append(work), schedule(work))[1]
     """)
-    await reader.run("told.clear()")
-    assert await reader.run("print(len(told))") == "3\n"  # idle, busy, and the code that runs
+    assert await reader.run("print(1); display(2); told.clear()") == "1\n"
+    assert await reader.run("print(len(told))") == "0\n"
 
 
-async def test_the_sending_thread_is_woken_seldom_for_a_short_run(reader: Reader) -> None:
+async def test_the_sending_thread_is_not_woken_for_a_short_run(reader: Reader) -> None:
     await reader.run("""
         class Counted:
             wakes = 0
@@ -147,7 +152,122 @@ async def test_the_sending_thread_is_woken_seldom_for_a_short_run(reader: Reader
         thread._local.event_pipe = counted = Counted(thread._event_pipe)
     """)
     wakes = [int(await reader.run("print(counted.wakes); counted.wakes = 0")) for _ in range(20)]
-    assert min(wakes[1:]) <= 3  # for busy and the code, for what was printed, for idle; five without that
+    assert min(wakes[1:]) == 0
+
+
+class Arrivals:
+    """What arrives while code runs, by its kind and a word of it."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.seen: list[str] = []
+        self._take, reader.connection._on_message = reader.connection._on_message, self._note
+        self._news = asyncio.Event()
+
+    def _note(self, message: KernelMessage) -> None:
+        content = message.content
+        words = {
+            "status": lambda: content["execution_state"],
+            "stream": lambda: content["text"].strip(),
+            "display_data": lambda: content["data"]["text/plain"],
+            "execute_result": lambda: content["data"]["text/plain"],
+        }
+        self.seen.append(words.get(message.msg_type, lambda: message.msg_type)())
+        self._news.set()
+        self._take(message)
+
+    async def has(self, what: str, seconds: float = 60) -> bool:
+        async def wait() -> None:
+            while what not in self.seen:
+                self._news.clear()
+                await self._news.wait()
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(wait(), seconds)
+        return what in self.seen
+
+
+async def test_what_a_run_publishes_keeps_its_order(reader: Reader) -> None:
+    arrivals = Arrivals(reader)
+    await reader.run("import sys\nprint('a')\ndisplay(1)\nprint('b', file=sys.stderr)\ndisplay(2)\nprint('c')\n3")
+    published = [what for what in arrivals.seen if what != "execute_reply"]
+    assert published == ["busy", "execute_input", "a", "1", "b", "2", "c", "3", "idle"]
+
+
+async def test_a_run_that_takes_longer_shows_what_it_has_so_far(reader: Reader) -> None:
+    arrivals = Arrivals(reader)
+    reader.begin("display('shown')\nprint('printed')\nwhile True: pass")
+    for what in ("busy", "execute_input", "'shown'", "printed"):
+        assert await arrivals.has(what)
+    assert "idle" not in arrivals.seen
+    process = psutil.Process(reader.pid)
+    process.send_signal(signal.SIGINT)
+    await reader.end()
+
+
+async def test_what_comes_after_the_end_of_a_run_arrives_too(reader: Reader) -> None:
+    arrivals = Arrivals(reader)
+    await reader.run("""
+        import asyncio, threading
+        async def later(): await asyncio.sleep(0.3); print("by a task", end=""); display("shown by a task")
+        task = asyncio.get_event_loop().create_task(later())
+        threading.Timer(0.3, lambda: (print("by a thread"), display("shown by a thread"))).start()
+    """)
+    for what in ("by a task", "'shown by a task'", "by a thread", "'shown by a thread'"):
+        assert any(what in seen for seen in arrivals.seen) or await arrivals.has(what), arrivals.seen
+
+
+async def test_a_reader_that_comes_late_is_greeted_whoever_sends(reader: Reader) -> None:
+    """The socket tells of it once, to whichever thread uses it then."""
+    greets = await reader.run("print(hasattr(get_ipython().kernel.iopub_thread, '_xpub_stream'))") == "True\n"
+    came = asyncio.Event()
+
+    async def keep_running() -> None:
+        while not came.is_set():
+            await reader.run("display(1)")
+
+    running = asyncio.create_task(keep_running())
+    with zmq.asyncio.Context() as context:
+        for number in range(20 if greets else 0):
+            with context.socket(zmq.SUB) as late:
+                late.connect(f"tcp://{reader.info['ip']}:{reader.info['iopub_port']}")
+                late.subscribe(f"topic {number}")
+                greeting = await asyncio.wait_for(late.recv_multipart(), 10)
+                assert json.loads(greeting[-1]) == {"subscription": f"topic {number}"}
+    came.set()
+    await running
+
+
+async def test_a_kernel_without_the_clock_that_wakes_nobody_sends_all_the_same() -> None:
+    manager = AsyncKernelManager()
+    await manager.start_kernel()
+    reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
+    await reader.connection.prove(60)
+    arrivals = Arrivals(reader)
+    await reader.run("""
+        alarm = get_ipython().kernel.iopub_thread.alarm
+        alarm._loop.add_callback(alarm._loop.remove_handler, alarm._file)
+        alarm._file = -1
+    """)
+    assert await reader.run("print('first')") == "first\n"
+    reader.begin("print('printed')\nimport time\nwhile not done: time.sleep(0.01)")
+    await reader.end()
+    reader.begin("display('shown'); input()")
+    assert await arrivals.has("'shown'")
+    reader.close()
+    await manager.shutdown_kernel(now=True)
+
+
+async def test_a_cell_is_made_python_once(reader: Reader) -> None:
+    await reader.run("""
+        made = []
+        def count(lines):
+            made.append(None)
+            return lines
+        get_ipython().input_transformers_post.append(count)
+    """)
+    await reader.run("made.clear()")
+    assert await reader.run("print(len(made))") == "1\n"
+    assert await reader.run("print(len(made))") == "2\n"
 
 
 async def test_output_keeps_its_order_whenever_it_is_flushed_by_the_clock(reader: Reader) -> None:

@@ -128,15 +128,18 @@ class ForkedKernel:
     ----------
     arguments : list of str
         What the kernel is told on its command line, but for its connection file.
+    begin_sending : callable
+        Has a kernel send as ``in_kernel/sending.py`` does.
     """
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], begin_sending: Callable[[Any], object]) -> None:
         for name in _LATER:
             try:
                 importlib.import_module(name)
             except ImportError:
                 continue  # these versions do without it
         self._arguments = arguments
+        self._begin_sending = begin_sending
         self._application = _Application.instance()
         _Configured.initialize(self._application, arguments)
         #: What there is to be said of it.
@@ -171,10 +174,17 @@ class ForkedKernel:
         application.profile_dir.check_dirs()
         application.initialize([])
         self._finish(application.shell)
-        if told["waiting_code"]:
-            announce(_WAITS if _ran(told["waiting_code"]) else _BOUND)
+        if told["max_unsent_messages"]:
+            announce(_WAITS if self._sends_our_way() else _BOUND)
         begin()
         application.start()
+
+    def _sends_our_way(self) -> bool:
+        try:
+            self._begin_sending(self._application.kernel)
+        except Exception:  # of a version that is made otherwise; the server asks for it later, as of any other kernel
+            return False
+        return True
 
     def _finish(self, shell: Any) -> None:
         backend = sys.modules.get("matplotlib_inline.backend_inline")
@@ -182,14 +192,6 @@ class ForkedKernel:
             backend._enable_matplotlib_integration()
         if self._blas is not None and shell is not None:
             _with_first_cell(shell, self._blas)
-
-
-def _ran(code: str) -> bool:
-    try:
-        exec(code, {})  # noqa: S102
-    except Exception:  # of a version that is made otherwise; the server asks for it later, as of any other kernel
-        return False
-    return True
 
 
 def _shell(application: Any) -> Any:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...wire.flow import SENDING
 from .command import NotForkableError, Program
 from .process import ForkedProcess
 from .program import ROOM
@@ -83,7 +84,7 @@ class ForkParent:
 
     @staticmethod
     def _start(program: Program, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        orders = {"arguments": program.arguments, "preload": program.preload}
+        orders = {"arguments": program.arguments, "preload": program.preload, "sending": str(SENDING)}
         file = str(Path(__file__).with_name("program.py"))
         try:
             return subprocess.Popen(

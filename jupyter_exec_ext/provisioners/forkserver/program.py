@@ -6,7 +6,8 @@ comes over the channel, which only the kernel reads: a later kernel could find a
 in memory. Where nothing is asked for, it forks a child ahead, for the next one who asks. It has one thread, and reports
 which of its children have ended.
 
-As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload``.
+As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload`` and,
+as ``sending``, the file that says how a session's kernel sends.
 """
 
 from __future__ import annotations
@@ -118,8 +119,13 @@ class _ThreadsError(Exception):
 
 
 def _sibling(name: str) -> Any:
-    """Import a module that lies beside this one, of a package that need not be installed here."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    """Import a module that lies beside this one."""
+    return _loaded(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py"))
+
+
+def _loaded(path: str) -> Any:
+    """Import a module of a package that need not be installed here."""
+    name = os.path.splitext(os.path.basename(path))[0]
     specification = importlib.util.spec_from_file_location(f"_jupyter_exec_forked_{name}", path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -149,7 +155,7 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
             del os.environ[name]
         else:
             os.environ[name] = value
-    kernel = module.ForkedKernel(orders["arguments"])
+    kernel = module.ForkedKernel(orders["arguments"], _loaded(orders["sending"]).begin)
     _require_one_thread("IPython")
     notes += kernel.notes
     return kernel

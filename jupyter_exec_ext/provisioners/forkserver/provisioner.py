@@ -18,7 +18,7 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, List, Unicode
 
-from ...wire.flow import MAX_UNSENT_MESSAGES, WAITING_CODE
+from ...wire.flow import MAX_UNSENT_MESSAGES
 from .command import NotForkableError, parsed, program_of
 from .parents import fork_parents
 from .process import ForkedProcess
@@ -132,7 +132,6 @@ class ForkServerProvisioner(LocalProvisioner):
         told = {
             "subshells": not of_session if self.subshells is None else self.subshells,
             "max_unsent_messages": MAX_UNSENT_MESSAGES if of_session else 0,
-            "waiting_code": WAITING_CODE if of_session else "",
             "connection_file": command.connection_file,
             "directory": directory,
             "environment": environment,
@@ -154,7 +153,7 @@ class ForkServerProvisioner(LocalProvisioner):
             process.channel.sendall(json.dumps(told).encode() + b"\n")
         except OSError as error:  # whoever waits for its answers finds out that there are none
             self.log.warning("kernel %s cannot be told what it is to be: %s", self.kernel_id, error)
-        if not told["waiting_code"]:
+        if not told["max_unsent_messages"]:
             self._word_of(process)
         return process
 
