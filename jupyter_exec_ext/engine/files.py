@@ -24,6 +24,7 @@ from ..models import FileInfo, FilesEvent
 from ..wire.paths import path_parts
 from .changes import ChangeWatch
 from .confinement import DIRECTORY, open_directory, open_file
+from .exhaustion import exhausted, out_of_resources
 from .file_errors import in_our_terms
 from .ports import FileList
 from .quotas import NO_LIMITS, FileLimits
@@ -95,6 +96,8 @@ class LocalFiles:
         try:
             await self._in_thread(self._prepare, session_id)
         except OSError as error:
+            if out_of_resources(error):
+                raise exhausted(error) from error
             raise KernelStartFailed(f"the session's working directory cannot be made: {error}") from error
         if self._max_watched and session_id not in self._watches:
             self._watches[session_id] = ChangeWatch(lambda: self._open_root(session_id), self._max_watched)

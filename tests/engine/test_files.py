@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import resource
 import socket
 import stat
 import time
@@ -33,6 +34,7 @@ from jupyter_exec_ext.errors import (
     FilesNotAvailable,
     KernelStartFailed,
     NotAFile,
+    OutOfResources,
     QuotaExceeded,
 )
 from jupyter_exec_ext.models import FileInfo
@@ -235,6 +237,18 @@ async def test_only_what_can_be_opened_is_listed(files: LocalFiles, root: Path, 
         await files.list_files(SID, "dir")
     with pytest.raises(FileNotFound):
         await files.list_files(SID, "nothing")
+
+
+async def test_a_directory_for_which_there_is_no_descriptor_is_refused_as_such(files: LocalFiles) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/dev/null", os.O_RDONLY)  # the lowest that there is
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limit[1]))
+    try:
+        with pytest.raises(OutOfResources, match="too many open files"):
+            await files.prepare("ses_another")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 async def test_a_link_in_place_of_the_sessions_directory_leads_nowhere(
