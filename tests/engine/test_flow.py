@@ -237,24 +237,20 @@ async def test_a_reader_that_comes_late_is_greeted_whoever_sends(reader: Reader)
     await running
 
 
-async def test_a_kernel_without_the_clock_that_wakes_nobody_sends_all_the_same() -> None:
-    manager = AsyncKernelManager()
-    await manager.start_kernel()
-    reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
-    await reader.connection.prove(60)
-    arrivals = Arrivals(reader)
+async def test_a_kernel_without_the_clock_that_wakes_nobody_sends_all_the_same(reader: Reader) -> None:
     await reader.run("""
         alarm = get_ipython().kernel.iopub_thread.alarm
         alarm._loop.add_callback(alarm._loop.remove_handler, alarm._file)
         alarm._file = -1
     """)
     assert await reader.run("print('first')") == "first\n"
-    reader.begin("print('printed')\nimport time\nwhile not done: time.sleep(0.01)")
+    arrivals = Arrivals(reader)
+    reader.begin("display('shown')\nprint('printed')\nwhile True: pass")
+    for what in ("'shown'", "printed"):
+        assert await arrivals.has(what, 10)
+    assert "idle" not in arrivals.seen
+    psutil.Process(reader.pid).send_signal(signal.SIGINT)
     await reader.end()
-    reader.begin("display('shown'); input()")
-    assert await arrivals.has("'shown'")
-    reader.close()
-    await manager.shutdown_kernel(now=True)
 
 
 async def test_a_cell_is_made_python_once(reader: Reader) -> None:
