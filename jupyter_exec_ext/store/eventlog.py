@@ -27,7 +27,9 @@ from .loglines import is_long, line_of
 # What nobody has read when the server is killed is lost; so long, an execution's log may still become a row's.
 _WRITE_BEHIND_SECONDS = 0.5
 _MANY_EVENTS = 64
-_FRESH_BYTES = 1024 * 1024
+# So far a reader may be behind without having to read the file, which takes longer than to send what is there. The
+# execution has its text in memory anyway.
+_FRESH_BYTES = 8 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _BEGINNING_BYTES = 80
 

@@ -86,7 +86,7 @@ async def test_a_reader_follows_from_anywhere_at_its_own_pace(store: ExecStore) 
     log = await accept(store)
     readers = [asyncio.create_task(texts(log, after)) for after in (0, 7)]
     for number in range(300):
-        log.append(StreamEvent("stdout", f"{number}".ljust(10_000, "x")))
+        log.append(StreamEvent("stdout", f"{number}".ljust(40_000, "x")))
         if number % 50 == 0:
             await log.changed(number)
     slow = asyncio.create_task(texts(log))
@@ -94,6 +94,18 @@ async def test_a_reader_follows_from_anywhere_at_its_own_pace(store: ExecStore) 
     whole = await slow
     assert [event["seq"] for event in whole] == list(range(1, 302))
     assert [await reader for reader in readers] == [whole, whole[7:]]
+
+
+async def test_a_reader_that_is_a_little_behind_reads_no_file(store: ExecStore) -> None:
+    log = await accept(store)
+    for number in range(1, 5):
+        log.append(StreamEvent("stdout", "x" * 1024 * 1024))
+        await log.changed(number - 1)
+    (path,) = store.logs.rglob("*.ndjson")
+    path.rename(path.with_suffix(".away"))
+    assert [entry.seq for entry in await log.read(0, 9)] == [1, 2, 3, 4]
+    path.with_suffix(".away").rename(path)
+    await store.executions.finish(finished(), "me", log)
 
 
 async def test_nobody_sees_what_is_not_in_the_file(store: ExecStore) -> None:
