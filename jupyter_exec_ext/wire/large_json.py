@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
+from .folded import parts_of
 from .jsontext import dumps, only_escaped, to_bytes
 from .pieces import LeftOut
 from .written import WrittenDict
@@ -30,7 +31,7 @@ def is_large(value: Any, characters: int = LARGE_CHARACTERS) -> bool:
         if isinstance(item, str):
             left -= len(item)
         elif isinstance(item, Execution):
-            todo += [item.stdout, item.stderr, item.code, list(item.outputs), item.metadata]
+            todo += [*parts_of(item), item.code, item.metadata]
         elif isinstance(item, dict):
             left -= 8 * len(item)
             todo += item.values() if left > 0 else ()
