@@ -8,10 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import ConnectionFailed, ConnectionLost, ExecError, Forbidden, NotFound, Unauthenticated, UnexpectedAnswer
+from ..wire.freed_memory import keep_freed_memory
 from ..wire.jsontext import loads_strict
 from .steps import Failure, OpenStream, Operation, Pause, Reply, Request, Stream
 
 _BUSY_STATUSES = frozenset({502, 503, 504})
+_LARGE_BYTES = 1024 * 1024
 _GATEWAY_STATUSES = frozenset({502, 504})
 # A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
 # driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
@@ -168,6 +170,8 @@ def parsed(reply: Reply) -> Any:
         raise error_from(reply)
     if reply.status == 204:
         return None
+    if len(reply.body) > _LARGE_BYTES:
+        keep_freed_memory()
     try:
         return loads_strict(reply.body)
     except ValueError:

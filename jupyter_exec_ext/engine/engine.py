@@ -45,6 +45,7 @@ from ..models import (
     Token,
 )
 from ..wire.environment import kernel_environment
+from ..wire.freed_memory import keep_freed_memory
 from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
@@ -89,6 +90,7 @@ class ExecEngine(EngineSettings):
 
     def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        keep_freed_memory()
         self.host = host
         self._store = store
         self._sessions = store.sessions

@@ -15,6 +15,7 @@ Python and ipykernel may be older.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import inspect
@@ -29,6 +30,7 @@ from ipykernel import ipkernel
 from ipykernel.iostream import IOPubThread, OutStream
 
 HELD_NANOSECONDS = 20_000_000
+FREED_BYTES = 16 * 1024 * 1024
 PART_CHARACTERS = 128 * 1024
 _MAIN = threading.main_thread().ident
 _send_frame: Any = zmq.backend.Socket.send
@@ -36,6 +38,9 @@ _send_frame: Any = zmq.backend.Socket.send
 
 def begin(kernel: Any) -> None:
     """Have a kernel send that way; in its main thread."""
+    with contextlib.suppress(MemoryError):
+        # As `wire/freed_memory.py` has it: glibc does not give back at once what the next picture or array needs again.
+        bytes(FREED_BYTES)
     thread = kernel.iopub_thread
     if hasattr(ipkernel, "_accepts_parameters"):  # it looks at signatures for each run, which is a twentieth of it
         accepts = functools.lru_cache(8)(ipkernel._accepts_parameters)

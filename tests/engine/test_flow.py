@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import platform
 import random
 import resource
 import signal
@@ -128,6 +129,19 @@ async def test_what_is_printed_arrives_whole_and_in_parts(reader: Reader, code: 
     text = "".join(random.Random(4).choices("ab\u00e9\n\U0001f600", k=5_000_000))
     assert await reader.run(code) == text + "\n"
     assert max(map(len, reader.parts)) <= 256 * 1024
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
+async def test_a_kernel_keeps_the_memory_of_a_picture_for_the_next_one(reader: Reader) -> None:
+    await reader.run("""
+        import os, resource
+        from IPython.display import Image, display
+        picture = Image(data=os.urandom(5_000_000), format="png")
+        def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    """)
+    for _ in range(3):
+        await reader.run("before = faults(); display(picture)")
+    assert int(await reader.run("print(faults() - before)")) < 5_000_000 // 4096
 
 
 async def test_a_short_run_has_nothing_to_do_with_the_sending_thread(reader: Reader) -> None:
