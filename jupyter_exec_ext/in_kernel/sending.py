@@ -32,6 +32,7 @@ from ipykernel.iostream import IOPubThread, OutStream
 HELD_NANOSECONDS = 20_000_000
 FREED_BYTES = 16 * 1024 * 1024
 PART_CHARACTERS = 128 * 1024
+REMEMBERED_CHARACTERS = 16 * 1024
 _MAIN = threading.main_thread().ident
 _send_frame: Any = zmq.backend.Socket.send
 
@@ -58,6 +59,8 @@ def begin(kernel: Any) -> None:
         stream.__class__ = OutStreamInParts
         os.register_at_fork(after_in_child=stream.forget_buffer)
         vars(stream).pop("write", None)  # the former class's, where IPython has put it back after a cell
+    if hasattr(kernel.shell, "_tee"):
+        kernel.shell._tee = _for_a_while(kernel.shell._tee)
     if type(thread) is IOPubThread:
         kernel._publish_status = _ending_with_idle(thread, kernel._publish_status)
         kernel.do_execute = _noting_the_end(thread, kernel.do_execute)
@@ -108,6 +111,33 @@ def _once_for_each(transform_cell: Any) -> Any:
         return made
 
     return transform
+
+
+def _for_a_while(tee: Any) -> Any:
+    """Wrap what has IPython keep what a cell prints, for ``%notebook``: the beginning is enough.
+
+    Else code that prints without end fills the kernel's memory, and each print takes longer.
+    """
+
+    @contextlib.contextmanager
+    def tee_beginning(channel: str) -> Any:
+        stream = getattr(sys, channel)
+        write, left = stream.write, REMEMBERED_CHARACTERS
+        with tee(channel):
+            write_and_keep = stream.write
+
+            def write_first(data: Any, *args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                left -= len(data) if isinstance(data, str) else 0
+                if left >= 0:
+                    return write_and_keep(data, *args, **kwargs)
+                stream.write = write
+                return write(data, *args, **kwargs)
+
+            stream.write = write_first
+            yield
+
+    return tee_beginning
 
 
 class Alarm:

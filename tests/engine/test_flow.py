@@ -131,6 +131,31 @@ async def test_what_is_printed_arrives_whole_and_in_parts(reader: Reader, code: 
     assert max(map(len, reader.parts)) <= 256 * 1024
 
 
+async def test_a_flood_takes_no_memory_of_the_kernel(reader: Reader) -> None:
+    """IPython keeps what a cell prints."""
+    flood = "for number in range(500): print(f'{number}'.ljust(100_000, 'x'))"
+    await reader.run(flood)
+    before = psutil.Process(reader.pid).memory_info().rss
+    await reader.run(flood)
+    assert psutil.Process(reader.pid).memory_info().rss - before < 10 * MIB
+
+
+async def test_the_beginning_of_what_a_cell_prints_is_in_its_notebook(reader: Reader, tmp_path: Path) -> None:
+    await reader.run("print('first'); print('second'); print('x' * 16_400); print('last')")
+    await reader.run("import sys; sys.stderr.write('error\\n')")
+    await reader.run(f"%notebook {tmp_path / 'made.ipynb'}")
+    made = json.loads((tmp_path / "made.ipynb").read_text())
+    texts = ["".join(output["text"]) for cell in made["cells"] for output in cell["outputs"] if "text" in output]
+    assert texts[0] == "first\nsecond\n"
+    assert texts[-1] == "error\n"
+
+
+async def test_only_text_is_printed(reader: Reader) -> None:
+    refused = "try: sys.stdout.write(5)\nexcept TypeError as error: print(error)"
+    assert "must be str" in await reader.run(f"import sys\n{refused}")
+    assert "must be str" in await reader.run(f"print('x' * 20_000)\n{refused}")
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
 async def test_a_kernel_keeps_the_memory_of_a_picture_for_the_next_one(reader: Reader) -> None:
     await reader.run("""
