@@ -131,7 +131,8 @@ def _for_a_while(tee: Any) -> Any:
                 left -= len(data) if isinstance(data, str) else 0
                 if left >= 0:
                     return write_and_keep(data, *args, **kwargs)
-                stream.write = write
+                if stream.write is write_first:  # and not what the cell has put around it
+                    stream.write = write
                 return write(data, *args, **kwargs)
 
             stream.write = write_first

@@ -150,6 +150,18 @@ async def test_the_beginning_of_what_a_cell_prints_is_in_its_notebook(reader: Re
     assert texts[-1] == "error\n"
 
 
+async def test_what_a_cell_puts_around_printing_stays_until_its_end(reader: Reader) -> None:
+    loud = """
+        import sys
+        write = sys.stdout.write
+        sys.stdout.write = lambda text: write(text.upper())
+        print("x" * 20_000)
+        print("y")
+    """
+    assert await reader.run(dedent(loud)) == "X" * 20_000 + "\nY\n"
+    assert await reader.run("print('z')") == "z\n"
+
+
 async def test_only_text_is_printed(reader: Reader) -> None:
     refused = "try: sys.stdout.write(5)\nexcept TypeError as error: print(error)"
     assert "must be str" in await reader.run(f"import sys\n{refused}")
