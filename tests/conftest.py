@@ -12,6 +12,7 @@ import pytest
 import requests
 from hypothesis import HealthCheck, settings
 
+from jupyter_exec_ext.removal import remove_tree
 from tests import canaries
 from tests.aca import HOSTS_OF_SESSIONS, running_host_of_sessions
 from tests.hosts import MAX_CODE_BYTES, Host, running_host
@@ -36,8 +37,9 @@ def _own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """Return a directory whose path leaves room for a socket's name."""
-    with tempfile.TemporaryDirectory(prefix="jex") as path:
-        yield Path(path)
+    path = Path(tempfile.mkdtemp(prefix="jex"))
+    yield path
+    remove_tree(path, move_aside=False, seconds=60.0)  # a test may have put in what shutil cannot remove
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ from ..models import (
     StoredExecution,
     Token,
 )
+from ..removal import describe_leftovers
 from ..wire.environment import kernel_environment
 from ..wire.freed_memory import keep_freed_memory
 from ..wire.jsontext import utf8_size
@@ -142,6 +143,8 @@ class ExecEngine(EngineSettings):
         self._running: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.approvals = ApprovalVerbs(self._executions, self._running, self.audit, self.max_code_bytes)
         self._access.say_what_is_in_force()
+        #: What did not work at the start of the server, for `trouble`.
+        self.start_problems: Sequence[str] = ()
         self._stopping = False
         self._touch_timer: asyncio.TimerHandle | None = None
 
@@ -582,8 +585,8 @@ class ExecEngine(EngineSettings):
     # --- the whole ---
 
     def trouble(self) -> str | None:
-        """Return what is wrong with the store, if anything is; one sentence for an administrator."""
-        return self._store.trouble()
+        """Return what is wrong with this server, if anything is; for an administrator."""
+        return "; ".join(filter(None, (self._store.trouble(), *self.start_problems, describe_leftovers()))) or None
 
     def activity(self) -> dict[str, str]:
         """Return the executions that are running or queued, by id, with their sessions' ids."""

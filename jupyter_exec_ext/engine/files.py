@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import stat
 import threading
 from collections.abc import Callable, Collection
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 
 from ..errors import KernelStartFailed, NotAFile, QuotaExceeded
 from ..models import FileInfo, FilesEvent
+from ..removal import remove_tree, retry_leftovers
 from ..wire.paths import path_parts
 from .changes import ChangeWatch
 from .confinement import DIRECTORY, open_directory, open_file
@@ -117,21 +117,15 @@ class LocalFiles:
 
     async def remove(self, session_id: str) -> None:
         """Remove the session's directory."""
-        await self._in_thread(self._remove, self._root / session_id)
+        await self._in_thread(remove_tree, self._root / session_id)
         self._usage.pop(session_id, None)
 
     def remove_unused(self, session_ids: Collection[str]) -> None:
         """Remove what was prepared for sessions that never came; what has files in it stays."""
+        retry_leftovers(self._root)
         for session_id in session_ids:
             with suppress(OSError):
                 os.rmdir(self._root / session_id)
-
-    def _remove(self, directory: Path) -> None:
-        with suppress(FileNotFoundError):
-            if directory.is_dir() and not directory.is_symlink():
-                shutil.rmtree(directory)  # follows no link, also none that appears meanwhile
-            else:
-                directory.unlink()
 
     # --- reading ---
 

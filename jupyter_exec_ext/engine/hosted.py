@@ -33,6 +33,7 @@ from ..errors import (
     TooManyKernels,
 )
 from ..models import KernelSpecInfo
+from ..removal import remove_tree
 from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
@@ -168,7 +169,7 @@ class HostedKernels:
         directory = Path(getattr(self._manager, "connection_dir", "") or jupyter_runtime_dir())
         for kernel_id in kernel_ids:
             for path in directory.glob(f"kernel-{kernel_id}*"):
-                path.unlink(missing_ok=True)
+                remove_tree(path)
 
     @contextmanager
     def reserve(self, kernel_id: str) -> Iterator[None]:

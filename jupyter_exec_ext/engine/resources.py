@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import zmq
 
+from ..removal import remove_tree
 from .turns import Turns
 
 # Large messages are checked and parsed there. The work is bound by the interpreter lock, so more would not be faster.
@@ -52,4 +52,4 @@ class EngineResources:
         self.context.destroy(linger=0)
         self.workers.shutdown(wait=False, cancel_futures=True)
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            remove_tree(self._directory, move_aside=False)

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..removal import remove_tree
+
 
 class ServerInstance:
     """A server, marked as alive until `close` or the end of the process."""
@@ -49,7 +51,7 @@ class ServerInstance:
         """Return what servers that have ended had there for sessions that never came."""
         found = {}
         for server in self.gone():
-            with suppress(FileNotFoundError):
+            with suppress(OSError, ValueError):  # there is none, or something else is in its place
                 lines = self._prepared_of(server).read_text(encoding="utf-8").splitlines()
                 found.update({session: kernel for session, _, kernel in (line.partition(" ") for line in lines)})
         return found
@@ -67,7 +69,7 @@ class ServerInstance:
             return False
         try:
             fd = os.open(self._lock_of(server), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):  # no server has a directory for its lock
             return True
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +82,7 @@ class ServerInstance:
     def forget(self, server: str) -> None:
         """Remove the files of a server that has ended and whose records have been dealt with."""
         for suffix in ("lock", "reserve", "prepared"):
-            (self._directory / f"{server}.{suffix}").unlink(missing_ok=True)
+            remove_tree(self._directory / f"{server}.{suffix}")
 
     def close(self) -> None:
         """Say that this server has ended."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import UnexpectedAnswer
 from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
+from ..removal import remove_tree
 from ..wire.jsontext import loads_strict
 from ..wire.native import event_from_json, execution_from_json, session_from_json, utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
@@ -61,7 +62,10 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTr
     record names what was spooled, so it goes.
     """
     events: list[OutputEvent] = []
-    file = recovered(log_path(logs, row["session_id"], row["id"]), lambda line: _takes(line, events))
+    path = log_path(logs, row["session_id"], row["id"])
+    if path.is_symlink() or not path.is_file():  # code without isolation can have put anything there
+        remove_tree(path)
+    file = recovered(path, lambda line: _takes(line, events))
     accepted = execution_from_json(loads_strict(row["record"]))
     if events and isinstance(events[-1], EndEvent):
         complete_row(db, events[-1].execution, row["owner"], file, trail)

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..removal import remove_tree
 from .database import Database
 from .logfile import log_path
 from .spool import remove_spool
@@ -44,7 +45,7 @@ def expire(db: Database, logs: Path, retention: Retention) -> list[str]:
     ).fetchall()
     expired = [row for row in rows if row["finished_at"] < horizon or row["newer_log_bytes"] > retention.max_bytes]
     for row in expired:
-        log_path(logs, row["session_id"], row["id"]).unlink(missing_ok=True)
+        remove_tree(log_path(logs, row["session_id"], row["id"]))
         remove_spool(logs, row["session_id"], row["id"])
     db.executemany("DELETE FROM executions WHERE id = ?", [(row["id"],) for row in expired])
     kept = rows[: len(rows) - len(expired)]

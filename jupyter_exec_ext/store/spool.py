@@ -21,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ..removal import remove_tree
 from ..wire.overflow import SpooledFile
 from .logfile import blocks
 
@@ -39,7 +40,7 @@ def spool_path(logs: Path, session_id: str, execution_id: str) -> Path:
 
 def remove_spool(logs: Path, session_id: str, execution_id: str) -> None:
     """Remove an execution's spool, if it has one."""
-    shutil.rmtree(spool_path(logs, session_id, execution_id), ignore_errors=True)
+    remove_tree(spool_path(logs, session_id, execution_id))
 
 
 def open_spooled(path: Path, size_bytes: int) -> int | None:

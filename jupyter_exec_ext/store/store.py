@@ -13,6 +13,7 @@ from traitlets.config import LoggingConfigurable
 
 from ..errors import ExecError
 from ..models import Session
+from ..removal import retry_leftovers
 from .audit import AuditLog
 from .audit_table import DATABASE
 from .execution_trail import ExecutionTrail
@@ -121,6 +122,7 @@ class ExecStore(LoggingConfigurable):
 
     def recover(self) -> None:
         """End what servers that are gone had left open."""
+        retry_leftovers(self.logs)
         count = self._writer.perform(
             lambda db: recover(db, self.logs, self._instance, self.audit, self._trail), write=True
         )

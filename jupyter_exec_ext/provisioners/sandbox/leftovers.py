@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import selectors
-import shutil
 import signal
 import stat
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_data_dir
 
+from ...removal import remove_tree, retry_leftovers
 from .support import IsolationUnavailableError
 
 #: In the environment of bubblewrap.
@@ -30,6 +30,8 @@ _NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
 #: What a socket's path may have, with its end.
 _MAX_SOCKET_PATH = 107
 _END_SECONDS = 10.0
+# For all directories together, so that a server starts in time however many there are; and for each of them.
+_SWEEP_SECONDS, _LEAST_SECONDS = 5.0, 0.1
 
 
 def base_directory() -> Path:
@@ -95,14 +97,24 @@ def _private_base() -> Path:
 
 
 def make_anew(directory: Path) -> None:
-    """Make a sandbox's directory, empty, whatever was there."""
-    shutil.rmtree(directory, ignore_errors=True)
+    """Make a sandbox's directory, empty, whatever was there.
+
+    Raises
+    ------
+    IsolationUnavailableError
+        If an earlier kernel has left something there that can be neither removed nor moved aside.
+    """
+    left = remove_tree(directory)
+    if left is not None and left.path == directory:
+        raise IsolationUnavailableError(
+            "socket_directory", f"{directory} could not be emptied ({left.reason}); remove it by hand"
+        )
     make_directory(directory)
 
 
 def remove_directory(directory: Path) -> None:
     """Remove a sandbox's directory, whatever its kernel has put there, and that of the server if it was the last."""
-    shutil.rmtree(directory, ignore_errors=True)
+    remove_tree(directory)
     with suppress(OSError):
         directory.parent.rmdir()
 
@@ -118,9 +130,11 @@ def sweep() -> list[int]:
     ended = [pid for pid in list(_left_behind()) if _kill(pid)]
     _until_ended(ended)
     for base in (base_directory(), _private_base()):
+        retry_leftovers(base)
+        give_up_at = time.monotonic() + _SWEEP_SECONDS
         for directory in base.iterdir() if base.is_dir() else ():
             if is_gone(directory.name):
-                shutil.rmtree(directory, ignore_errors=True)
+                remove_tree(directory, seconds=max(_LEAST_SECONDS, give_up_at - time.monotonic()))
     return ended
 
 

@@ -1,0 +1,14 @@
+"""Switch for the full run of the heavy suites: ``python -m tests.full`` sets it, a commit runs a small part."""
+
+from __future__ import annotations
+
+import os
+
+#: Name of the environment variable.
+VARIABLE = "EXEC_TEST_FULL"
+IS_FULL = bool(os.environ.get(VARIABLE))
+
+
+def scaled(full: int, *, per_commit: int) -> int:
+    """Return how many rounds to run: `full` in the full run, `per_commit` otherwise."""
+    return full if IS_FULL else per_commit
