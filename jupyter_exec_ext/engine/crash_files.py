@@ -1,9 +1,8 @@
-"""Where a Python kernel writes its stack when it crashes, and how that is read.
+"""Crash reports: where a Python kernel writes its stack when it crashes, and how that is read.
 
 ``faulthandler`` tells where Python was at a segmentation fault or an abort; the kernel's own standard error cannot,
 since ipykernel replaces it. The file is the kernel's to write, so its content may be anything that the code it runs
-wants it to be: it is read as text, up to a bound, without control characters, and only if it is still the very file
-that was created.
+wants it to be: it is read as text, up to a bound and without control characters.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,46 +33,39 @@ def plain_text(raw: bytes) -> str:
 class CrashFile:
     """The crash report of one kernel process: empty until there is something to report.
 
+    It is read by the descriptor that it was created with, whatever the kernel does to its name.
+
     Parameters
     ----------
     directory : Path
         A directory that only our user can enter.
+    name_inside : str, optional
+        How the kernel calls the directory, if not so.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / secrets.token_hex(16)
-        descriptor = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            self._identity = _identity(os.fstat(descriptor))
-        finally:
-            os.close(descriptor)
+    def __init__(self, directory: Path, name_inside: str | None = None) -> None:
+        name = secrets.token_hex(16)
+        self.path = directory / name
+        self._path_inside = os.path.join(name_inside or str(directory), name)
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        self._descriptor = os.open(self.path, flags, 0o600)
 
     @property
     def setup_code(self) -> str:
         """The Python code that makes a kernel write there."""
-        return _SETUP.format(path=str(self.path))
+        return _SETUP.format(path=self._path_inside)
 
     def read(self) -> str:
-        """Return what was written, or nothing if the file is not the one that was created."""
+        """Return the beginning of what was written."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            return plain_text(os.pread(self._descriptor, _MAX_BYTES, 0))
         except OSError:
             return ""
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or _identity(found) != self._identity:
-                return ""
-            return plain_text(os.read(descriptor, _MAX_BYTES))
-        except OSError:
-            return ""
-        finally:
-            os.close(descriptor)
 
     def remove(self) -> None:
-        """Delete the file, whatever has become of it."""
-        with suppress(OSError):  # the code may have made a directory of it: that goes with the engine's
+        """Close and delete the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        with suppress(OSError):  # the code may have made a directory of it, which goes with the directory around it
             self.path.unlink(missing_ok=True)
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino

@@ -129,9 +129,9 @@ class HostedKernel:
         return bool(getattr(self._km.provisioner, "waits_for_readers", False))
 
     @property
-    def shared_directory(self) -> Path | None:
-        """A directory that an isolated kernel and we can write, which holds its sockets."""
-        directory: Path | None = getattr(self._km.provisioner, "shared_directory", None)
+    def shared_directory(self) -> tuple[Path, str] | None:
+        """A directory that an isolated kernel and the server can write, and how the kernel calls it."""
+        directory: tuple[Path, str] | None = getattr(self._km.provisioner, "shared_directory", None)
         return directory
 
     @property

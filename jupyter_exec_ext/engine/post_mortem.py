@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..models import ExecutionState
 from .crash_files import CrashFile
@@ -39,13 +38,13 @@ class PostMortem:
     ----------
     pid : int or None
         The process, if it is one of this machine.
-    crash_directory : Path or None
+    crash_file : CrashFile or None
         Where it may write a crash report; None for a kernel that cannot.
     """
 
-    def __init__(self, pid: int | None, crash_directory: Path | None) -> None:
+    def __init__(self, pid: int | None, crash_file: CrashFile | None) -> None:
         self._oom = OomWatch(pid)
-        self._crash_file = None if crash_directory is None else CrashFile(crash_directory)
+        self._crash_file = crash_file
 
     @property
     def setup_code(self) -> str | None:

@@ -19,6 +19,7 @@ from ..errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTim
 from ..models import OutputEvent
 from ..wire.kernel import KernelMessage, execute_request
 from .connection import KernelConnection
+from .crash_files import CrashFile
 from .exhaustion import exhausted, out_of_resources
 from .health import HealthWatch
 from .ports import Kernel, KernelExit, KernelHost
@@ -380,7 +381,8 @@ class SessionKernel:
             kill_left_behind(self._session_id, pid)
         if not self._is_python or pid is None or not kernel.ours:
             return PostMortem(pid, None)
-        return PostMortem(pid, kernel.shared_directory or self._resources.private_directory())
+        directory, name_inside = kernel.shared_directory or (self._resources.private_directory(), None)
+        return PostMortem(pid, CrashFile(directory, name_inside))
 
     async def explain(self, exit_: KernelExit) -> Death:
         """Find out why the kernel died."""

@@ -10,7 +10,7 @@ from jupyter_exec_ext.provisioners.sandbox.arguments import (
     SOCKET,
     SOCKETS,
     TEMPORARY,
-    WORK,
+    WORK_PLACES,
     Descriptors,
     Limits,
     View,
@@ -28,9 +28,7 @@ def test_addresses_of_sockets_are_short_enough_for_every_kernel() -> None:
 def test_directories_in_memory_do_not_cover_what_is_seen_below_them() -> None:
     seen = [f"{TEMPORARY}/venv", f"{HOME}/data"]
     view = View(read_only=seen, links={}, hidden=[], work_directory="/srv/work")
-    arguments = sandbox_arguments(
-        view, {}, Descriptors(3, 4, 5, 6), LIMITS, socket_directory="/s", connection_file="/c"
-    )
+    arguments = sandbox_arguments(view, {}, Descriptors(3, 4, 5, 6), LIMITS, connection_file="/c")
     assert all(arguments.count(place) == 1 for place in (TEMPORARY, HOME))
     for place in (TEMPORARY, HOME):
         assert all(arguments.index(place) < arguments.index(path) for path in seen)
@@ -38,9 +36,7 @@ def test_directories_in_memory_do_not_cover_what_is_seen_below_them() -> None:
 
 def bound(view: View) -> list[tuple[str, str, str]]:
     """Return what is bound where, and how."""
-    arguments = sandbox_arguments(
-        view, {}, Descriptors(3, 4, 5, 6), LIMITS, socket_directory="/s", connection_file="/c"
-    )
+    arguments = sandbox_arguments(view, {}, Descriptors(3, 4, 5, 6), LIMITS, connection_file="/c")
     return [
         (how, arguments[at + 1], arguments[at + 2])
         for at, how in enumerate(arguments)
@@ -52,7 +48,7 @@ def test_the_working_directory_is_at_both_places_with_what_it_must_not_change() 
     view = View(read_only=[], links={}, hidden=[], work_directory="/srv/work", read_only_inside_work=["venv"])
     assert bound(view) == [
         (how, source, place)
-        for at in (WORK, DATA)
+        for at in (WORK_PLACES[0], DATA)
         for how, source, place in [("--bind", "/srv/work", at), ("--ro-bind", "/srv/work/venv", f"{at}/venv")]
     ]
 
@@ -67,9 +63,9 @@ def test_what_is_seen_at_the_second_place_stays_there(taken: str, how: str) -> N
         work_directory="/srv/work",
         writable={taken: "/elsewhere"} if how == "writable" else {},
     )
-    assert [place for _, _, place in bound(view)] == [WORK]
+    assert [place for _, _, place in bound(view)] == [WORK_PLACES[0]]
 
 
 def test_what_is_beside_the_second_place_does_not_matter() -> None:
     view = View(read_only=["/mnt/database", "/mn"], links={}, hidden=[], work_directory="/srv/work")
-    assert [place for _, _, place in bound(view)] == [WORK, DATA]
+    assert [place for _, _, place in bound(view)] == [WORK_PLACES[0], DATA]

@@ -175,7 +175,7 @@ async def test_a_kernel_is_started_asked_interrupted_restarted_and_ended(start: 
     assert provisioner.level == "landlock" and provisioner.limits_processes
     assert await kernel.run("import os; print(1 + 1, os.getcwd())") == f"2 {tmp_path / 'work'}"
     assert await kernel.run("print(os.getpid())") == str(provisioner.kernel_pid)
-    assert provisioner.shared_directory is not None and provisioner.shared_directory.is_dir()
+    assert provisioner.shared_directory is not None and provisioner.shared_directory[0].is_dir()
     sleeps = asyncio.create_task(kernel.run("import time; print('sleeps'); time.sleep(60)"))
     await asyncio.sleep(0.5)
     await kernel.manager.interrupt_kernel()
@@ -671,7 +671,7 @@ def view(read_only: list[Path], hidden: list[Path], work: Path, **more: Any) -> 
 
 def test_what_is_hidden_is_below_no_rule(installation: Path, tmp_path: Path) -> None:
     seen = view([installation], [installation / "etc" / "jupyter"], tmp_path / "work")
-    rules = rules_of(seen, str(tmp_path / "c.json"), [])
+    rules = rules_of(seen, str(tmp_path / "c.json"), own=[], sockets="/nowhere")
     readable = {os.path.relpath(path, installation) for path, right in rules if path.startswith(str(installation))}
     assert readable == {"bin", "lib", "pyvenv.cfg", "etc/ssl"}
 
@@ -680,7 +680,7 @@ def test_what_is_hidden_behind_a_link_is_below_no_rule(installation: Path, tmp_p
     (installation / "etc").rename(installation / "real")
     (installation / "etc").symlink_to("real")
     seen = view([installation], [installation / "etc" / "jupyter"], tmp_path / "work")
-    rules = rules_of(seen, str(tmp_path / "c.json"), [])
+    rules = rules_of(seen, str(tmp_path / "c.json"), own=[], sockets="/nowhere")
     readable = {os.path.relpath(path, installation) for path, right in rules if path.startswith(str(installation))}
     assert readable == {"bin", "lib", "pyvenv.cfg", "real/ssl"}
 
@@ -688,11 +688,11 @@ def test_what_is_hidden_behind_a_link_is_below_no_rule(installation: Path, tmp_p
 def test_an_environment_in_the_working_directory_is_refused(installation: Path, tmp_path: Path) -> None:
     seen = view([installation], [], tmp_path, read_only_inside_work=["env"])
     with pytest.raises(TooMuchToSeeError, match="another directory"):
-        rules_of(seen, str(tmp_path / "c.json"), [])
+        rules_of(seen, str(tmp_path / "c.json"), own=[], sockets="/nowhere")
 
 
 def test_the_whole_of_proc_is_never_allowed(tmp_path: Path) -> None:
-    rules = rules_of(view([Path("/usr")], [], tmp_path), str(tmp_path / "c.json"), [])
+    rules = rules_of(view([Path("/usr")], [], tmp_path), str(tmp_path / "c.json"), own=[], sockets="/nowhere")
     assert not {"/", "/proc", "/proc/sys", "/proc/self", "/dev", "/dev/shm", "/dev/pts", "/tmp"} & {p for p, _ in rules}
 
 
@@ -704,7 +704,7 @@ from jupyter_exec_ext.provisioners.sandbox.arguments import View
 view = View(["/usr", sys.prefix, sys.base_prefix], {}, [], os.getcwd())
 one = process.LandlockProcess(process.Orders(
     program=sys.executable, command=[sys.executable, "-I", "-c", sys.argv[1]], environment={}, directory="/",
-    rules=rules_of(view, sys.argv[2], []), limits=process.NO_LIMITS, filter=support.ready_filter(),
+    rules=rules_of(view, sys.argv[2], own=[], sockets="."), limits=process.NO_LIMITS, filter=support.ready_filter(),
 ), environment={}, group=None, output=1)
 time.sleep(1)
 subprocess.run(["mount", "-o", "remount", "/proc"], check=True)

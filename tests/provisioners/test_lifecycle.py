@@ -393,8 +393,8 @@ def test_the_next_server_ends_and_removes_what_a_killed_one_has_left_behind(tmp_
     body = """
     import subprocess
     from jupyter_exec_ext.provisioners.sandbox.cgroup import new_group
-    from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK, make_directory, new_directory, own_name
-    make_directory(new_directory())
+    from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK, make_directory, new_link, own_name
+    make_directory(new_link())
     group = new_group(None, 10)
     sleeper = subprocess.Popen(["sleep", "600"], env={MARK: own_name()}, stdout=subprocess.DEVNULL)
     if group is not None:

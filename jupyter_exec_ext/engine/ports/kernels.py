@@ -74,8 +74,11 @@ class Kernel(Protocol):
         """Whether what starts it has seen to it that it loses no output: see ``wire/flow.py``."""
 
     @property
-    def shared_directory(self) -> Path | None:
-        """A directory that an isolated kernel and we can write; None for one that sees what we see."""
+    def shared_directory(self) -> tuple[Path, str] | None:
+        """A directory that an isolated kernel and the server can write, and how the kernel calls it.
+
+        None for a kernel that sees what the server sees.
+        """
 
     @property
     def files(self) -> KernelFiles | None:

@@ -13,7 +13,7 @@ from typing import Any
 from ..sandbox.cgroup import ControlGroup, new_group
 from ..sandbox.launch import Launch, sweep_once
 from ..sandbox.launcher import SandboxOutput, read_output
-from ..sandbox.leftovers import MARK, end_started_with, make_anew, own_name, remove_directory
+from ..sandbox.leftovers import MARK, end_started_with, link_anew, make_anew, own_name, remove_directory
 from .process import LandlockProcess, NotStartedError, Orders, limits_of_each
 from .rules import rules_of
 from .support import failure, ready_filter
@@ -69,9 +69,10 @@ def launch(
     """
     sweep_once()
     view, mark = what.view(), f"{own_name()}/{secrets.token_hex(4)}"
-    own = (what.socket_directory, home, temporary)
-    for directory in own:  # a kernel before it may have left anything there
+    sockets = home.parent / "sockets"
+    for directory in (sockets, home, temporary):  # a kernel before it may have left anything there
         make_anew(directory)
+    link_anew(what.socket_directory, sockets)
     startup = home / _STARTUP
     startup.parent.mkdir(parents=True)
     shutil.copyfile(Path(__file__).parent / "startup.py", startup)
@@ -80,7 +81,7 @@ def launch(
         command=what.command,
         environment={"TMPDIR": str(temporary), **what.environment, MARK: mark},
         directory=view.work_directory,
-        rules=rules_of(view, what.connection_file, map(str, own)),
+        rules=rules_of(view, what.connection_file, own=(str(home), str(temporary)), sockets=str(sockets)),
         limits=limits_of_each(what.limits),
         filter=ready_filter(),
     )

@@ -41,6 +41,11 @@ class LandlockProvisioner(IsolatedProvisioner):
         """The home directory that the kernel has."""
         return str(self._place("home"))
 
+    @property
+    def shared_directory(self) -> tuple[Path, str] | None:
+        """A directory that the kernel and the server can write, which has the same name for both."""
+        return None if self._places is None else (self._place("tmp"), str(self._place("tmp")))
+
     def launch_isolated(self, what: Launch) -> LaunchedKernel:
         """Start a kernel, and return when it is held."""
         return launch(what, self._place("home"), self._place("tmp"), self.log)

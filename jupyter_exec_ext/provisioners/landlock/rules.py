@@ -21,7 +21,7 @@ _OF_MACHINE = (
 Rule = tuple[str, str]
 
 
-def rules_of(view: View, connection_file: str, own: Iterable[str]) -> list[Rule]:
+def rules_of(view: View, connection_file: str, *, own: Iterable[str], sockets: str) -> list[Rule]:
     """Return the rules for a view.
 
     Parameters
@@ -31,6 +31,8 @@ def rules_of(view: View, connection_file: str, own: Iterable[str]) -> list[Rule]
         The kernel's.
     own : iterable of str
         Directories that were made for this kernel.
+    sockets : str
+        The one for its sockets, and nothing else.
 
     Raises
     ------
@@ -47,6 +49,7 @@ def rules_of(view: View, connection_file: str, own: Iterable[str]) -> list[Rule]
     rules = [(path, "read") for seen in view.read_only for path in _except(os.path.realpath(seen), hidden)]
     rules += [(path, "write" if os.path.isdir(path) else "device") for path in view.writable.values()]
     rules += [(path, "write") for path in (view.work_directory, *own)]
+    rules.append((sockets, "sockets"))
     rules.append((os.path.realpath(connection_file), "read"))
     rules += [(path, "device") for name in _DEVICES if os.path.exists(path := f"/dev/{name}")]
     rules += [(path, "read") for name in _OF_MACHINE if os.path.exists(path := f"/proc/{name}")]

@@ -27,6 +27,7 @@ _VERSION = 1
 _PATH_BENEATH = 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
+_REMOVE_FILE, _MAKE_SOCK = 1 << 5, 1 << 9
 _MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL_DEV = 1 << 6, 1 << 11, 1 << 14, 1 << 15
 _ALL = (1 << 16) - 1
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
@@ -38,6 +39,7 @@ RIGHTS = {
     "read": _EXECUTE | _READ_FILE | _READ_DIR,
     "write": _ALL & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
     "device": _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV,
+    "sockets": _READ_FILE | _READ_DIR | _REMOVE_FILE | _MAKE_SOCK,
 }
 
 

@@ -14,12 +14,13 @@ from .support import NAMESPACES, NO_NETWORK, Tools
 
 #: Who a kernel is inside. Outside it is the server's user.
 USER, UID, GID = "jupyter", 1000, 1000
-#: Where it finds its working directory and its home.
-WORK, HOME = "/work", "/home"
+#: Where it finds its working directory, at the first of these places where nothing else is seen, and its home.
+WORK_PLACES, HOME = ("/work", "/session", "/kernel-work"), "/home"
 #: Where programs written for Azure's session pools look for it. It is there, too, unless something else is.
 DATA = "/mnt/data"
 #: Where it makes its sockets, and what their names begin with. Some kernels know only addresses of less than 32 bytes.
-SOCKETS, SOCKET = "/sockets", "s"
+#: The directory is a file system of its own, with room for little more, and ends with the sandbox.
+SOCKETS, SOCKET, SOCKETS_BYTES = "/sockets", "s", 64 * 1024
 TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
 PASSWD = f"{USER}:x:{UID}:{GID}:{USER}:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
@@ -82,7 +83,7 @@ class View:
     writable : mapping of str to str
         Directories that it may write, by their places inside.
     work_directory : str
-        What is at `WORK`, and at `DATA`.
+        What is at one of `WORK_PLACES`, and at `DATA`.
     read_only_inside_work : sequence of str
         Paths below `work_directory`, relative to it, that it may not write.
     """
@@ -111,7 +112,6 @@ def sandbox_arguments(
     descriptors: Descriptors,
     limits: Limits,
     *,
-    socket_directory: str,
     connection_file: str,
     host_network: bool = False,
 ) -> list[str]:
@@ -134,17 +134,17 @@ def sandbox_arguments(
     # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
-    for place in (socket_directory, SOCKETS):
-        arguments += ["--bind", socket_directory, place]
+    arguments += ["--perms", "0700", "--size", str(SOCKETS_BYTES), "--tmpfs", SOCKETS]
     arguments += ["--ro-bind-data", str(descriptors.connection), connection_file]
     for place, path in view.writable.items():
         arguments += ["--bind", path, place]
-    for place in (WORK, DATA) if _is_free(DATA, view) else (WORK,):
+    work = work_place(view)
+    for place in (work, DATA) if _is_free(DATA, view) else (work,):
         arguments += ["--bind", view.work_directory, place]
         for path in view.read_only_inside_work:
             arguments += ["--ro-bind", f"{view.work_directory}/{path}", f"{place}/{path}"]
     # What holds all of this is memory that nobody counts.
-    arguments += ["--remount-ro", "/", "--chdir", WORK, "--clearenv"]
+    arguments += ["--remount-ro", "/", "--chdir", work, "--clearenv"]
     for name, value in environment.items():
         arguments += ["--setenv", name, value]
     return [*arguments, "--seccomp", str(descriptors.seccomp_filter)]
@@ -157,6 +157,11 @@ def limited_command(command: Sequence[str], limits: Mapping[str, tuple[int, int]
     """
     options = [f"--{name.removeprefix('RLIMIT_').lower()}={soft}:{hard}" for name, (soft, hard) in limits.items()]
     return [tools.setsid, tools.prlimit, *options, "--", *command]
+
+
+def work_place(view: View) -> str:
+    """Return where a kernel finds its working directory: an environment of it may be below ``/work`` itself."""
+    return next((place for place in WORK_PLACES if _is_free(place, view)), WORK_PLACES[-1])
 
 
 def _is_free(place: str, view: View) -> bool:

@@ -23,11 +23,11 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Integer, List, Unicode, default
 
-from .arguments import HOME, SOCKET, Limits
+from .arguments import HOME, SOCKET, SOCKETS, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, sweep_once
 from .launcher import Afterwards, afterwards, in_lasting_thread
-from .leftovers import base_directory, make_directory, new_directory, private_directory, remove_directory
+from .leftovers import base_directory, make_directory, new_link, private_directory, remove_directory
 from .support import IsolationUnavailableError
 from .view import view_of
 
@@ -171,7 +171,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """
         await asyncio.to_thread(self.require)
         if self._socket_directory is None:
-            self._socket_directory = new_directory()
+            self._socket_directory = new_link()
         self.choose_places()
         manager: Any = self.parent
         # Sockets in a directory: there is no network inside, and nobody else can connect to them.
@@ -217,9 +217,9 @@ class IsolatedProvisioner(LocalProvisioner):
         return self.connection_info
 
     @property
-    def shared_directory(self) -> Path | None:
-        """A directory that the kernel and the server can write."""
-        return self._socket_directory
+    def shared_directory(self) -> tuple[Path, str] | None:
+        """A directory that the kernel and the server can write, and how the kernel calls it."""
+        return None if self._socket_directory is None else (self._socket_directory, SOCKETS)
 
     @property
     def kernel_pid(self) -> int | None:

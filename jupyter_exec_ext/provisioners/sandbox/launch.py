@@ -16,7 +16,7 @@ from typing import Any
 from .arguments import GROUP, PASSWD, SOCKET, SOCKETS, Descriptors, Limits, View, limited_command, sandbox_arguments
 from .cgroup import ControlGroup, new_group, sweep_groups
 from .launcher import SandboxOutput, read_output
-from .leftovers import MARK, make_anew, own_name, remove_directory, sweep
+from .leftovers import MARK, link_anew, own_name, remove_directory, sweep
 from .process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, behind_gate, possible_limits
 from .support import failure, find_tools
 
@@ -33,6 +33,8 @@ class Launch:
         The kernel's own.
     view : callable
         Works out what the kernel sees.
+    socket_directory : Path
+        Where the kernel's sockets are reached: a link, which is made anew, to the directory that has them.
     kernel_id : str
         Its name in the log.
     """
@@ -80,7 +82,6 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
     view = what.view()
     with ExitStack() as undo, ExitStack() as held:
         undo.callback(remove_directory, what.socket_directory)
-        make_anew(what.socket_directory)  # a kernel before it may have left anything there
         read = _Readable(held)
         descriptors = Descriptors(
             held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),
@@ -93,7 +94,6 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
             what.environment,
             descriptors,
             what.limits,
-            socket_directory=str(what.socket_directory),
             connection_file=os.path.realpath(what.connection_file),
             host_network=what.host_network,
         )
@@ -118,6 +118,7 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
         except BrokenSandboxError:
             raise failure(_what_was_said(output)) from None
         undo.callback(process.end)
+        link_anew(what.socket_directory, Path(f"/proc/{os.getpid()}/fd/{process.sockets}"))
         read_output(output, SandboxOutput(what.kernel_id, log))
         undo.pop_all()
     return LaunchedSandbox(process, group, what.socket_directory)

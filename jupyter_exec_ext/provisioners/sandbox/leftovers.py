@@ -14,7 +14,7 @@ import selectors
 import signal
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -69,8 +69,8 @@ def own_name() -> str:
     return _name_of(os.getpid())
 
 
-def new_directory() -> Path:
-    """Return where the sockets of one sandbox are to be; `make_directory` makes it."""
+def new_link() -> Path:
+    """Return a place for the link to the sockets of one kernel; `link_anew` makes it."""
     return base_directory() / own_name() / secrets.token_hex(4)
 
 
@@ -80,13 +80,18 @@ def private_directory() -> Path:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a sandbox's directory, unless it is there; nobody else can enter it."""
-    of_server = directory.parent
+    """Make a kernel's directory, unless it is there; nobody else can enter it."""
+    _make_below_server(directory, lambda: directory.mkdir(mode=0o700, exist_ok=True))
+
+
+def _make_below_server(path: Path, make: Callable[[], object]) -> None:
+    """Make something in the server's directory, which is made as well."""
+    of_server = path.parent
     while True:
         try:
             of_server.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             of_server.mkdir(mode=0o700, exist_ok=True)
-            directory.mkdir(mode=0o700, exist_ok=True)
+            make()
         except FileNotFoundError:  # the server's has just been removed, with the last sandbox before
             continue
         return
@@ -104,12 +109,25 @@ def make_anew(directory: Path) -> None:
     IsolationUnavailableError
         If an earlier kernel has left something there that can be neither removed nor moved aside.
     """
-    left = remove_tree(directory)
-    if left is not None and left.path == directory:
-        raise IsolationUnavailableError(
-            "socket_directory", f"{directory} could not be emptied ({left.reason}); remove it by hand"
-        )
+    _require_removed(directory)
     make_directory(directory)
+
+
+def _require_removed(path: Path) -> None:
+    left = remove_tree(path)
+    if left is not None and left.path == path:
+        raise IsolationUnavailableError(
+            "socket_directory", f"{path} could not be removed ({left.reason}); remove it by hand"
+        )
+
+
+def link_anew(link: Path, target: Path) -> None:
+    """Make a link to the directory of a kernel's sockets, whatever was in its place.
+
+    Nothing that a kernel can make or fill lies in the directory with the links: that is memory of the machine.
+    """
+    _require_removed(link)
+    _make_below_server(link, lambda: link.symlink_to(target))
 
 
 def remove_directory(directory: Path) -> None:

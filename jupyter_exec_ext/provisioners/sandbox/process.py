@@ -21,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .arguments import SOCKETS
 from .cgroup import ControlGroup
 from .leftovers import end_started_with
 
@@ -98,6 +99,8 @@ class SandboxProcess(subprocess.Popen[bytes]):
         self.init_pid: int | None = None
         self._kernel_pid: int | None = None
         self._init: int | None = None
+        #: Descriptor of the directory of its sockets, which is inside.
+        self.sockets: int | None = None
         self._status: FileIO | None = None
         with ExitStack() as held:
             try:
@@ -120,6 +123,7 @@ class SandboxProcess(subprocess.Popen[bytes]):
                 self._hold(self._first_status(), limits, group)
                 block_write.write(b"1")
                 self._until_tied()
+                self._open_sockets()
                 gate_write.write(_GO)
             except BaseException as error:
                 self._abandon(env[SANDBOX_ID])
@@ -177,6 +181,18 @@ class SandboxProcess(subprocess.Popen[bytes]):
             time.sleep(_TIE_POLL_SECONDS)
         if self.poll() is not None:
             raise BrokenSandboxError
+
+    def _open_sockets(self) -> None:
+        """Open the directory of sockets while no code of the kernel's runs that could put something in its place."""
+        path = f"/proc/{self.init_pid}/root{SOCKETS}"
+        give_up_at = time.monotonic() + _TIE_SECONDS
+        while self.sockets is None:
+            try:
+                self.sockets = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:  # it is still being made
+                if time.monotonic() > give_up_at or self.poll() is not None:
+                    raise BrokenSandboxError from None
+                time.sleep(_TIE_POLL_SECONDS)
 
     @property
     def kernel_pid(self) -> int | None:
@@ -244,7 +260,9 @@ class SandboxProcess(subprocess.Popen[bytes]):
             os.close(self._init)
         if self._status is not None:
             self._status.close()
-        self._init = self._status = None
+        if self.sockets is not None:
+            os.close(self.sockets)
+        self._init = self._status = self.sockets = None
         self._held.discard(self)
 
     def __del__(self, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from traitlets import Bool, Enum, Integer
 
-from .arguments import WORK
+from .arguments import WORK_PLACES, work_place
 from .isolated import IsolatedProvisioner
 from .launch import Launch, LaunchedSandbox, launch
 from .support import IsolationUnavailableError, ready_tools
@@ -23,6 +23,7 @@ class SandboxProvisioner(IsolatedProvisioner):
     """
 
     level = "sandbox"
+    _work_place = WORK_PLACES[0]
     of_kernelspec: ClassVar[tuple[str, ...]] = (*IsolatedProvisioner.of_kernelspec, "network")
 
     network = Enum(
@@ -62,12 +63,15 @@ class SandboxProvisioner(IsolatedProvisioner):
     def launch_isolated(self, what: Launch) -> LaunchedSandbox:
         """Start a sandbox, and return when its kernel is inside."""
         limits = replace(what.limits, tmp_bytes=self.max_tmp_bytes)
+        view = what.view()
+        self._work_place = work_place(view)
+        what = replace(what, view=lambda: view)
         return launch(replace(what, limits=limits, host_network=self.network == "host"), self.log)
 
     def resolve_path(self, path: str) -> str | None:
         """Return where a file of the kernel's working directory is outside."""
-        inside = os.path.normpath(os.path.join(WORK, path))
-        if not self._work_directory or not inside.startswith(WORK + "/"):
+        inside = os.path.normpath(os.path.join(self._work_place, path))
+        if not self._work_directory or not inside.startswith(self._work_place + "/"):
             return None
-        outside = Path(self._work_directory, os.path.relpath(inside, WORK))
+        outside = Path(self._work_directory, os.path.relpath(inside, self._work_place))
         return str(outside) if outside.exists() else None
