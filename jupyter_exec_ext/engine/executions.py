@@ -107,6 +107,7 @@ class LiveExecution:
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._finishing = False
         self._state_is_news()
 
     def _state_is_news(self) -> None:
@@ -160,10 +161,19 @@ class LiveExecution:
         self._fold.add(event)
         self.log.append(event)
 
+    @property
+    def finishing(self) -> bool:
+        """Whether its end is being written, or was."""
+        return self._finishing
+
     async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
         """Write the terminal record, once, and wake whoever waits for it; `files` is what the run left behind."""
+        self._finishing = True
         state = advance(self.record.state, verdict.state)
-        for event in self._limiter.close(*await self._spooled()):
+        spooled = await self._spooled()
+        if files is not None:
+            files = self._limiter.fit_files(files)
+        for event in self._limiter.close(*spooled):
             self._log(event)
         if files is not None:
             self._log(files)

@@ -12,7 +12,8 @@ from ..wire.native import bare_to_json, event_from_json, event_to_json, event_to
 from ..wire.outputs import OutputFold, with_outputs
 from .logfile import LogLines
 
-_SHORT_CHARACTERS = 32 * 1024
+# In JSON, a character may take six bytes. The log has all of them a second time.
+_SHORT_CHARACTERS = 2 * 1024
 
 
 def is_long(execution: Execution) -> bool:

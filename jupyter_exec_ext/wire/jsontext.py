@@ -28,10 +28,17 @@ def _finite_or_text(text: str) -> float | str:
     return text if math.isinf(number) else number
 
 
+#: Arrays and objects inside each other that are read from a kernel. What is nested deeper could not be written again.
+MAX_DEPTH = 128
+# Memory of a parsed value: an object with one key takes 232 bytes, and a short string with its place 56 (CPython 3.11,
+# 64 bit).
+_CONTAINER_BYTES, _ITEM_BYTES = 232, 56
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _LENIENT = json.JSONDecoder(parse_constant=str, parse_float=_finite_or_text)
 _ESCAPED = frozenset(b'"\\') | frozenset(range(0x20))
 _AS_THEY_ARE = bytes(byte for byte in range(0x100) if byte not in _ESCAPED)
+_LONG_ESCAPES = bytes(set(range(0x20)) - set(b"\b\t\n\f\r"))
 _STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
@@ -64,12 +71,38 @@ def loads_lenient(raw: bytes | str) -> Any:
     Raises
     ------
     ValueError
-        If it is not JSON, or nested too deep to be parsed.
+        If it is not JSON, or nested deeper than `MAX_DEPTH`.
     """
+    text = raw if isinstance(raw, str) else any_text(raw)
     try:
-        return _LENIENT.decode(raw if isinstance(raw, str) else any_text(raw))
+        value = _LENIENT.decode(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (dict, list))
+        ]
+    return bool(level)
+
+
+def parsed_bytes(raw: str | bytes | bytearray) -> int:
+    """Estimate the memory that JSON takes once it is parsed, beside its text."""
+    if isinstance(raw, str):
+        containers, items = raw.count("[") + raw.count("{"), raw.count(",")
+    else:
+        containers, items = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
+    return containers * _CONTAINER_BYTES + items * _ITEM_BYTES
 
 
 def any_text(raw: bytes | bytearray) -> str:
@@ -97,3 +130,16 @@ def loads_strict(raw: bytes | str) -> Any:
 def utf8_size(text: str) -> int:
     """Return the number of bytes of `text` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def encoded_size(text: str) -> int:
+    """Return at least the number of bytes of `text` as a JSON string in UTF-8, and seldom more than that."""
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:  # lone surrogates
+        raw = to_bytes(text)
+    escaped = only_escaped(raw)
+    if not escaped:
+        return len(raw) + 2
+    short = escaped.translate(None, _LONG_ESCAPES)  # such as \n; the others are written as \u001b
+    return len(raw) + 2 + len(short) + 5 * (len(escaped) - len(short))

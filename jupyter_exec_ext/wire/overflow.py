@@ -26,11 +26,15 @@ from ..models import (
 )
 from .bundles import TextContent, ValueContent, extension
 from .clip import head_of
-from .jsontext import utf8_size
-from .limits import MAX_MIME_LENGTH, METADATA, LeftOutWatcher, error_as_data, value_size
+from .jsontext import encoded_size, utf8_size
+from .limits import METADATA, LeftOutWatcher, error_as_data, value_size
 from .outputs import OutputFold
 
-MAX_SPOOLED_VALUES = 256
+#: Files of values in a spool. Each is named twice in the log, with its MIME type and digest.
+MAX_SPOOLED_VALUES = 100
+_MAX_NAMED_BYTES = 18 * 1024
+_ENTRY_BYTES = 160  # of a file's entry, beside its MIME type
+_MAX_NAMED_MIME_LENGTH = 64
 OFF = "this server keeps nothing beyond the cap (ExecStore.max_spool_bytes is 0)"
 
 
@@ -72,6 +76,7 @@ class _Stream:
 class _Value:
     mime_type: str
     size_bytes: int
+    entry_bytes: int
     display_id: str | None
 
 
@@ -118,7 +123,7 @@ class Overflow(LeftOutWatcher, Generic[S]):
         self._cut: list[str] = []
         self._held: dict[int, str | None] = {}  # other events in the tail that are not void, and their display ids
         self._values: dict[str, _Value] = {}
-        self._named = 0
+        self._named = self._named_bytes = 0
         self._used_bytes = 0
         self._reason: str | None = None
 
@@ -164,7 +169,9 @@ class Overflow(LeftOutWatcher, Generic[S]):
                 self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._used_bytes -= self._values.pop(name).size_bytes
+        value = self._values.pop(name)
+        self._used_bytes -= value.size_bytes
+        self._named_bytes -= value.entry_bytes
         if self.spool is not None:
             self.spool.remove(name)
 
@@ -209,13 +216,16 @@ class Overflow(LeftOutWatcher, Generic[S]):
         for mime_type, value in data.items():
             self._named += 1
             size = sizes[mime_type]
-            if len(self._values) >= MAX_SPOOLED_VALUES:
-                self._reason = f"of the values left out, only {MAX_SPOOLED_VALUES} are kept"
+            named = mime_type[:_MAX_NAMED_MIME_LENGTH]
+            entry_bytes = _ENTRY_BYTES + encoded_size(named)
+            if len(self._values) >= MAX_SPOOLED_VALUES or self._named_bytes + entry_bytes > _MAX_NAMED_BYTES:
+                self._reason = f"of the values left out, only {len(self._values)} are kept"
             elif size > spool.max_bytes - self._used_bytes:
                 self._too_much(spool)
             else:
                 name = f"{_kind(event, mime_type)}-{self._named}.{extension(mime_type)}"
-                self._values[name] = _Value(mime_type[:MAX_MIME_LENGTH], size, _display_id(event))
+                self._values[name] = _Value(named, size, entry_bytes, _display_id(event))
+                self._named_bytes += entry_bytes
                 self._used_bytes += size
                 spool.append(name, ValueContent(mime_type, value), size)
 

@@ -24,6 +24,7 @@ from ..models import (
 )
 from .kernel import KernelMessage
 
+_MAX_COUNT = 2**53 - 1
 # CSI, OSC and two-character escape sequences of ECMA-48.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
@@ -46,9 +47,15 @@ def _display(content: Mapping[str, Any], *, update: bool) -> DisplayEvent:
     return DisplayEvent(
         _mapping(content.get("data")),
         _mapping(content.get("metadata")),
-        None if display_id is None else str(display_id),
+        display_id if isinstance(display_id, str) else None,
         update,
     )
+
+
+def _execution_count(content: Mapping[str, Any]) -> int | None:
+    """Return an execution count, if it is a number that JavaScript can have as well."""
+    count = content.get("execution_count")
+    return count if isinstance(count, int) and 0 <= count <= _MAX_COUNT else None
 
 
 def _error(content: Mapping[str, Any]) -> ErrorEvent:
@@ -64,10 +71,7 @@ def _stream(content: Mapping[str, Any]) -> StreamEvent:
 
 
 def _result(content: Mapping[str, Any]) -> ResultEvent:
-    count = content.get("execution_count")
-    return ResultEvent(
-        _mapping(content.get("data")), _mapping(content.get("metadata")), count if isinstance(count, int) else None
-    )
+    return ResultEvent(_mapping(content.get("data")), _mapping(content.get("metadata")), _execution_count(content))
 
 
 _IOPUB_EVENTS = {
@@ -86,6 +90,16 @@ class RunTranslator:
     A run is complete when its ``execute_reply`` and its ``idle`` status have both come: the reply alone says
     nothing about output still on its way, and the status alone nothing about how the code ended.
 
+    A kernel can send anything at any time. Only the first reply counts, and an ``input_request`` only if input is
+    allowed and the one before it was answered.
+
+    Parameters
+    ----------
+    msg_id : str
+        The request's.
+    allow_input : bool
+        Whether the code may ask for input.
+
     Attributes
     ----------
     started : bool
@@ -96,8 +110,9 @@ class RunTranslator:
         The code has asked for input that was not answered yet.
     """
 
-    def __init__(self, msg_id: str) -> None:
+    def __init__(self, msg_id: str, *, allow_input: bool = True) -> None:
         self.msg_id = msg_id
+        self._allow_input = allow_input
         self.started = False
         self.replied = False
         self.idle = False
@@ -132,15 +147,16 @@ class RunTranslator:
                 self.started = True
                 self._count(message.content)
         elif kind == "execute_reply":
-            self._reply(message.content)
-        elif kind == "input_request":
+            if not self.replied:
+                self._reply(message.content)
+        elif kind == "input_request" and self._allow_input and not self.waiting_for_input:
             self.waiting_for_input = True
             return InputRequestEvent(_text(message.content.get("prompt")), bool(message.content.get("password")))
         return None
 
     def _count(self, content: Mapping[str, Any]) -> None:
-        count = content.get("execution_count")
-        if isinstance(count, int):
+        count = _execution_count(content)
+        if count is not None:
             self.execution_count = count
 
     def _reply(self, content: Mapping[str, Any]) -> None:

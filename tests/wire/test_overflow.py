@@ -99,7 +99,7 @@ def show(text: Any, display_id: str | None = None, *, update: bool = False, mime
 
 
 def test_what_fits_the_cap_opens_no_spool() -> None:
-    run = Run().feed(out("a" * 740), err("b" * 40), ClearEvent(wait=True), ErrorEvent("E", "v"))
+    run = Run().feed(out("a" * 740), err("b" * 4), ClearEvent(wait=True), ErrorEvent("E", "v"))
     assert run.close() is None
     assert run.opened == 0
 
@@ -149,7 +149,7 @@ def test_a_value_larger_than_the_cap_is_kept_too() -> None:
     header = {"msg_type": "display_data", "msg_id": "1"}
     parts = [json.dumps(part).encode() for part in (header, {"msg_id": "ours"}, {}, content)]
     head = [b"topic", b"<IDS|MSG>", codec._sign(parts), *parts[:3]]
-    (message,) = read_large(codec, "iopub", head, memoryview(parts[3]), 1000)
+    (message,) = read_large(codec, "iopub", head, bytearray(parts[3]), 1000)
     event = RunTranslator("ours").feed(message)
     assert event is not None
     run = Run(max_bytes=10_000_000).feed(event)
