@@ -107,7 +107,7 @@ class InstantKernel:
     def touch(self) -> None:
         pass
 
-    def take_over_watch(self) -> None:
+    def take_over_sockets(self) -> None:
         pass
 
     def note_state(self, state: str) -> None:
@@ -115,6 +115,8 @@ class InstantKernel:
 
     async def settled(self) -> None:
         pass
+
+    interrupts_by_message = False
 
     async def interrupt(self) -> None:
         pass

@@ -110,7 +110,7 @@ class StandardSession:
         request = execute_request(source, allow_input=run.record.allow_input)
         sent = yield from self._connection.send("shell", "execute_request", request)
         if not isinstance(sent, Failure):
-            run.translator = RunTranslator(sent)
+            run.translator = RunTranslator(sent, allow_input=run.record.allow_input)
             verdict = yield from self._to_the_end(run)
         elif run.cancelled is not None:
             verdict = yield from self._verdict(run, End.CANCELLED)

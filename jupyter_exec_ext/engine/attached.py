@@ -55,7 +55,7 @@ class AttachedKernel(HostedKernel):
     def touch(self) -> None:
         """Leave it to the host to see what is in use."""
 
-    def take_over_watch(self) -> None:
+    def take_over_sockets(self) -> None:
         """Let the host go on watching."""
 
     def _mark(self, state: str) -> None:

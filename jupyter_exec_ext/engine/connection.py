@@ -1,9 +1,7 @@
-"""Our own connection to a kernel: four ZeroMQ sockets read on the event loop.
+"""Connection to a kernel: its four channels, read on the event loop, and the proof that they work.
 
-Why not jupyter_client's client: its SUB socket has a high-water mark, at which ZeroMQ drops output without a word
-(four fifths of 20,000 messages when the reader pauses), and its sockets cost a future for every message. Here the
-mark is off, so that what the kernel published waits in memory until it is read, and one callback drains a socket. Only
-a kernel that has agreed to wait instead of dropping (`flow`) is subscribed to with a mark.
+A kernel's messages are as hostile as the code that it runs. Each is bounded in size, checked once, and handed to the
+session; whatever a message does, the ones behind it are read.
 
 A new subscription is proven before it is used. A kernel that announces subscriptions (``iopub_welcome``, JEP 65)
 proves it by itself; with any other, a request whose ``status`` arrives on iopub does.
@@ -12,49 +10,63 @@ proves it by itself; with any other, a request whose ``status`` arrives on iopub
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import stat
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import zmq
 
-from ..errors import KernelStartFailed, KernelStartTimeout
-from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, keeping_request, waiting_request
-from ..wire.kernel import DELIMITER, FrameCodec, KernelMessage
-from ..wire.large import LARGE_BYTES, read_large
+from ..errors import KernelStartTimeout
+from ..wire.flow import agrees_to_wait, keeping_request, waiting_request
+from ..wire.kernel import FrameCodec, KernelMessage
+from ..wire.large import read_large
+from ..wire.zmtp import FrameBuffer, SkippedMessage
 from .exhaustion import exhausted, out_of_resources, require_descriptor
+from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .resources import EngineResources
 
-_CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB}
 _MESSAGES_PER_TURN = 32
 _TURN_SECONDS = 0.002
 _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
 _PIECES_PER_TURN = 4
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
+# What is read of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
+# drops what its own queue of 1,000 messages cannot take.
+_READ_AHEAD_BYTES = {"waits": 0, "drops": 16 * 1024 * 1024}
+# What reading a large message may take beside the message itself.
+_READING_BYTES = 48 * 1024 * 1024
 
 
 class KernelConnection:
-    """Sockets to one kernel process.
+    """The channels to one kernel process.
 
     Parameters
     ----------
     resources : EngineResources
-        Where the sockets are made.
+        What all connections share.
     info : mapping
         Addresses and key, as in a connection file.
     on_message : callable
         Gets every message that is not an answer to a probe.
+    on_too_large : callable
+        Gets the reason when a message was left out because of its size.
     can_wait : bool
-        Whether it is a kernel that can be made to wait when it writes faster than we read.
+        Whether it is a kernel that can be made to wait when it writes faster than it is read.
+    waits : bool
+        Whether the kernel was made to wait before it began.
     may_be_busy : bool
         Whether it may be running something already, so that the shell channel does not answer.
+
+    Raises
+    ------
+    KernelStartFailed
+        If the kernel has put something else in the place of a socket.
+    OSError, zmq.ZMQError
+        If this process can open nothing more.
     """
 
     def __init__(
@@ -62,8 +74,8 @@ class KernelConnection:
         resources: EngineResources,
         info: Mapping[str, Any],
         on_message: Callable[[KernelMessage], None],
-        log: logging.Logger | logging.LoggerAdapter[Any],
         *,
+        on_too_large: Callable[[str], None] = lambda reason: None,
         can_wait: bool = False,
         waits: bool = False,
         may_be_busy: bool = False,
@@ -73,9 +85,9 @@ class KernelConnection:
         self._probe_channels = ("control", "shell") if may_be_busy else ("shell",)
         self._loop = asyncio.get_running_loop()
         self._resources = resources
-        self._reading: set[str] = set()
+        self._memory = resources.message_memory.open(self)
         self._on_message = on_message
-        self._log = log
+        self._on_too_large = on_too_large
         key = info.get("key", b"")
         self._codec = FrameCodec(
             key.encode() if isinstance(key, str) else key,
@@ -93,137 +105,160 @@ class KernelConnection:
         self._answered = asyncio.Event()
         self.asked_at: float | None = None
         self.answers_on_control = False
-        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self._channels: dict[str, KernelChannel] = {}
+        self._paused: set[str] = set()  # until their next turn
+        self._large: dict[str, asyncio.Task[None]] = {}  # by the channel whose message is being read
         try:
-            for channel in _CHANNELS:
+            for channel in CHANNELS:
                 if channel != "iopub":
                     self._connect(channel)
             if not self._can_wait:
-                self._connect_iopub()
-        except zmq.ZMQError:
+                self._connect("iopub")
+        except BaseException:
             self.close()
             raise
 
-    def _connect(self, channel: str, max_waiting_messages: int = 0) -> None:
-        info = self._info
-        socket = self._sockets[channel] = self._resources.context.socket(_CHANNELS[channel])
-        self._loop.add_reader(socket.FD, self._drain, channel)
-        socket.linger = 0
-        socket.rcvhwm = max_waiting_messages
-        socket.reconnect_ivl = 10
-        socket.reconnect_ivl_max = 500
-        if info.get("curve_publickey"):
-            socket.curve_publickey = socket.curve_serverkey = _as_bytes(info["curve_publickey"])
-            socket.curve_secretkey = _as_bytes(info["curve_secretkey"])
-        if channel == "iopub":
-            socket.subscribe(b"")
-        else:
+    def _connect(self, name: str) -> None:
+        self._channels[name] = open_channel(
+            name,
+            self._info,
             # The kernel sends input requests to the identity that sent the execute request.
-            socket.identity = self._codec.session_id.encode()
-        between = "-" if info["transport"] == "ipc" else ":"
-        address = f"{info['ip']}{between}{info[f'{channel}_port']}"
-        if info["transport"] == "ipc":
-            _refuse_what_is_no_socket(address)
-        socket.connect(f"{info['transport']}://{address}")
-        self._loop.call_soon(self._drain, channel)  # ZeroMQ promises a signal only for what comes after a look
-
-    def _connect_iopub(self) -> None:
-        self._connect("iopub", MAX_WAITING_MESSAGES if self._waits else 0)
+            self._codec.session_id.encode(),
+            self._memory,
+            partial(self._drain, name),
+            self._resources.context,
+            read_ahead_bytes=_READ_AHEAD_BYTES["waits" if self._waits else "drops"] if name == "iopub" else 0,
+        )
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
         """Send a message and return its id."""
         msg_id, frames = self._codec.encode(msg_type, content)
-        self._sockets[channel].send_multipart(frames)
-        # Sending can use up the socket's edge-triggered readiness, so look for input once more.
-        self._loop.call_soon(self._drain, channel)
+        self._channels[channel].send(frames)
         return msg_id
 
-    def _drain(self, channel: str) -> None:
-        socket = self._sockets[channel]
-        if socket.closed or channel in self._reading:
+    # --- receiving
+
+    def _drain(self, name: str) -> None:
+        """Take in what has arrived on a channel, for as long as one turn may take."""
+        channel = self._channels[name]
+        if name in self._paused or name in self._large:
             return
-        give_way_at = time.thread_time() + _TURN_SECONDS  # of work: nobody gains by a rest after a wait
+        give_way_at = time.thread_time() + _TURN_SECONDS  # of work: nothing is gained by a rest after a wait
         for number in range(_MESSAGES_PER_TURN):
-            try:
-                head, content = _receive(socket)
-            except zmq.Again:
+            if not self._receive_next(name, channel):
                 if number < _FEW_MESSAGES:
                     return
                 break
-            if len(content) > LARGE_BYTES:
-                self._read_apart(channel, head, content)
-                return
-            try:
-                self._take(channel, [*head, bytes(content)])
-            except Exception:  # whatever one message does, those behind it must be read: nothing wakes us again
-                self._log.exception("a message on %s could not be taken in", channel)
-            if socket.closed:
+            if channel.closed or name in self._large:
                 return
             if time.thread_time() > give_way_at:
                 break
-        self._pause(channel)
-        self._resources.turns.take(partial(self._go_on, channel))  # others first
+        self._pause(name)
+        self._resources.turns.take(partial(self._go_on, name))  # others first
 
-    def _pause(self, channel: str) -> None:
-        """Read no more on this channel until `_go_on`."""
-        self._reading.add(channel)
-        # It stays ready as long as nobody reads it, and would wake the loop all the time.
-        self._loop.remove_reader(self._sockets[channel].FD)
+    def _pause(self, name: str) -> None:
+        """Take in nothing more of a channel until `_go_on`."""
+        self._paused.add(name)
+        self._channels[name].pause()
 
-    def _go_on(self, channel: str) -> None:
-        socket = self._sockets[channel]
-        if not socket.closed:
-            self._reading.discard(channel)
-            self._loop.add_reader(socket.FD, self._drain, channel)
-            self._drain(channel)
+    def _go_on(self, name: str) -> None:
+        self._paused.discard(name)
+        channel = self._channels[name]
+        if not channel.closed:
+            channel.resume()
+            self._drain(name)
 
-    # --- large messages, in a worker thread; what comes behind them on the channel waits ---
+    def _receive_next(self, name: str, channel: KernelChannel) -> bool:
+        """Take in one message, whatever is wrong with it; return False if there is none."""
+        try:
+            message = channel.receive()
+            if message is None:
+                return False
+            if isinstance(message, SkippedMessage):
+                self._note_skipped(name, message)
+            elif isinstance(message.content, FrameBuffer):
+                channel.pause()
+                reading = self._receive_large(name, message.head, message.content)
+                self._large[name] = self._loop.create_task(reading)
+            else:
+                self._dispatch(self._codec.decode(name, [*message.head, message.content]))
+        except (ValueError, RecursionError) as error:
+            self._note_improper(name, error)
+        except Exception:  # a defect of ours, which the kernel can make happen as often as it likes
+            self._note_defect(name)
+        return True
+
+    async def _receive_large(self, name: str, head: list[bytes], content: FrameBuffer) -> None:
+        """Read a large message in a worker thread; the channel is read no further before that is done."""
+        spare = self._memory.max_message_bytes - len(content) + _READING_BYTES
+        reading = read_large(self._codec, name, head, content, self._resources.max_value_bytes, spare)
+        del content  # its memory is given back once nothing of it is needed any more
+        try:
+            while parts := await self._in_worker(_next_parts, reading):
+                for part in () if self._channels[name].closed else parts:
+                    self._dispatch(part)
+                await self._resources.until_few_wait()
+        except (ValueError, RecursionError) as error:
+            self._note_improper(name, error)
+        except Exception:
+            self._note_defect(name)
+        finally:
+            del self._large[name]
+            self._go_on(name)
+
+    async def _in_worker(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await self._loop.run_in_executor(self._resources.workers, work, *args)
+
+    def _note_skipped(self, name: str, message: SkippedMessage) -> None:
+        kind = f"oversized messages on {name}" if message.too_large else f"improper messages on {name}"
+        self._resources.warnings.warn(kind, "left out a kernel's message on %s: %s", name, message.reason)
+        if message.too_large:
+            self._on_too_large(f"{message.reason} (max_message_bytes)")
+
+    def _note_improper(self, name: str, error: Exception) -> None:
+        self._resources.warnings.warn(
+            f"improper messages on {name}", "left out a kernel's message on %s: %s", name, error
+        )
+
+    def _note_defect(self, name: str) -> None:
+        self._resources.warnings.defect(f"messages on {name} that could not be taken in")
 
     @property
     def reading(self) -> bool:
-        """Whether something has come that is still to be read."""
-        return bool(self._reading)
-
-    def _read_apart(self, channel: str, head: list[bytes], content: bytes | memoryview) -> None:
-        self._pause(channel)
-        work = self._loop.run_in_executor(
-            self._resources.workers,
-            read_large,
-            self._codec,
-            channel,
-            head,
-            memoryview(content),
-            self._resources.max_value_bytes,
-        )
-        work.add_done_callback(partial(self._read, channel))
-
-    def _read(self, channel: str, work: asyncio.Future[list[KernelMessage]]) -> None:
-        messages: deque[KernelMessage] = deque()
-        try:
-            messages.extend(work.result())
-        except (ValueError, RecursionError, asyncio.CancelledError) as error:
-            self._log.warning("ignored a large message on %s: %s", channel, error)
-        self._hand_over(channel, messages)
-
-    def _hand_over(self, channel: str, messages: deque[KernelMessage]) -> None:
-        if self._sockets[channel].closed:
-            return
-        for _ in range(min(len(messages), _PIECES_PER_TURN)):
-            self._dispatch(channel, messages.popleft())
-        if messages:  # others first
-            self._loop.call_soon(self._resources.when_few_wait, partial(self._hand_over, channel, messages))
-        else:  # the next large one is not read before this one is where it belongs
-            self._resources.when_few_wait(partial(self._go_on, channel))
+        """Whether something has arrived that was not taken in yet."""
+        return bool(self._large or self._paused) or any(channel.has_input for channel in self._channels.values())
 
     def catch_up(self) -> None:
         """Take in what has arrived and was not read yet."""
-        for channel in self._sockets:
-            self._drain(channel)
+        for name, channel in self._channels.items():
+            channel.fill()
+            self._drain(name)
+
+    # --- memory for large messages
+
+    def partial_bytes(self) -> int:
+        """Return the size of the messages that are still incomplete."""
+        return sum(channel.partial_bytes() for channel in self._channels.values())
+
+    def give_up_largest(self, reason: str) -> None:
+        """Give up the largest message that is still incomplete."""
+        name, channel = max(self._channels.items(), key=lambda item: item[1].partial_bytes())
+        channel.skip()
+        self._resources.warnings.warn(
+            f"oversized messages on {name}", "left out a kernel's message on %s: %s", name, reason
+        )
+        self._on_too_large(reason)
+
+    def memory_available(self) -> None:
+        """Go on with a message that had to wait."""
+        for name in self._channels:
+            self._drain(name)
 
     # --- the kernel's pulse, on the control channel ---
 
     def look(self) -> None:
         """Take in answers that have arrived and were not read yet."""
+        self._channels["control"].fill()
         self._drain("control")
 
     def ask(self) -> None:
@@ -247,15 +282,8 @@ class KernelConnection:
         self.answers_on_control = True
         self._answered.set()
 
-    def _take(self, channel: str, frames: list[bytes]) -> None:
-        try:
-            message = self._codec.decode(channel, frames)
-        except (ValueError, RecursionError) as error:
-            self._log.warning("ignored a message on %s: %s", channel, error)
-            return
-        self._dispatch(channel, message)
-
-    def _dispatch(self, channel: str, message: KernelMessage) -> None:
+    def _dispatch(self, message: KernelMessage) -> None:
+        channel = message.channel
         if message.msg_type == "iopub_welcome":
             self._subscribed.set()
         elif message.parent_id == self._question:
@@ -297,8 +325,8 @@ class KernelConnection:
             self._ask_to_wait()
             await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
             try:
-                self._connect_iopub()
-            except zmq.ZMQError as error:
+                self._connect("iopub")
+            except (OSError, zmq.ZMQError) as error:
                 raise (exhausted(error) if out_of_resources(error) else error) from error
         if not self._subscribed.is_set():
             self._probe()
@@ -348,55 +376,13 @@ class KernelConnection:
         self._agreements.add(self.send("shell", "execute_request", keeping_request()))
 
     def close(self) -> None:
-        """Close the sockets; what was not read yet is dropped."""
+        """Close the channels; what was not read yet is dropped."""
         for asked in self._turns:
             self._end_turn_wait(asked, False)
-        for socket in self._sockets.values():
-            if not socket.closed:
-                self._loop.remove_reader(socket.FD)
-                socket.close()
+        for channel in self._channels.values():
+            channel.close()
+        self._memory.close()
 
 
-def _receive(socket: zmq.Socket[bytes]) -> tuple[list[bytes], bytes | memoryview]:
-    """Return a message's frames before its content, and the content, which is not copied if it is large.
-
-    Raises
-    ------
-    zmq.Again
-        If there is none.
-    """
-    frame = socket.recv(zmq.NOBLOCK, copy=False)
-    head = [frame.bytes]
-    content_at = -1
-    content: bytes | memoryview = b""
-    while frame.more:
-        frame = socket.recv(zmq.NOBLOCK, copy=False)
-        if content_at < 0 and head[-1] == DELIMITER:
-            content_at = len(head) + 4
-        if len(head) != content_at:
-            head.append(frame.bytes)
-            continue
-        content = frame.buffer if len(frame) > LARGE_BYTES else frame.bytes
-        while frame.more:
-            frame = socket.recv(zmq.NOBLOCK, copy=False)  # binary buffers, of which output has none
-        break
-    return head, content
-
-
-def _as_bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _refuse_what_is_no_socket(path: str) -> None:
-    """Refuse an address at which a kernel has put something else, such as a link to the socket of another one.
-
-    Raises
-    ------
-    KernelStartFailed
-    """
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:  # the kernel has not made it yet
-        return
-    if not stat.S_ISSOCK(found.st_mode):
-        raise KernelStartFailed(f"what the kernel has at {os.path.basename(path)!r} is no socket")
+def _next_parts(reading: Iterator[KernelMessage]) -> list[KernelMessage]:
+    return list(islice(reading, _PIECES_PER_TURN))

@@ -79,9 +79,12 @@ from .sessions import LiveSession, SessionSettings, ended_error, new_session_id
 from .settings import EngineSettings
 from .token_watch import TokenWatch, why_ended
 from .tokens import TokenVerbs
+from .watchdog import WatchdogExpired, ends_within
 
 _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0
+# For all sessions together, and for what else is to be done at the end. A host waits for about 15 s in all.
+_SHUTDOWN_SECONDS, _BACKGROUND_SECONDS = 8.0, 2.0
 _MAX_ENDED_SESSIONS = 1000
 _MAX_NOTEBOOK_CELLS = 10_000
 
@@ -120,7 +123,13 @@ class ExecEngine(EngineSettings):
         self.files = FileVerbs(self._files_of, self.get_session, self.audit)
         self.outputs = OutputVerbs(self._executions)
         self._background: set[asyncio.Task[None]] = set()
-        self._resources = EngineResources(self.max_output_bytes, self._executions.when_few_wait)
+        self._resources = EngineResources(
+            self.max_output_bytes,
+            self._executions.when_few_wait,
+            log=self.log,
+            max_message_bytes=self.max_message_bytes,
+            max_all_messages_bytes=self.max_all_messages_bytes,
+        )
         self.pool = KernelPool(
             lambda: PoolBounds(self.pool_size, self.pool_max, self.pool_memory_bytes, self.pool_idle_seconds),
             host,
@@ -629,24 +638,26 @@ class ExecEngine(EngineSettings):
     async def shutdown(self) -> None:
         """End every session and execution and close every socket. The engine cannot be used again."""
         self._stopping = True
-        sessions = list(self._live.values())
-        results = await asyncio.gather(
-            *(s.close("the server was shut down", cut=ExecutionState.SERVER_RESTARTED) for s in sessions),
-            return_exceptions=True,
-        )
-        await self.pool.close()
-        for session, result in zip(sessions, results, strict=True):
-            if isinstance(result, BaseException):
-                self.log.error("session %s did not shut down cleanly", session.record.id, exc_info=result)
+        closing = [self._close_at_end(session) for session in self._live.values()]
+        try:
+            await ends_within(_SHUTDOWN_SECONDS, asyncio.gather(*closing, self.pool.close()), cancel=False)
+        except WatchdogExpired:  # the next server ends what is still open
+            self.log.exception("not all sessions could be ended")
         self.feed.close()
         self._token_watch.close()
         if self._touch_timer is not None:
             self._touch_timer.cancel()
         if self._background:
-            await asyncio.wait(self._background)
+            await asyncio.wait(self._background, timeout=_BACKGROUND_SECONDS)
         self._session_files.close()
         self._resources.close()
         await asyncio.to_thread(self._store.close)
+
+    async def _close_at_end(self, session: LiveSession) -> None:
+        try:
+            await session.close("the server was shut down", cut=ExecutionState.SERVER_RESTARTED)
+        except Exception:
+            self.log.exception("session %s did not shut down cleanly", session.record.id)
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[[Sequence[str]], None], session_ids: Sequence[str]) -> None:

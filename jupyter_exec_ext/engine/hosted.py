@@ -95,7 +95,7 @@ class HostedKernels:
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
         manager.kernel_manager_factory = over_sockets(
-            manager.kernel_manager_factory, lambda kernel_id: self.prefers_sockets and kernel_id in self._own
+            manager.kernel_manager_factory, self._own.__contains__, lambda: self.prefers_sockets
         )
 
     @property
@@ -257,6 +257,7 @@ class HostedKernels:
                 if aside:
                     kernel.set_aside()
                 kernel.take_over_restarts()
+                kernel.take_over_sockets()
                 await kernel.started()
                 level = isolate or level_by_name(kernel.provisioner_name)
                 if level is not None:

@@ -27,7 +27,7 @@ from .supervisor import watch_exit
 _SETTLE_POLL_SECONDS = 0.05
 _SETTLE_LIMIT_SECONDS = 30.0
 _KILL_POLL_SECONDS = 0.01
-_KILL_LIMIT_SECONDS = 10.0
+_KILL_LIMIT_SECONDS = 5.0
 _TOUCH_AGAIN_SECONDS = 0.1  # no culler counts so exactly, and a short run begins and ends within it
 
 
@@ -73,7 +73,7 @@ class HostedKernel:
         """Take it out of the host's list, and let the host see nothing of what it does."""
         stream = getattr(self._km, "_activity_stream", None)
         if stream is not None:
-            stream.on_recv(None)  # its socket is closed when the kernel has been connected: see `KernelConnection`
+            stream.on_recv(None)
         self._manager.remove_kernel(self._kernel_id)
         self._hidden = True
 
@@ -171,8 +171,14 @@ class HostedKernel:
         assert self._km.provisioner is not None
         return watch_exit(self._km.provisioner, ended)
 
+    @property
+    def interrupts_by_message(self) -> bool:
+        """Whether its kernelspec says that it is interrupted by a message on the control channel."""
+        spec = self._km.kernel_spec
+        return spec is not None and spec.interrupt_mode == "message"
+
     async def interrupt(self) -> None:
-        """Ask the running code to stop, in the kernelspec's way."""
+        """Send the running code the signal to stop; a kernel that wants a message is sent that by its connection."""
         await ensure_async(self._km.interrupt_kernel())
 
     async def kill(self) -> None:
@@ -195,6 +201,7 @@ class HostedKernel:
         """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
         self._mark("restarting")
         await ensure_async(self._km.restart_kernel(now=now))
+        self.take_over_sockets()
         await self.started()
         self._mark("starting")
 
@@ -238,12 +245,14 @@ class HostedKernel:
             if hasattr(thing, name):
                 setattr(thing, name, now)
 
-    def take_over_watch(self) -> None:
-        """Make the host read the kernel's output no more: from now on it is told what it needs to know.
+    def take_over_sockets(self) -> None:
+        """Make the host read nothing from the kernel: from now on it is told what it needs to know.
 
         Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
-        the event loop, which a message of 100 MB holds up for as long as that takes.
+        the event loop, which a message of 100 MB holds up for as long as that takes. And its libraries read messages
+        of any size, on the control channel, too.
         """
+        self._km._close_control_socket()  # opened again where the host has something to send
         # Not the manager's `stop_watching_activity`: it also gives up a restart that the host is waiting for.
         stream = getattr(self._km, "_activity_stream", None)
         if stream is not None and not stream.closed():

@@ -54,7 +54,7 @@ class PooledKernel:
 
     def listener(self) -> KernelListener:
         """Return what hears of the kernel until a session does."""
-        return KernelListener(self._on_message, self._on_exit, _connected, self._on_removed)
+        return KernelListener(self._on_message, self._on_too_large, self._on_exit, _connected, self._on_removed)
 
     def _on_message(self, message: KernelMessage) -> None:
         assert self.kernel is not None
@@ -91,6 +91,9 @@ class PooledKernel:
             raise KernelStartTimeout("the kernel does not come to the end of its set-up") from None
         if self._on_spoiled is None:
             raise KernelStartFailed("the kernel was thrown away during its set-up")
+
+    def _on_too_large(self, reason: str) -> None:
+        self.spoil(reason)
 
     def _on_exit(self, exit_: KernelExit) -> None:
         self.spoil(f"it {exit_}")

@@ -7,13 +7,15 @@ The reasoning, in order of what can happen:
 - the deadline passes, or somebody stops the execution: interrupt, a grace period, then kill. The verdict says
   truthfully whether the session's state survived.
 
-The deadline is total. It counts only while the code runs: once the reply has come, nothing is left to stop.
+The deadline is total. It counts only while the code runs: once the reply has come, nothing is left to stop. Every wait
+has a bound that nothing the kernel sends can move; what is still to be read when it is reached is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -26,9 +28,12 @@ from ..wire.translate import RunTranslator
 from .connection import KernelConnection
 from .ports import Kernel, KernelExit
 from .post_mortem import Death, plain_death
+from .watchdog import ends_within
 
 _QUIET_AFTER_DEATH_SECONDS = 0.03
-_LAST_WORDS_SECONDS = 0.5
+_LAST_WORDS_SECONDS, _MOST_LAST_WORDS_SECONDS = 0.5, 3.0
+_MOST_SETTLE_SECONDS = 60.0
+_INTERRUPT_SECONDS = 2.0
 _START_WAIT_SECONDS = 0.5
 _EARLY_SECONDS = 0.1
 _AGAIN_SECONDS = 0.2
@@ -115,6 +120,8 @@ class KernelRun:
         self._waiter: asyncio.Future[None] | None = None
         self._settle_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
+        self._ends_by = math.inf
+        self._settle_by = math.inf
         self._started = asyncio.Event()
         self._started_at = 0.0
         self._settled = False
@@ -161,6 +168,12 @@ class KernelRun:
         await self._until_started()
         if not (self._over or self._translator.replied or self._translator.idle):  # or it hits the code that runs next
             self._interrupted = True
+            await self._interrupt_kernel()
+
+    async def _interrupt_kernel(self) -> None:
+        if self._kernel.interrupts_by_message:
+            self._connection.send("control", "interrupt_request", {})
+        else:
             await self._kernel.interrupt()
 
     async def _until_started(self) -> None:
@@ -187,6 +200,8 @@ class KernelRun:
     async def run(self, code: str, *, allow_input: bool, timeout_seconds: float | None) -> Verdict:
         """Send the code and see it to its end."""
         self._request = execute_request(code, allow_input=allow_input)
+        if timeout_seconds is not None:
+            self._ends_by = self._loop.time() + timeout_seconds + self._grace + self._settle
         self._send()
         try:
             verdict = await self._to_the_end(timeout_seconds)
@@ -201,7 +216,8 @@ class KernelRun:
         return verdict
 
     def _send(self) -> None:
-        self._translator = RunTranslator(self._connection.send("shell", "execute_request", self._request))
+        sent = self._connection.send("shell", "execute_request", self._request)
+        self._translator = RunTranslator(sent, allow_input=bool(self._request["allow_stdin"]))
 
     async def _to_the_end(self, timeout_seconds: float | None) -> Verdict:
         signal = await self._until(timeout_seconds, stoppable=True)
@@ -259,13 +275,16 @@ class KernelRun:
         """Bound the wait for the second half of completion; any message of ours starts the bound anew."""
         if self._translator.replied is self._translator.idle:
             return
+        now = self._loop.time()
         if self._settle_timer is not None:
             self._settle_timer.cancel()
+        else:
+            self._settle_by = min(now + _MOST_SETTLE_SECONDS, max(self._ends_by, now + self._settle))
         bound = min(self._settle, _START_WAIT_SECONDS) if self._interrupted else self._settle
-        self._settle_timer = self._loop.call_later(bound, self._on_silence)
+        self._settle_timer = self._loop.call_at(min(now + bound, self._settle_by), self._on_silence)
 
     def _on_silence(self) -> None:
-        if self._connection.reading:  # not silent: it has said so much that it takes time to read
+        if self._connection.reading and self._loop.time() < self._settle_by:  # so much has come that it takes time
             self._watch_silence()
             return
         self._settled = True
@@ -335,15 +354,15 @@ class KernelRun:
 
     async def _send_interrupt(self) -> None:
         try:
-            await self._kernel.interrupt()
+            await ends_within(_INTERRUPT_SECONDS, self._interrupt_kernel())
         except Exception:
             self._log.warning("could not interrupt kernel %s", self._kernel.kernel_id, exc_info=True)
 
     async def _last_words(self) -> None:
         """Let what a dead kernel had already published be read."""
-        give_up_at = self._loop.time() + _LAST_WORDS_SECONDS
         quiet_since = self._loop.time()
-        while self._loop.time() < give_up_at or self._connection.reading:
+        give_up_at, read_until = quiet_since + _LAST_WORDS_SECONDS, quiet_since + _MOST_LAST_WORDS_SECONDS
+        while self._loop.time() < (read_until if self._connection.reading else give_up_at):
             await asyncio.sleep(_QUIET_AFTER_DEATH_SECONDS)
             quiet = self._loop.time() - max(self._last_message_at, quiet_since) >= _QUIET_AFTER_DEATH_SECONDS
             if quiet and not self._connection.reading:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,11 +28,14 @@ from .post_mortem import Death, PostMortem, plain_death
 from .process_limits import ProcessLimits, limit_process
 from .processes import is_stopped, kill_left_behind, kill_marked
 from .resources import EngineResources
+from .watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 
 # The kernels whose control channel is known to answer while code runs.
 _ANSWERING_LANGUAGE = "python"
 # A kernel that has no answer for this long will not exit politely either.
 _POLITE_SECONDS = 1.0
+# How long a kernel may take to exit that was asked to.
+_EXIT_SECONDS = 2.5
 # So long a kernel that runs already may take to answer somebody new.
 _ATTACH_SECONDS = 10.0
 
@@ -49,6 +53,8 @@ class KernelListener:
     ----------
     on_message, on_exit : callable
         Called as it happens.
+    on_too_large : callable
+        Called with the reason when a message was left out because of its size.
     on_connected : coroutine function
         Awaited when a kernel process has answered, with the kernel's id and how many processes there have been.
     on_removed : coroutine function
@@ -56,6 +62,7 @@ class KernelListener:
     """
 
     on_message: Callable[[KernelMessage], None]
+    on_too_large: Callable[[str], None]
     on_exit: Callable[[KernelExit], None]
     on_connected: Callable[[str, int], Awaitable[None]]
     on_removed: Callable[[], Awaitable[None]]
@@ -247,10 +254,10 @@ class SessionKernel:
         """Give the session a fresh kernel process. The caller holds `lock`."""
         kernel = self.kernel
         if self.connection is not None and kernel is not None and kernel.present:
-            polite = await self._will_exit_politely()
+            now = await self._has_been_asked_to_exit(kernel, restart=True)
             self.disconnect()
             await self._workdir()
-            await kernel.restart(now=not polite)
+            await kernel.restart(now=now)
             await self._connect(kernel)
         else:
             await self._ensure()
@@ -293,6 +300,7 @@ class SessionKernel:
                 kernel.note_state(str(message.content.get("execution_state")))
             self._listener.on_message(message)
 
+        kernel.take_over_sockets()
         if not kernel.limits_itself:
             # On what is not ours no limit can be set; where there has to be one, this refuses.
             limit_process(kernel.pid if kernel.ours else None, self._process_limits)
@@ -301,7 +309,7 @@ class SessionKernel:
                 self._resources,
                 kernel.connection_info(),
                 on_message,
-                self._log,
+                on_too_large=lambda reason: self._listener.on_too_large(reason),
                 # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
                 can_wait=self._is_python and kernel.ours and kernel.pid is not None,
                 waits=kernel.waits_for_readers,
@@ -320,7 +328,6 @@ class SessionKernel:
                 raise _given_up_error()
             self._require_alive(died)
             await proof
-            kernel.take_over_watch()
             kernel.note_state("idle")
             self.starts += 1
             await self._listener.on_connected(kernel.kernel_id, self.starts)
@@ -424,12 +431,42 @@ class SessionKernel:
             return True  # nothing is known
         return await connection.answers(_POLITE_SECONDS)
 
+    async def _has_been_asked_to_exit(self, kernel: Kernel, *, restart: bool) -> bool:
+        """Ask a kernel to exit and wait for that; return False for one of another machine, which its host has to ask.
+
+        Not left to the host for the others: it would read what the kernel sends back, without a bound.
+        """
+        if not await self._will_exit_politely():
+            return True
+        if self.connection is None or kernel.pid is None:
+            return False
+        exited = asyncio.Event()
+        self._unwatch_exit()
+        self._unwatch_exit = kernel.watch_exit(lambda _: exited.set())
+        self.connection.send("control", "shutdown_request", {"restart": restart})
+        with suppress(asyncio.TimeoutError):  # then it is killed
+            await asyncio.wait_for(exited.wait(), _EXIT_SECONDS)
+        return True
+
     async def _end_marked(self) -> None:
         """End what the session's kernels have left behind. Only while none of them lives."""
         if self._attach_to is not None:
             return
         for pid in await asyncio.to_thread(kill_marked, {self._session_id}):
             self._log.info("session %s: ended process %d, which its kernel had left behind", self._session_id, pid)
+
+    def abandon(self) -> None:
+        """End a kernel whose run did not end by itself, without waiting for that."""
+        self.disconnect()
+        kernel = self.kernel
+        if kernel is not None:
+            self._cleaning = self._loop.create_task(self._kill(kernel))
+
+    async def _kill(self, kernel: Kernel) -> None:
+        try:
+            await ends_within(MARGIN_SECONDS, kernel.kill())
+        except WatchdogExpired:
+            self._log.exception("kernel %s could not be ended", kernel.kernel_id)
 
     def disconnect(self) -> None:
         """Close the connection; the kernel goes on."""
@@ -479,10 +516,12 @@ class SessionKernel:
         if self._host_watch is not None:
             self._host_watch.cancel()
         async with self.lock:
-            polite = not now and self._attach_to is None and await self._will_exit_politely()
+            kernel = self.kernel
+            if kernel is not None and kernel.ours and not now:
+                now = await self._has_been_asked_to_exit(kernel, restart=False)
             self.disconnect()
-            if self.kernel is not None:
-                await self.kernel.shutdown(now=not polite)
+            if kernel is not None:
+                await kernel.shutdown(now=now)
                 await self._end_marked()
             if self._post_mortem is not None:
                 await asyncio.to_thread(self._post_mortem.close)

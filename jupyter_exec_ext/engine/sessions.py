@@ -12,27 +12,33 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..errors import ExecError, QueueFull, SessionEnded
-from ..models import Approval, ErrorEvent, ExecutionState, Session, SessionState
+from ..models import Approval, ErrorEvent, Execution, ExecutionState, FilesEvent, Session, SessionState
 from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
 from .feed import ChangeFeed
 from .patience import Patience
-from .ports import KernelExit, KernelFiles, KernelHost, SessionFiles, SessionStore
+from .ports import Kernel, KernelExit, KernelFiles, KernelHost, SessionFiles, SessionStore
 from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
 from .session_kernel import KernelListener, SessionKernel
 from .shared_run import SharedKernelRun
+from .watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 
+_CANCEL_SECONDS = 1.0
+# A polite kernel takes less, and one that has to be killed, too.
+_SHUTDOWN_SECONDS = 15.0
+# What is reported of the files that a run has changed must not hold up its end.
+_CHANGES_SECONDS = 5.0
 _WAITING = (ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED)
 
 
@@ -103,7 +109,9 @@ class LiveSession:
         self._settings = settings
         self._log = log
         self._loop = asyncio.get_running_loop()
-        listener = KernelListener(self._on_message, self._on_exit, self._on_connected, self._on_kernel_removed)
+        listener = KernelListener(
+            self._on_message, self._on_too_large, self._on_exit, self._on_connected, self._on_kernel_removed
+        )
         if prepared is not None:
             prepared.adopt(listener, setup_code)
         self._kernel = prepared or SessionKernel(
@@ -199,6 +207,10 @@ class LiveSession:
     def _on_message(self, message: KernelMessage) -> None:
         if self._run is not None:
             self._run.on_message(message)
+
+    def _on_too_large(self, reason: str) -> None:
+        if self._run is not None:
+            self._run.stop(StopCause(ExecutionState.ERROR, f"message_too_large: {reason}"))
 
     def _on_exit(self, exit_: KernelExit) -> None:
         if self._run is not None:
@@ -312,14 +324,9 @@ class LiveSession:
             explain=self._kernel.explain,
             log=self._log,
         )
-        record = execution.record
         health = self._kernel.watch_health(execution.emit)
         try:
-            verdict = await self._run.run(
-                source_for_kernel(record.code, record.language, self.record.language),
-                allow_input=record.allow_input,
-                timeout_seconds=record.timeout_seconds,
-            )
+            verdict = await self._verdict_on(execution.record, self._run, kernel)
         finally:
             self._run = None
             if health is not None:
@@ -329,7 +336,32 @@ class LiveSession:
             if self._closing is None:
                 self._revival = self._loop.create_task(self._revive())
         kernel.touch()
-        await execution.finish(verdict, await self._files.changes(self.record.id))
+        await execution.finish(verdict, await self._changed_files())
+
+    async def _verdict_on(self, record: Execution, run: KernelRun, kernel: Kernel) -> Verdict:
+        """Run an execution's code; a run that does not keep its own bounds is ended by the watchdog."""
+        work = run.run(
+            source_for_kernel(record.code, record.language, self.record.language),
+            allow_input=record.allow_input,
+            timeout_seconds=record.timeout_seconds,
+        )
+        if record.timeout_seconds is None or not kernel.ours:  # its user's code may come first, for as long as it likes
+            return await work
+        try:
+            return await ends_within(
+                record.timeout_seconds + self._settings.interrupt_grace_seconds + MARGIN_SECONDS, work
+            )
+        except WatchdogExpired:
+            self._log.exception("execution %s: its run did not end by itself", record.id)
+            self._kernel.abandon()
+            return Verdict(ExecutionState.TIMEOUT, False, "the run did not end by itself; its kernel was given up")
+
+    async def _changed_files(self) -> FilesEvent | None:
+        """Return what the code has changed in its directory, unless it takes too long to find out."""
+        try:
+            return await ends_within(_CHANGES_SECONDS, self._files.changes(self.record.id), cancel=False)
+        except WatchdogExpired:
+            return None
 
     async def _revive(self) -> None:
         """Start a fresh kernel now, so that the next execution need not wait for it."""
@@ -409,15 +441,15 @@ class LiveSession:
         self._disarm_idle_timer()
         if self._life_timer is not None:
             self._life_timer.cancel()
-        killed = await self._end_all(cut)
         try:
-            await self._kernel.shutdown(now=now or killed)
+            killed = await self._end_all(cut)
+            await ends_within(_SHUTDOWN_SECONDS, self._kernel.shutdown(now=now or killed), cancel=False)
         except Exception:
             # The session ends all the same; the kernel is the host's, who lists it and can shut it down.
             self._log.exception("session %s: its kernel could not be shut down", self.record.id)
-        for task in (self._worker, self._revival):
-            if task is not None:
-                await asyncio.wait([task])
+        tasks = [task for task in (self._worker, self._revival) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=MARGIN_SECONDS)
         await self.patience.settled()
         await self._all_accepted.wait()  # what is just being recorded gets its end, too
         await self._files.session_ended(self.record.id)
@@ -436,9 +468,24 @@ class LiveSession:
         executions = self.executions()
         # All at once: what runs is not to go on while the ends of what is queued are written.
         await asyncio.gather(*(self._end(execution, cause) for execution in reversed(executions)))
+        give_up_at = self._loop.time() + self._settings.interrupt_grace_seconds + MARGIN_SECONDS
         for execution in executions:
-            await execution.wait()
+            await execution.wait(max(0.0, give_up_at - self._loop.time()))
+        if any(not execution.record.state.finished for execution in executions):
+            await self._end_by_force(executions, cause)
         return ran
+
+    async def _end_by_force(self, executions: Sequence[LiveExecution], cause: StopCause) -> None:
+        """End executions whose worker waits for something that does not come."""
+        self._log.error("session %s: what ran in it did not end by itself", self.record.id)
+        self._kernel.abandon()
+        if self._worker is not None and self._current is not None and not self._current.finishing:
+            worker, self._worker = self._worker, None
+            worker.cancel()
+            await asyncio.wait([worker], timeout=_CANCEL_SECONDS)
+        for execution in executions:
+            if not execution.finishing:
+                await execution.finish(Verdict(cause.state, False, f"{cause.reason}; its kernel was given up"))
 
     # --- housekeeping ---
 

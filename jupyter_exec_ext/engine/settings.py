@@ -12,6 +12,7 @@ from traitlets.utils.bunch import Bunch
 from ..models import ISOLATION_LEVELS
 from ..wire.environment import DEFAULT_NAMES
 from .isolation import OUR_PROVISIONERS, PLAIN
+from .resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
 
 
 class EngineSettings(LoggingConfigurable):
@@ -52,6 +53,19 @@ class EngineSettings(LoggingConfigurable):
         32 * 1024 * 1024,
         help="The output of an execution that its record and event log keep, in bytes; beyond it, they keep head and "
         "tail, the bytes left out are counted in `truncated`, and the whole goes to files (ExecStore.max_spool_bytes).",
+    ).tag(config=True)
+    max_message_bytes = Integer(
+        DEFAULT_MAX_MESSAGE_BYTES,
+        min=1024 * 1024,
+        help="The largest message that is taken from a kernel, in bytes, which is also what all messages of one kernel "
+        "may take in memory while they are read. A run that sends a larger one ends with the reason "
+        "`message_too_large`.",
+    ).tag(config=True)
+    max_all_messages_bytes = Integer(
+        DEFAULT_MAX_ALL_MESSAGES_BYTES,
+        min=1024 * 1024,
+        help="What the messages of all kernels together may take in memory while they are read, in bytes. Beyond it, "
+        "the largest that is still incomplete is given up, as if it were larger than `max_message_bytes`.",
     ).tag(config=True)
     inherited_env = List(
         Unicode(),

@@ -70,6 +70,7 @@ class SharedKernelRun(KernelRun):
         self._settled = False
         if self._settle_timer is not None:
             self._settle_timer.cancel()
+            self._settle_timer = None
 
     def _was_interrupted(self) -> bool:
         error = self._translator.error

@@ -1,4 +1,4 @@
-"""How sessions' kernels are reached: through Unix sockets in Jupyter's runtime directory, where that works.
+"""Transport of sessions' kernels: Unix sockets in Jupyter's runtime directory, where that works.
 
 Over TCP a kernel has five ports. They are chosen before it binds them, so that another process may be quicker; who else
 is on the machine can connect to them; and each message takes longer.
@@ -21,6 +21,7 @@ from jupyter_client.manager import KernelManager
 
 from .hosted_kernel import provisioner_name
 from .isolation import ISOLATABLE
+from .resources import DEFAULT_MAX_MESSAGE_BYTES
 
 _MODULES = (("-m", "ipykernel_launcher"), ("-m", "ipykernel"))
 _LONGEST_END = "-ipc-5"
@@ -58,8 +59,10 @@ def holds_sockets(directory: str) -> bool:
     return True
 
 
-def over_sockets(make: Callable[..., KernelManager], wanted: Callable[[str], bool]) -> Callable[..., KernelManager]:
-    """Return what makes kernel managers as `make` does, but has kernels whose ids are `wanted` use Unix sockets.
+def over_sockets(
+    make: Callable[..., KernelManager], is_ours: Callable[[str], bool], prefers_sockets: Callable[[], bool]
+) -> Callable[..., KernelManager]:
+    """Return what makes kernel managers as `make` does, but has the kernels of sessions use Unix sockets.
 
     Only IPython kernels that run on this machine, without isolation: what isolates kernels chooses their sockets
     itself, and not every other kernel can use these. Where an administrator has chosen another address, it stays.
@@ -68,12 +71,26 @@ def over_sockets(make: Callable[..., KernelManager], wanted: Callable[[str], boo
     def make_manager(*args: Any, **options: Any) -> KernelManager:
         manager = make(*args, **options)
         stem, _ = os.path.splitext(options.get("connection_file", ""))
-        if wanted(Path(stem).name.removeprefix("kernel-")) and _can_use_sockets(manager):
+        if not is_ours(Path(stem).name.removeprefix("kernel-")):
+            return manager
+        if "context" in options:  # the host's, which lives as long as the host
+            manager.context = with_frame_limit(options["context"])
+        if prefers_sockets() and _can_use_sockets(manager):
             manager.transport = "ipc"
             manager.ip = f"{stem}-ipc"
         return manager
 
     return make_manager
+
+
+def with_frame_limit(context: zmq.Context[Any]) -> zmq.Context[Any]:
+    """Return a context that shares everything with another one, whose sockets take frames of limited size only.
+
+    For what else reads a session's kernel in this process, such as the WebSocket of a notebook on it.
+    """
+    shadow = type(context)(shadow=context.underlying)
+    shadow.maxmsgsize = DEFAULT_MAX_MESSAGE_BYTES
+    return shadow
 
 
 def _can_use_sockets(manager: KernelManager) -> bool:

@@ -1,14 +1,13 @@
-"""Let a kernel that writes faster than it is read wait, as a program does on a full pipe.
+"""Backpressure for kernels: one that writes faster than it is read waits, as a program does on a full pipe.
 
-ZeroMQ has no such thing by itself: a publisher drops what a full queue cannot take, without a word, so our queue has no
-bound and a flood fills the server's memory instead. An IPython kernel can be told otherwise (``ZMQ_XPUB_NODROP``): then
-its sending thread waits, whoever publishes waits for that thread, and our queue may be short. What is printed is handed
-over in parts of bounded size, and without waiting where nobody gains by it (``in_kernel/sending.py``).
+ZeroMQ has no such thing by itself: a publisher silently drops what a full queue cannot take. An IPython kernel can be
+told otherwise (``ZMQ_XPUB_NODROP``). Then its sending thread waits for its readers, and whatever publishes waits for
+that thread. What is printed is handed over in parts of bounded size (``in_kernel/sending.py``).
 
-The kernel is told by code that it runs before anything else, in a namespace of its own, and again when we have
-subscribed: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
-A kernel that we make ourselves is told before it begins, and has no connections by then. Where none of it works, as
-with kernels in other languages, nothing is dropped either, but only memory bounds the queue.
+The kernel is told by code that it runs before anything else, in a namespace of its own, and again when there is a
+subscription: a socket that listens gives new connections the queue of a thousand messages that it had when it began to.
+A forked kernel is told before it begins, and has no connections by then. Where none of it works, as with kernels in
+other languages, the server reads ahead instead, up to a bound. Beyond that, such a kernel drops output.
 """
 
 from __future__ import annotations
@@ -27,23 +26,34 @@ MAX_UNSENT_MESSAGES = 16
 
 _WAITS = "waits"
 
-_KEEPING = f"""\
-import threading, zmq
-from IPython import get_ipython
-
-def keep_all():
-    thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
-    # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
-    # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
-    sent = get_ipython().kernel.session.message_count
-    thread.socket.setsockopt(zmq.SNDHWM, max({MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
-    done.set()
-
+# Run by the thread that sends output: a socket belongs to one thread at a time.
+_IN_SENDING_THREAD = """
 thread, done = get_ipython().kernel.iopub_thread, threading.Event()
 thread.schedule(keep_all)
 if not done.wait(10):
     raise TimeoutError("the thread that sends output does not answer")
 """
+# Nothing of the connections that are there by then: ZeroMQ crashes where the queue of a connection that is being closed,
+# such as the host's own, is made shorter.
+_WAITING = f"""\
+import threading, zmq
+from IPython import get_ipython
+
+def keep_all():
+    thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+    done.set()
+{_IN_SENDING_THREAD}"""
+_KEEPING = f"""\
+import threading, zmq
+from IPython import get_ipython
+
+def keep_all():
+    # Counts all that any connection got so far and has perhaps not confirmed. A mark below that would never be left
+    # again: a reader confirms only when it reads. An even one is confirmed when it is reached.
+    sent = get_ipython().kernel.session.message_count
+    thread.socket.setsockopt(zmq.SNDHWM, max({MAX_UNSENT_MESSAGES}, sent + 2 - sent % 2))
+    done.set()
+{_IN_SENDING_THREAD}"""
 #: What an IPython kernel runs, for its sending thread to be woken and waited for seldom; it has `begin`.
 SENDING = Path(__file__).parent.parent / "in_kernel" / "sending.py"
 _BEGINNING = """
@@ -55,7 +65,7 @@ begin(get_ipython().kernel)
 
 def waiting_request() -> dict[str, Any]:
     """Return the content of a request that makes an IPython kernel wait for its readers."""
-    return _silent_request(SENDING.read_text(encoding="utf-8") + _KEEPING + _BEGINNING)
+    return _silent_request(SENDING.read_text(encoding="utf-8") + _WAITING + _BEGINNING)
 
 
 def keeping_request() -> dict[str, Any]:

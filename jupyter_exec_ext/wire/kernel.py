@@ -25,7 +25,10 @@ from .jsontext import dump_bytes, dumps, loads_lenient
 PROTOCOL_VERSION = "5.3"
 WEBSOCKET_PROTOCOL = "v1.kernel.websocket.jupyter.org"
 DELIMITER = b"<IDS|MSG>"
-_MAX_HEADER_BYTES = 1024 * 1024
+#: How many frames after the delimiter the content is: signature, header, parent header and metadata stand before it.
+CONTENT_AFTER_DELIMITER = 5
+_MAX_TYPE_CHARACTERS = 128
+_MAX_ID_CHARACTERS = 256
 _SHORT_BYTES = 16 * 1024
 
 
@@ -154,8 +157,8 @@ class FrameCodec:
         """
         start = head.index(DELIMITER) + 1
         parts = head[start + 1 : start + 4]
-        if len(parts) < 3 or max(map(len, parts)) > _MAX_HEADER_BYTES:
-            raise ValueError("a large kernel message has too few frames or an oversized header")
+        if len(parts) < 3:
+            raise ValueError("a large kernel message has too few frames")
         if self._signer is not None and not hmac.compare_digest(self._sign([*parts, *content]), head[start]):
             raise ValueError("a kernel message has a wrong signature")
         return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), {})
@@ -185,12 +188,27 @@ class FrameCodec:
 
 
 def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMessage:
-    try:
-        parent = parent or {}
-        msg_type, parent_id, parent_type = header["msg_type"], parent.get("msg_id"), parent.get("msg_type")
-    except (TypeError, KeyError, AttributeError):
-        raise ValueError("a kernel message has a malformed header") from None
-    return KernelMessage(channel, str(msg_type), parent_id, content, parent_type)
+    """Return a message, once everything in its header that is used has been checked."""
+    parent = parent or {}
+    if not isinstance(header, dict) or not isinstance(parent, dict):
+        raise ValueError("a kernel message has a header that is not an object")
+    msg_type = _text_field(header, "msg_type", _MAX_TYPE_CHARACTERS)
+    if msg_type is None:
+        raise ValueError("a kernel message has no type")
+    return KernelMessage(
+        channel,
+        msg_type,
+        _text_field(parent, "msg_id", _MAX_ID_CHARACTERS),
+        content,
+        _text_field(parent, "msg_type", _MAX_TYPE_CHARACTERS),
+    )
+
+
+def _text_field(header: Mapping[str, Any], name: str, max_characters: int) -> str | None:
+    value = header.get(name)
+    if value is not None and (not isinstance(value, str) or len(value) > max_characters):
+        raise ValueError(f"a kernel message has a malformed {name!r} in a header")
+    return value
 
 
 def encode_websocket(

@@ -1,39 +1,46 @@
-"""Large messages from a kernel, read in a worker thread so that nobody else has to wait for them.
+"""Reading of large messages from a kernel, step by step in a worker thread, so that they hold up nothing else.
 
-What comes out is fit for the event loop: text in small pieces, one message each, and instead of values
+Each step yields a message that is fit for the event loop: text in small pieces, one message each, and instead of values
 that no execution could keep, their size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .jsontext import utf8_size
 from .kernel import FrameCodec, KernelMessage
 from .large_json import dump_in_pieces
-from .pieces import PIECE_BYTES, KeepUpTo, LeftOut, Take, loads_in_pieces
+from .pieces import PIECE_BYTES, Buffer, KeepUpTo, LeftOut, Take, TooComplexError, loads_in_pieces
 from .translate import strip_ansi
 from .written import WrittenDict
 
-# From here on the way through a thread is worth its while.
-LARGE_BYTES = 256 * 1024
 _BUNDLES = ("display_data", "update_display_data", "execute_result")
 _OTHERS = ("error", "execute_reply", "input_request", "status", "execute_input", "clear_output")
 
 
 def read_large(
-    codec: FrameCodec, channel: str, head: Sequence[bytes], content: memoryview, max_value_bytes: int
-) -> list[KernelMessage]:
-    """Return what is to be told of one large message.
+    codec: FrameCodec,
+    channel: str,
+    head: Sequence[bytes],
+    content: Buffer,
+    max_value_bytes: int,
+    max_memory_bytes: int | None = None,
+) -> Iterator[KernelMessage]:
+    """Yield what one large message says; each step blocks for as long as a piece of it takes.
 
     Parameters
     ----------
     head : sequence of bytes
         The frames before the content.
+    content : bytes or bytearray
+        The content, which is not copied as a whole.
     max_value_bytes : int
-        A string that is larger is left out.
+        Strings that are larger, together, are left out.
+    max_memory_bytes : int, optional
+        The memory that the strings may take.
 
     Raises
     ------
@@ -42,43 +49,62 @@ def read_large(
     """
     message = codec.open(channel, head, list(_slices(content)))
     if message.msg_type == "stream":
-        body = loads_in_pieces(_copy(content), tuple)
-        return _split(message, body if isinstance(body, dict) else {})
-    if message.msg_type in _BUNDLES:
-        keep = KeepUpTo(max_value_bytes)
-        body = _without_holes(loads_in_pieces(_copy(content), keep))
-        return [_with(message, _as_written(body, keep.written, len(content)))]
-    if message.msg_type in _OTHERS:
-        return [_with(message, _without_escapes(loads_in_pieces(_copy(content), _plain(max_value_bytes))))]
-    return [_with(message, {})]  # of no interest to us, so not even parsed
+        yield from _split(message, loads_in_pieces(content, _UnreadText))
+    elif message.msg_type in _BUNDLES:
+        yield _with(message, _bundle(content, KeepUpTo(max_value_bytes, max_memory_bytes)))
+    elif message.msg_type in _OTHERS:
+        keep = _plain(KeepUpTo(max_value_bytes, max_memory_bytes))
+        yield _with(message, _without_escapes(loads_in_pieces(content, keep)))
+    else:
+        yield _with(message, {})  # of no interest here, so it is not even parsed
 
 
-def _slices(content: memoryview) -> Iterator[memoryview]:
+def _slices(content: Buffer) -> Iterator[memoryview]:
+    view = memoryview(content).toreadonly()
     for start in range(0, len(content), PIECE_BYTES):
-        yield content[start : start + PIECE_BYTES]
+        yield view[start : start + PIECE_BYTES]
 
 
-def _copy(content: memoryview) -> bytearray:
-    """Return the content as something that can be searched, copied piece by piece."""
-    copy = bytearray()
-    for piece in _slices(content):
-        copy += piece
-    return copy
+def _bundle(content: Buffer, keep: KeepUpTo) -> dict[str, Any]:
+    """Return a display's content; of one that is too complex to be parsed, all of it as a value that is left out."""
+    try:
+        body = _without_holes(loads_in_pieces(content, keep))
+    except TooComplexError:
+        return {"data": {"application/json": LeftOut(len(content), _RawPieces(content))}}
+    return _as_written(body, keep.written, len(content))
+
+
+@dataclass(frozen=True, slots=True)
+class _UnreadText:
+    """A long string that is decoded while it is handed on."""
+
+    pieces: Iterable[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _RawPieces:
+    """A content as it came, as text in pieces."""
+
+    content: Buffer
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(piece, "utf-8", "replace") for piece in _slices(self.content))
 
 
 def _with(message: KernelMessage, content: Any) -> KernelMessage:
     return KernelMessage(message.channel, message.msg_type, message.parent_id, content)
 
 
-def _split(message: KernelMessage, body: dict[str, Any]) -> list[KernelMessage]:
-    text = body.get("text")
-    pieces = text if isinstance(text, tuple) else (text,)
-    return [_with(message, {**body, "text": piece}) for piece in pieces]
+def _split(message: KernelMessage, body: Any) -> Iterator[KernelMessage]:
+    fields: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    text, name = fields.get("text"), fields.get("name")
+    pieces = text.pieces if isinstance(text, _UnreadText) else (text,)
+    for piece in pieces:
+        yield _with(message, {"name": name if isinstance(name, str) else None, "text": piece})
 
 
-def _plain(max_bytes: int) -> Take:
+def _plain(keep: KeepUpTo) -> Take:
     """Return a `take` that joins text without escape sequences, which are costly to find where there are many."""
-    keep = KeepUpTo(max_bytes)
 
     def take(pieces: Iterable[str]) -> Any:
         return str(keep(strip_ansi(piece) for piece in pieces))

@@ -12,21 +12,31 @@ as they stay together.
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .jsontext import any_text, loads_lenient, only_escaped, utf8_size
+from .jsontext import any_text, loads_lenient, only_escaped, parsed_bytes, utf8_size
 
 PIECE_BYTES = 256 * 1024
 _SHORT_BYTES = 64 * 1024
 _FIRST_WINDOW_BYTES = 256
 _BACKSLASH = 0x5C
+# Of a text without its long strings: parsing it holds the interpreter lock, for 0.1 s at most, and takes memory.
+_MAX_SKELETON_BYTES = 8 * 1024 * 1024
+_MAX_PARSED_BYTES = 48 * 1024 * 1024
+_STR_OBJECT_BYTES = 80  # of a string beside its characters, at most
+_MAX_KEY_BYTES = 1024 * 1024
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
 Take = Callable[[Iterable[str]], Any]
 Buffer = bytes | bytearray
+
+
+class TooComplexError(ValueError):
+    """JSON with so many numbers, short strings or containers that parsing it would hold up everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,14 @@ class LeftOut:
 
 
 class KeepUpTo:
-    """A `take` that joins a string of at most `max_bytes` and leaves out a larger one.
+    """A `take` that joins strings of at most `max_bytes` together, and leaves out what is more.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Of their text in UTF-8.
+    max_memory_bytes : int, optional
+        Of the memory that they take, which is up to four times as much.
 
     Attributes
     ----------
@@ -55,26 +72,46 @@ class KeepUpTo:
         The strings that were in the message as they are, each with the bytes there; see `WrittenDict`.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_memory_bytes: int | None = None) -> None:
         self._max_bytes = max_bytes
+        self._max_memory_bytes = 4 * max_bytes if max_memory_bytes is None else max_memory_bytes
         self.written: list[tuple[str, memoryview]] = []
 
     def __call__(self, pieces: Iterable[str]) -> Any:
         """Return the string, or what stands for it."""
-        if isinstance(pieces, _Pieces) and pieces.end - pieces.start <= self._max_bytes and pieces.are_as_written():
+        if isinstance(pieces, _Pieces) and self._has_room(pieces.size, pieces.size) and pieces.are_as_written():
             # A copy, which takes half of the memory that joining pieces does.
+            self._use(pieces.size, pieces.size)
             text = str(pieces.bytes, "ascii")
             self.written.append((text, pieces.bytes))
             return text
         kept: list[str] = []
-        size = 0
+        size = characters = width = 0
         for piece in pieces:
             size += utf8_size(piece)
-            if size <= self._max_bytes:
+            characters += len(piece)
+            width = max(width, _width(piece))
+            if self._has_room(size, characters * width):
                 kept.append(piece)
             else:
                 kept.clear()
-        return "".join(kept) if size <= self._max_bytes else LeftOut(size, pieces)
+        if not self._has_room(size, characters * width):
+            return LeftOut(size, pieces)
+        self._use(size, characters * width)
+        return "".join(kept)
+
+    def _has_room(self, size: int, memory_bytes: int) -> bool:
+        return size <= self._max_bytes and memory_bytes <= self._max_memory_bytes
+
+    def _use(self, size: int, memory_bytes: int) -> None:
+        self._max_bytes -= size
+        self._max_memory_bytes -= memory_bytes
+
+
+def _width(text: str) -> int:
+    """Return how many bytes each character takes in memory."""
+    memory_bytes = sys.getsizeof(text) - _STR_OBJECT_BYTES  # what CPython has chosen, without a look at each character
+    return 1 if memory_bytes < 1.5 * len(text) else 2 if memory_bytes < 3 * len(text) else 4
 
 
 def loads_in_pieces(raw: Buffer, take: Take = "".join) -> Any:
@@ -89,8 +126,12 @@ def loads_in_pieces(raw: Buffer, take: Take = "".join) -> Any:
     ------
     ValueError
         If it is not JSON.
+    TooComplexError
+        If too much is left of it without its long strings.
     """
     skeleton, spans = _cut_out(raw)
+    if parsed_bytes(skeleton) > _MAX_PARSED_BYTES:
+        raise TooComplexError("the JSON has too many items")
     value = loads_lenient(bytes(skeleton))
     return _fill(value, spans, raw, take) if spans else value
 
@@ -101,7 +142,9 @@ def _cut_out(raw: Buffer) -> tuple[bytearray, dict[str, tuple[int, int]]]:
     spans: dict[str, tuple[int, int]] = {}
     while (quote := raw.find(b'"', at)) >= 0:
         end = _string_end(raw, quote + 1)
-        if end - quote > _SHORT_BYTES:
+        is_long = end - quote > _SHORT_BYTES
+        _refuse_too_much(len(skeleton) + (quote if is_long else end) - at)
+        if is_long:
             name = f"{unguessable}{len(spans)}"
             spans[name] = (quote + 1, end)
             skeleton += raw[at:quote]
@@ -109,8 +152,14 @@ def _cut_out(raw: Buffer) -> tuple[bytearray, dict[str, tuple[int, int]]]:
         else:
             skeleton += raw[at : end + 1]
         at = end + 1
+    _refuse_too_much(len(skeleton) + len(raw) - at)
     skeleton += raw[at:]
     return skeleton, spans
+
+
+def _refuse_too_much(skeleton_bytes: int) -> None:
+    if skeleton_bytes > _MAX_SKELETON_BYTES:
+        raise TooComplexError(f"the JSON has more than {_MAX_SKELETON_BYTES:,} bytes beside its long strings")
 
 
 def _string_end(raw: Buffer, start: int) -> int:
@@ -169,6 +218,11 @@ class _Pieces:
             yield loads_lenient(f'"{text}"') if only_escaped(window) else text
             start = cut
 
+    @property
+    def size(self) -> int:
+        """How many bytes stand between the quotes."""
+        return self.end - self.start
+
     def are_as_written(self) -> bool:
         """Return whether the text is ASCII without escapes, as base64 is."""
         windows = (self.raw[at : min(at + PIECE_BYTES, self.end)] for at in range(self.start, self.end, PIECE_BYTES))
@@ -192,7 +246,7 @@ def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take)
         container = containers.pop()
         if isinstance(container, dict):
             filled = {
-                "".join(_Pieces(raw, *spans[key])) if key in spans else key: value_of(value)
+                _key(_Pieces(raw, *spans[key])) if key in spans else key: value_of(value)
                 for key, value in container.items()
             }
             container.clear()
@@ -203,3 +257,9 @@ def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take)
             inner = container
         containers.extend(item for item in inner if isinstance(item, (dict, list)))
     return holder[0]
+
+
+def _key(pieces: _Pieces) -> str:
+    if pieces.size > _MAX_KEY_BYTES:
+        raise ValueError(f"a name in the JSON has more than {_MAX_KEY_BYTES:,} bytes")
+    return "".join(pieces)

@@ -24,6 +24,7 @@ from jupyter_exec_ext.engine.processes import MARK
 from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
 from jupyter_exec_ext.wire.kernel import FrameCodec
+from jupyter_exec_ext.wire.zmtp import LARGE_BYTES
 
 from .simulation import TICK
 
@@ -115,6 +116,14 @@ class ScriptedProcess:
         self._free_at[channel] = at
         self._loop.call_at(at, self._deliver, channel, signed)
 
+    def _send_improper(self, channel: str, request: _Request, parent: Any, text: str) -> None:
+        """Send a message that no kernel should, small or large."""
+        _, frames = self._codec.encode("stream", {"name": "stdout", "text": text})
+        frames[3] = json.dumps(parent).encode()
+        signed = [request.identity, frames[0], self._codec._sign(frames[2:]), *frames[2:]]
+        self._loop.call_at(self._free_at[channel], self._deliver, channel, signed)
+        self._free_at[channel] += TICK
+
     def _deliver(self, channel: str, frames: list[bytes]) -> None:
         socket = self._sockets[channel]
         if socket.closed:
@@ -139,6 +148,8 @@ class ScriptedProcess:
         self._status(request, "busy")
         self._send("iopub", request, "execute_input", execution_count=self._count, code=request.code)
         self._send("iopub", request, "stream", name="stdout", text=f"{request.code}\n")
+        for channel, parent, text in self._host.improper_messages():
+            self._send_improper(channel, request, parent, text)
         word = request.code.partition(" ")[0]
         if word == "die":
             self._loop.call_later(self._host.delay(), self.end, KernelExit(exit_code=1))
@@ -221,6 +232,8 @@ class ScriptedKernel:
     def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
         return self.process.watch(on_exit)
 
+    interrupts_by_message = False
+
     async def interrupt(self) -> None:
         self.process.interrupt()
         await asyncio.sleep(self._host.delay())
@@ -247,7 +260,7 @@ class ScriptedKernel:
     def touch(self) -> None:
         pass
 
-    def take_over_watch(self) -> None:
+    def take_over_sockets(self) -> None:
         pass
 
     def note_state(self, state: str) -> None:
@@ -282,6 +295,13 @@ class ScriptedHost:
         self.problems: list[str] = []
 
     # --- time and record ---
+
+    def improper_messages(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield what a kernel sends beside its output: channels, parents, and texts."""
+        while self._random.random() < 0.15:
+            parent = self._random.choice([{"msg_id": []}, {"msg_id": {}}, [], "parent", {"msg_id": "i" * 1000}])
+            text = "x" * self._random.choice([1, 1, LARGE_BYTES + 1])
+            yield self._random.choice(["iopub", "iopub", "shell", "stdin"]), parent, text
 
     def delay(self) -> float:
         return self._random.choice((0.0, 0.0, 0.0005, 0.003, LATENCY_SECONDS))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import platform
 import random
@@ -26,7 +25,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_exec_ext.engine.connection import KernelConnection
 from jupyter_exec_ext.engine.resources import EngineResources
 from jupyter_exec_ext.errors import OutOfResources
-from jupyter_exec_ext.wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait
+from jupyter_exec_ext.wire.flow import agrees_to_wait
 from jupyter_exec_ext.wire.kernel import KernelMessage, execute_request
 
 MIB = 1024 * 1024
@@ -42,9 +41,7 @@ class Reader:
         self.parts: list[str] = []
         self._idle = asyncio.Event()
         self.printed = asyncio.Event()
-        self.connection = KernelConnection(
-            self._resources, info, self._take, logging.getLogger(__name__), can_wait=True
-        )
+        self.connection = KernelConnection(self._resources, info, self._take, can_wait=True)
 
     def _take(self, message: KernelMessage) -> None:
         if message.msg_type == "stream":
@@ -90,18 +87,18 @@ async def test_a_subscription_for_which_there_is_no_descriptor_is_refused_as_suc
     await manager.start_kernel()
     reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    connect = reader.connection._connect_iopub
+    connect = reader.connection._connect
 
-    def connect_without_descriptors() -> None:
+    def connect_without_descriptors(name: str) -> None:
         free = os.open("/dev/null", os.O_RDONLY)  # the lowest that there is
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, limit[1]))
         try:
-            connect()
+            connect(name)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
-    reader.connection._connect_iopub = connect_without_descriptors  # type: ignore[method-assign]
+    reader.connection._connect = connect_without_descriptors  # type: ignore[method-assign]
     with pytest.raises(OutOfResources, match="too many open files"):
         await reader.connection.prove(60)
     reader.close()
@@ -109,7 +106,7 @@ async def test_a_subscription_for_which_there_is_no_descriptor_is_refused_as_suc
 
 
 async def test_an_ipython_kernel_agrees_and_its_user_sees_nothing_of_it(reader: Reader) -> None:
-    assert reader.connection._sockets["iopub"].rcvhwm == MAX_WAITING_MESSAGES
+    assert reader.connection._waits
     assert await reader.run("print(sorted(n for n in globals() if n[0] != '_'))") == (
         "['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']\n"
     )

@@ -32,8 +32,9 @@ def new_run(
     settle_seconds: float = 1.0,
     kernel: InterruptedKernel | None = None,
     kind: type[KernelRun] = KernelRun,
+    connection: Any = None,
 ) -> tuple[KernelRun, QuietConnection, InterruptedKernel]:
-    connection: Any = QuietConnection()
+    connection = connection or QuietConnection()
     kernel = kernel or InterruptedKernel()
     run = kind(
         cast(Kernel, kernel),
@@ -56,6 +57,7 @@ class InterruptedKernel:
     kernel_id = "k"
     ours = True
     interrupts = 0
+    interrupts_by_message = False
 
     async def interrupt(self) -> None:
         self.interrupts += 1

@@ -87,12 +87,14 @@ def test_a_manager_is_told_of_sockets_where_they_can_be_used(
         asked.append(kernel_id)
         return wanted
 
-    make = over_sockets(KernelManager, is_wanted)
+    make = over_sockets(KernelManager, is_wanted, lambda: True)
     manager = make(**{"kernel_name": "python3", "connection_file": f"{short_path}/kernel-a.json", **options})
     assert manager.transport == transport
     assert manager.ip == (f"{short_path}/kernel-a-ipc" if transport == "ipc" else options.get("ip", "127.0.0.1"))
     assert asked == ["a"]
-    assert over_sockets(KernelManager, is_wanted)().transport == "tcp"  # no file is named: the manager chooses one
+    assert (
+        over_sockets(KernelManager, is_wanted, lambda: True)().transport == "tcp"
+    )  # no file is named: the manager chooses one
 
 
 async def test_sessions_use_sockets_that_are_gone_afterwards_and_notebooks_do_not(

@@ -177,7 +177,7 @@ def test_f29_random_frames_are_read_or_refused() -> None:
             if number % 2:
                 messages = [reader.decode("iopub", frames)]
             else:
-                messages = read_large(reader, "iopub", frames[:-1], memoryview(frames[-1] if frames else b""), 1024)
+                messages = list(read_large(reader, "iopub", frames[:-1], frames[-1] if frames else b"", 1024))
         except (ValueError, RecursionError):
             refused += 1
             continue

@@ -28,7 +28,7 @@ def display(data: Any) -> DisplayEvent:
     header = {"msg_type": "display_data", "msg_id": "1"}
     parts = [json.dumps(part).encode() for part in (header, {"msg_id": "ours"}, {}, {"data": data, "metadata": {}})]
     head = [b"topic", b"<IDS|MSG>", codec._sign(parts), *parts[:3]]
-    (message,) = read_large(codec, "iopub", head, memoryview(parts[3]), 10_000_000)
+    (message,) = read_large(codec, "iopub", head, bytearray(parts[3]), 10_000_000)
     event = RunTranslator("ours").feed(message)
     assert isinstance(event, DisplayEvent)
     return event
@@ -66,6 +66,6 @@ def test_a_picture_does_not_keep_what_came_with_it() -> None:
     content = {"data": {"image/png": PICTURE}, "metadata": {}, "junk": "x" * 2 * len(PICTURE)}
     parts = [json.dumps(part).encode() for part in (header, {"msg_id": "ours"}, {}, content)]
     head = [b"topic", b"<IDS|MSG>", codec._sign(parts), *parts[:3]]
-    (message,) = read_large(codec, "iopub", head, memoryview(parts[3]), 10_000_000)
+    (message,) = read_large(codec, "iopub", head, bytearray(parts[3]), 10_000_000)
     assert type(message.content["data"]) is dict
     assert message.content["data"] == {"image/png": PICTURE}

@@ -97,8 +97,12 @@ class Kernel(Protocol):
     def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
         """Call `on_exit` once when the present process ends; the returned function ends the watch."""
 
+    @property
+    def interrupts_by_message(self) -> bool:
+        """Whether it is interrupted by a message on the control channel, and not by `interrupt`."""
+
     async def interrupt(self) -> None:
-        """Ask the running code to stop, in the kernelspec's way."""
+        """Send the running code the signal to stop."""
 
     async def kill(self) -> None:
         """End the process at once and wait until it has ended; the host keeps the kernel."""
@@ -112,8 +116,8 @@ class Kernel(Protocol):
     def touch(self) -> None:
         """Tell the host that the kernel is in use, so that it is not culled."""
 
-    def take_over_watch(self) -> None:
-        """Make the host read the kernel's output no more: from now on it is told what it needs to know."""
+    def take_over_sockets(self) -> None:
+        """Make the host read nothing from the kernel: from now on it is told what it needs to know."""
 
     def note_state(self, state: str) -> None:
         """Tell the host that the kernel has become busy or idle, whoever's code it was."""
