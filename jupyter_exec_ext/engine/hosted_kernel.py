@@ -256,7 +256,7 @@ class HostedKernel:
         # Not the manager's `stop_watching_activity`: it also gives up a restart that the host is waiting for.
         stream = getattr(self._km, "_activity_stream", None)
         if stream is not None and not stream.closed():
-            stream.close()
+            stream.close(linger=0)  # its subscription, perhaps unsent yet, is worth nothing
             self._km._activity_stream = None  # type: ignore[attr-defined]
 
     def note_state(self, state: str) -> None:
