@@ -33,8 +33,8 @@ thread.schedule(keep_all)
 if not done.wait(10):
     raise TimeoutError("the thread that sends output does not answer")
 """
-# Nothing of the connections that are there by then: ZeroMQ crashes where the queue of a connection that is being closed,
-# such as the host's own, is made shorter.
+# Leaves alone the connections that are there by then: ZeroMQ crashes where the queue of a connection that is being
+# closed, such as the host's own, is made shorter.
 _WAITING = f"""\
 import threading, zmq
 from IPython import get_ipython
