@@ -1,6 +1,7 @@
-"""The ZeroMQ sockets to a kernel, as a WebSocket of Jupyter's: whole messages, in and out.
+"""ZeroMQ sockets to a kernel of this process, used as one of Jupyter's WebSockets: whole messages, in and out.
 
-A kernel that writes faster than we read is made to wait, as by the server's engine; see `wire.flow`.
+A kernel that writes faster than it is read is made to wait, as by the server's engine; see `wire.flow`. One that does
+not wait drops what its queue and the one here cannot take.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ import zmq
 
 from ..client.steps import Failure
 from ..errors import KernelStartFailed, KernelStartTimeout
-from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, waiting_request
+from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, keeping_request, waiting_request
 from ..wire.kernel import FrameCodec, KernelMessage, encode_websocket, new_header
 from .kernel import EmbeddedKernel
 
 _REQUESTS = ("shell", "stdin")
+# ZeroMQ's own default. A kernel decides only that fewer wait.
+_MAX_WAITING_MESSAGES = 1000
+_MAX_FRAME_BYTES = 128 * 1024 * 1024
 _LOOK_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
 _START_SECONDS = 60.0
@@ -73,18 +77,20 @@ class Channels:
         for channel in _REQUESTS:
             self._connect(channel)
         give_up_at = time.monotonic() + _START_SECONDS
-        reply = self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, agree=self._kernel.is_python)
+        request = waiting_request() if self._kernel.is_python else None
+        reply = self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, request)
         # Before the subscription: the mark of a socket in use cannot be changed without a loss.
         waits = agrees_to_wait(reply.content)
-        self._connect("iopub", MAX_WAITING_MESSAGES if waits else 0)
+        self._connect("iopub", MAX_WAITING_MESSAGES if waits else _MAX_WAITING_MESSAGES)
         self._ask("iopub", _LOOK_SECONDS, give_up_at)
         if waits:  # once more: how much a kernel keeps unsent is a property of the connections that it has by then
-            self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, agree=True)
+            self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, keeping_request())
 
-    def _connect(self, channel: str, max_waiting_messages: int = 0) -> None:
+    def _connect(self, channel: str, max_waiting_messages: int = _MAX_WAITING_MESSAGES) -> None:
         made = self._sockets[channel] = self._context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
         made.linger = 0
         made.rcvhwm = max_waiting_messages
+        made.maxmsgsize = _MAX_FRAME_BYTES
         made.reconnect_ivl, made.reconnect_ivl_max = 10, 500
         if self._info.get("curve_publickey"):
             made.curve_publickey = made.curve_serverkey = _as_bytes(self._info["curve_publickey"])
@@ -96,11 +102,13 @@ class Channels:
         made.connect(_address(self._info, channel))
         self._poller.register(made, zmq.POLLIN)
 
-    def _ask(self, channel: str, again_seconds: float, give_up_at: float, *, agree: bool = False) -> KernelMessage:
-        """Ask the kernel something until a message comes on a channel; return that message."""
-        content: Mapping[str, Any] = waiting_request() if agree else {}
+    def _ask(
+        self, channel: str, again_seconds: float, give_up_at: float, request: Mapping[str, Any] | None = None
+    ) -> KernelMessage:
+        """Send a request to execute, or for information, until a message comes on a channel; return that message."""
+        kind = "kernel_info_request" if request is None else "execute_request"
         while True:
-            _, frames = self._codec.encode("execute_request" if agree else "kernel_info_request", content)
+            _, frames = self._codec.encode(kind, request or {})
             self._sockets["shell"].send_multipart(frames)
             ask_again_at = time.monotonic() + again_seconds
             while time.monotonic() < ask_again_at:
