@@ -18,13 +18,18 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from .devices import keep_devices
+from .log_budget import LogBudget
 
 T = TypeVar("T")
 
 _READ_BYTES = 8192
 _MAX_LINE_BYTES = 1000
-#: What a kernel may write into the server's log. The rest is counted.
-_MAX_LOGGED_BYTES = 64 * 1024
+#: What one kernel may write into the server's log. The rest is counted.
+_MAX_LOGGED_BYTES = 4 * 1024
+#: What a line in the log takes beside its text: time, level, the kernel's id.
+_LINE_OVERHEAD_BYTES = 96
+#: Shared by all kernels of this process, however many are started one after the other.
+_BUDGET = LogBudget()
 
 
 def in_lasting_thread(work: Callable[[], T]) -> Future[T]:
@@ -72,43 +77,60 @@ def _afterwards(_: int) -> Afterwards:
 class SandboxOutput:
     """What a sandbox prints outside of its kernel's messages, on its way into the server's log.
 
-    It is hostile text: it comes out line by line, without control characters, and only so much of it.
+    It is hostile text: it comes out line by line, without control characters, and only so much of it. A kernel can be
+    restarted again and again, so there is a budget for all kernels beside the bound for each.
 
     Parameters
     ----------
     name : str
         Which kernel it is.
+    log : Logger
+        Where the text goes.
+    budget : LogBudget
+        What all kernels together may log.
     """
 
-    def __init__(self, name: str, log: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        budget: LogBudget = _BUDGET,
+    ) -> None:
         self._name = name
         self._log = log
+        self._budget = budget
         self._rest = b""
         self._logged_bytes = 0
         self._dropped_bytes = 0
 
     def take(self, data: bytes) -> None:
         """Take what has come."""
-        if self._logged_bytes >= _MAX_LOGGED_BYTES:
+        if self._dropped_bytes:
             self._dropped_bytes += len(data)
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _MAX_LINE_BYTES:
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            self._say(line)
+            self._log_line(line)
 
-    def _say(self, line: bytes) -> None:
-        self._logged_bytes += len(line) + 1
+    def _log_line(self, line: bytes) -> None:
         text = printable(line[:_MAX_LINE_BYTES])
-        if text:
-            self._log.info("kernel %s: %s", self._name, text)
+        if not text and not self._dropped_bytes:
+            return
+        size = len(text.encode()) + _LINE_OVERHEAD_BYTES
+        has_room = not self._dropped_bytes and self._logged_bytes + size <= _MAX_LOGGED_BYTES
+        if not has_room or not self._budget.spend(size):
+            self._dropped_bytes += len(line) + 1
+            return
+        self._logged_bytes += size
+        self._log.info("kernel %s: %s", self._name, text)
 
     def end(self) -> None:
         """Note that there will be no more."""
         if self._rest:
-            self._say(self._rest)
-        if self._dropped_bytes:
+            self._log_line(self._rest)
+        if self._dropped_bytes and self._budget.spend(2 * _LINE_OVERHEAD_BYTES):
             self._log.warning("kernel %s: %d bytes more of its output are not logged", self._name, self._dropped_bytes)
 
 
