@@ -61,6 +61,8 @@ class Place:
         Whether kernels wait to be taken.
     name : str
         What tells it from another one that is the same.
+    python : Path, optional
+        The Python of another version of this package; without it, this one.
     """
 
     arguments: tuple[str, ...]
@@ -68,6 +70,7 @@ class Place:
     kernels: str = "plain"
     pool: bool = False
     name: str = ""
+    python: Path | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -128,7 +131,7 @@ def running(place: Place, options: Sequence[str] = ()) -> Iterator[Server]:
     PeerError
         If it does not answer, with the end of its log, or its environment cannot be made.
     """
-    python = environment(place.peer) if place.peer else Path(sys.executable)
+    python = environment(place.peer) if place.peer else place.python or Path(sys.executable)
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         _add_kernelspec(home, place.kernels, python)

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import executors, goals, peers, plot, roundtrip, stats
+from benchmarks import executors, goals, peers, plot, roundtrip, stats, versions
 from benchmarks.__main__ import PEERS, build_parser, main
 from benchmarks.bench import Bench, Handle, WrongAnswerError, prints
 from benchmarks.contestants import AUTOGEN, DIRECT, POST_REQUESTS
@@ -360,3 +360,10 @@ def test_the_command_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
     assert all(name in shown for name in ROWS) and all(goal.what in shown for goal in GOALS)
     text = build_parser().format_help()
     assert "--rounds" in text and "python -m benchmarks --quick" in text
+
+
+def test_versions_are_compared_by_the_ratio_of_their_medians() -> None:
+    before = [10.0 + number % 5 for number in range(300)]
+    ratio, low, high = versions.ratio_interval(before, [value * 1.1 for value in before])
+    assert ratio == pytest.approx(1.1) and low <= ratio <= high
+    assert versions.ratio_interval(before, before)[1] <= 1 <= versions.ratio_interval(before, before)[2]
