@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import KernelStartFailed
 from ..wire.zmtp import (
+    MAX_HEAD_BYTES,
     MessageReader,
     ProtocolError,
     RawMessage,
@@ -27,7 +28,9 @@ from ..wire.zmtp import (
 from .message_memory import KernelMemory
 
 _RECEIVE_BYTES, _LARGE_RECEIVE_BYTES = 64 * 1024, 256 * 1024
-_READ_ON_BYTES = 512 * 1024  # of what `receive` has not returned, while it is called
+# Of what `receive` has not returned, while it is called. More than the largest frame that is read whole: a channel that
+# buffers less waits for the rest of it for ever.
+_READ_ON_BYTES = MAX_HEAD_BYTES + _RECEIVE_BYTES
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 # How soon a failed connection is tried again: soon while a kernel starts, and seldom later.
 _LEAST_RETRY_SECONDS, _MOST_RETRY_SECONDS, _RETRY_FACTOR = 0.01, 0.5, 1 / 30

@@ -23,7 +23,8 @@ from .kernel import CONTENT_AFTER_DELIMITER, DELIMITER
 
 #: A content that has more is collected in a `FrameBuffer`, and is better read in a worker thread.
 LARGE_BYTES = 256 * 1024
-_MAX_HEAD_BYTES = 1024 * 1024  # of all frames before the content
+#: All frames before the content together. Each is read whole, so a connection has to buffer as much.
+MAX_HEAD_BYTES = 1024 * 1024
 _MAX_FRAMES_BEFORE_DELIMITER = 16
 _MAX_FRAMES = 4096
 _MAX_COMMAND_BYTES = 64 * 1024
@@ -320,8 +321,8 @@ class MessageReader:
             return SkippedMessage(f"a message has more than {self._max_message_bytes:,} bytes", too_large=True)
         if self._frames >= _MAX_FRAMES:
             return SkippedMessage(f"a message has more than {_MAX_FRAMES:,} frames", too_large=True)
-        if is_head and self._head_bytes + size > _MAX_HEAD_BYTES:
-            return SkippedMessage(f"a message has more than {_MAX_HEAD_BYTES:,} bytes before its content")
+        if is_head and self._head_bytes + size > MAX_HEAD_BYTES:
+            return SkippedMessage(f"a message has more than {MAX_HEAD_BYTES:,} bytes before its content")
         if self._content_index < 0 and self._frames >= _MAX_FRAMES_BEFORE_DELIMITER:
             return SkippedMessage("a message has no delimiter")
         return None

@@ -106,6 +106,17 @@ async def test_channel_goes_on_after_an_improper_header(
     assert not listener.connection.reading
 
 
+@pytest.mark.parametrize("size", [300_000, 600_000, 1_000_000, 1_100_000])
+@pytest.mark.parametrize("channel", ["iopub", "shell"])
+async def test_channel_goes_on_after_a_large_header(
+    peer: HostilePeer, listener: Listener, channel: str, size: int
+) -> None:
+    await peer.send(channel, "stream", {"name": "stdout", "text": "x"}, {"msg_id": "x"}, padding="y" * size)
+    await peer.send(channel, "last", {})
+    assert (await listener.next("last")).channel == channel
+    assert not listener.connection.reading
+
+
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("number", range(len(IMPROPER_CONTENTS)))
 @pytest.mark.parametrize("msg_type", ["stream", "display_data", "error", "execute_reply", "status", "comm_msg"])
