@@ -1,0 +1,227 @@
+"""Full-scale tests: ``python -m tests.full [PART …]``. A commit runs a tenth of each; this runs all of it.
+
+Parts are chosen by name; without any, all run, which takes hours. The machine should do nothing else meanwhile, since
+some figures are times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.hostile.attacker import Outcome
+from tests.hostile.campaign import Campaign, Figures, campaign_directory
+from tests.hostile.corpus import Case, choose
+from tests.hostile.server import Limits
+from tests.hostile.two_tokens import RUNS, SECONDS, run_two_tokens
+from tests.support.full import VARIABLE
+
+ROOT = Path(__file__).parent.parent
+#: How many servers are started one after the other on what hostile kernels have left behind.
+STARTS = 100
+_PROGRESS_SECONDS = 10.0
+_EXAMPLES = """
+examples:
+  python -m tests.full --list                        what there is
+  python -m tests.full corpus --json corpus.json     one part, with its figures in a file
+  python -m tests.full corpus --cases 'endless_*' --starts 2
+                                                     some cases, to look into a failure
+  python -m tests.full two-tokens --seconds 60       a short run of a long part
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much of the parts is run.
+
+    Parameters
+    ----------
+    cases : list of Case
+        Hostile cases.
+    starts : int
+        Servers of the corpus.
+    seconds : float
+        Length of the two-token run.
+    """
+
+    cases: list[Case]
+    starts: int = STARTS
+    seconds: float = SECONDS
+
+
+@dataclass
+class Result:
+    """The result of a part.
+
+    Parameters
+    ----------
+    problems : list of str
+        What does not hold; empty if all does.
+    figures : dict
+        What was measured.
+    """
+
+    problems: list[str]
+    figures: dict[str, object] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Progress:
+    """Prints how many cases have run, and each that failed, at most one line in ten seconds beside those.
+
+    Parameters
+    ----------
+    total : int
+        How many cases there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._next_at = time.monotonic() + _PROGRESS_SECONDS
+
+    def report(self, outcome: Outcome) -> None:
+        """Count a case."""
+        self._done += 1
+        if outcome.problem:
+            print(f"  {outcome.name}: {outcome.problem}", flush=True)
+        if time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + _PROGRESS_SECONDS
+            print(f"  {self._done} of {self._total} cases; now {outcome.name}", flush=True)
+
+
+def _result_of(figures: Figures) -> Result:
+    return Result(figures.violations(), figures.as_json())
+
+
+def run_corpus(options: Options) -> Result:
+    """Run each case once, in parts: each part on a server of its own, which is terminated while hostile code runs."""
+    starts = max(1, min(options.starts, len(options.cases)))
+    progress = Progress(len(options.cases))
+    with campaign_directory() as home:
+        campaign = Campaign(home, Limits(), report=progress.report)
+        for number in range(starts):
+            campaign.round(options.cases[number::starts])
+        campaign.check_records()
+    return _result_of(campaign.figures)
+
+
+def run_beside_another(options: Options) -> Result:
+    """Run the corpus with one token for ten minutes, and `1 + 1` with another one."""
+    cases = [case for case in options.cases if case.kind == "sandbox"]
+    figures = run_two_tokens(cases, Limits(), seconds=options.seconds, report=Progress(len(cases)).report)
+    result = _result_of(figures)
+    if options.seconds >= SECONDS and figures.others_runs < RUNS:
+        result.problems.append(f"the other token had {figures.others_runs} runs; at least {RUNS}")
+    return result
+
+
+def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options], Result]:
+    def run(options: Options) -> Result:
+        command = [sys.executable, "-m", "pytest", "-q", "-s", *paths]
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False)
+        return Result([] if done.returncode == 0 else [f"pytest ended with {done.returncode}; see above"])
+
+    return run
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that can be chosen."""
+
+    about: str
+    takes: str
+    run: Callable[[Options], Result]
+
+
+PARTS = {
+    "corpus": Part("every hostile message and file, in kernels of all three kinds, on 100 servers", "1 h", run_corpus),
+    "two-tokens": Part("one token hostile for ten minutes, another one beside it", "15 min", run_beside_another),
+    "faults": Part(
+        "injected faults, ten times as many as with a commit (docs/faults.md)",
+        "75 min",
+        _run_pytest(["tests/faults", "tests/engine/test_states.py"], EXEC_FAULT_SCALE="10"),
+    ),
+    "removal": Part(
+        "removal of hostile directory trees in their full size, with each Python that is installed",
+        "10 min",
+        _run_pytest(["tests/test_removal.py"], **{VARIABLE: "1"}),
+    ),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.full",
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them by default")
+    parser.add_argument("--list", action="store_true", help="list the parts, with what each takes, and run none")
+    parser.add_argument(
+        "--cases",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="run only those hostile cases, by name with *: a trick ('endless_*'), or a trick in a kind of kernel "
+        "('*@sandbox'); may be given more than once",
+    )
+    parser.add_argument("--starts", type=int, default=STARTS, help="servers that the corpus is run on (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="how long the two-token run lasts at least (%(default)g)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
+    return parser
+
+
+def _list_parts() -> None:
+    for name, part in PARTS.items():
+        print(f"{name:12} {part.takes:>7}  {part.about}")
+
+
+def _table(results: dict[str, Result]) -> str:
+    lines = [f"\n{'part':12} {'result':8} {'time':>8}"]
+    for name, result in results.items():
+        lines.append(f"{name:12} {'FAILED' if result.problems else 'ok':8} {result.seconds:7.0f}s")
+        lines += [f"    {key} {value}" for key, value in result.figures.items() if value not in ([], "", {})]
+        lines += [f"    does not hold: {problem}" for problem in result.problems]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code: 1 if something does not hold."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
+    cases = choose(given.cases)
+    if not cases:
+        parser.error(f"no case is named {' or '.join(given.cases)}; tests/hostile has the names")
+    if given.list:
+        _list_parts()
+        return 0
+    options = Options(cases, given.starts, given.seconds)
+    results: dict[str, Result] = {}
+    for name in given.parts or PARTS:
+        print(f"{name}: {PARTS[name].about} (about {PARTS[name].takes})", flush=True)
+        began = time.monotonic()
+        results[name] = PARTS[name].run(options)
+        results[name].seconds = time.monotonic() - began
+        if given.json is not None:  # after each part: what was measured is not lost with the next one
+            report = {name: {"problems": each.problems, **each.figures} for name, each in results.items()}
+            given.json.write_text(json.dumps(report, indent=2) + "\n")
+    print(_table(results))
+    return 1 if any(result.problems for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

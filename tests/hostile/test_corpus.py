@@ -1,0 +1,50 @@
+"""A tenth of the hostile corpus, each trick in one kind of kernel; `python -m tests.full corpus` runs all in all."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.provisioners.landlocks import NO_LANDLOCK
+
+from .campaign import Campaign, campaign_directory
+from .connections import CONNECTIONS
+from .corpus import CASES, KINDS, TRICKS, choose
+from .files import FILES
+from .messages import MESSAGES
+from .server import Limits
+from .trick import count_names
+
+#: A tenth of the tricks, each in one kind of kernel, the kinds in turn: 30 would always choose the same kind.
+PART = 31
+QUICK = Limits(run_seconds=1.0, flood_seconds=0.2)
+
+
+def test_corpus_has_its_size() -> None:
+    assert count_names(MESSAGES) + count_names(CONNECTIONS) >= 150
+    assert count_names(FILES) >= 40
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_each_trick_is_python() -> None:
+    for trick in TRICKS:
+        compile(trick.code, trick.name, "exec")
+
+
+def test_each_part_has_all_kinds_and_all_together_are_the_corpus() -> None:
+    parts = [choose(every=PART, offset=offset) for offset in range(PART)]
+    assert all({case.kind for case in part} == set(KINDS) for part in parts)
+    assert sorted(case.name for part in parts for case in part) == sorted(case.name for case in CASES)
+
+
+@pytest.mark.skipif(NO_LANDLOCK is not None, reason=str(NO_LANDLOCK))
+def test_a_tenth_of_the_corpus_costs_others_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with campaign_directory() as home:
+        campaign = Campaign(home, QUICK)
+        cases = choose(every=PART)
+        campaign.round(cases)
+        campaign.check_records()
+    with capsys.disabled():
+        print(f"\nhostile corpus: {campaign.figures.as_json()}")
+    assert len(campaign.figures.outcomes) == len(cases)
+    assert campaign.figures.others_runs > 20
+    assert campaign.figures.violations() == []

@@ -1,0 +1,51 @@
+"""The command that runs the heavy suites in full."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import full
+
+
+def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        full.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in full.PARTS)
+    assert "examples:" in text
+
+
+def test_list_shows_each_part_and_runs_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert full.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(full.PARTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["nothing"], "there is no part 'nothing'"), (["--cases", "nothing_*"], "no case is named nothing_*")],
+)
+def test_unknown_name_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        full.main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_failed_part_makes_the_command_fail_and_is_in_table_and_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(options: full.Options) -> full.Result:
+        return full.Result(["7 is more than 6"], {"number": 7, "cases": len(options.cases)})
+
+    monkeypatch.setitem(full.PARTS, "failing", full.Part("fails", "1 s", run))
+    file = tmp_path / "figures.json"
+    assert full.main(["failing", "--cases", "parent_id_list@none", "--json", str(file)]) == 1
+    table = capsys.readouterr().out
+    assert "failing      FAILED" in table
+    assert "does not hold: 7 is more than 6" in table
+    assert json.loads(file.read_text()) == {"failing": {"problems": ["7 is more than 6"], "number": 7, "cases": 1}}
