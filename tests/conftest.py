@@ -19,6 +19,8 @@ from tests.hosts import MAX_CODE_BYTES, Host, running_host
 from tests.hubs import running_hub
 from tests.tokens import UNPROTECTED
 
+pytest_plugins = ["tests.support.outside_parts_plugin"]
+
 # How long an example takes says more about the machine than about us.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

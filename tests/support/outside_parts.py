@@ -1,0 +1,193 @@
+"""Outside parts: programs and kernel features that tests need and pip cannot install.
+
+A test names its parts with ``@pytest.mark.needs("bubblewrap")``. A fixture or helper calls `require_part`. Where a part
+is missing the test is skipped, and the end of the run lists the skips by part with the way to install each. With
+`VARIABLE` set, as ``.ci/run`` does, a missing part fails the test instead.
+
+`outside_parts_plugin` is the pytest plugin with the marker and the list.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+#: Environment variable that turns each skip for a missing part into a failure.
+VARIABLE = "EXEC_TEST_REQUIRE_PARTS"
+#: Environment variable with the Python of an environment that has ``jupyter_enterprise_gateway``.
+ENTERPRISE_GATEWAY_VARIABLE = "EXEC_TEST_ENTERPRISE_GATEWAY"
+#: Library that gives a process a wall clock of its own.
+FAKETIME = Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH")) / "faketime" / "libfaketimeMT.so.1"
+#: JupyterHub's proxy, as npm installs it.
+HUB_PROXY = Path(__file__).parent.parent / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
+_DOCKER_SOCKET = Path("/var/run/docker.sock")
+_PROBE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class OutsidePart:
+    """One part, how to find it, and how to install it.
+
+    Parameters
+    ----------
+    find_problem : callable
+        Return why the part cannot be used here, or None if it can. It runs once a process.
+    install : str
+        A command, or the setting of the machine where no command installs it.
+    requires : tuple of str
+        Names of parts to look for first. A missing one is reported instead of this part.
+    """
+
+    find_problem: Callable[[], str | None]
+    install: str
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MissingPart:
+    """A part that is not here."""
+
+    name: str
+    problem: str
+    install: str
+
+    def __str__(self) -> str:
+        return f"needs {self.name}: {self.problem}; to install it: {self.install}"
+
+
+def _program(*names: str) -> Callable[[], str | None]:
+    """Return a probe for programs on the PATH."""
+
+    def find_problem() -> str | None:
+        missing = [name for name in names if shutil.which(name) is None]
+        return f"{' and '.join(missing)} not found on the PATH" if missing else None
+
+    return find_problem
+
+
+def _file(path: Path) -> Callable[[], str | None]:
+    """Return a probe for a file."""
+    return lambda: None if path.exists() else f"there is no {path}"
+
+
+def _find_engine_problem() -> str | None:
+    # An engine that is named but does not answer is a fault of the machine; the tests then fail.
+    if "DOCKER_HOST" in os.environ or _DOCKER_SOCKET.exists():
+        return None
+    return _program("podman", "runc")()
+
+
+def _find_user_namespace_problem() -> str | None:
+    command = ["unshare", "--user", "--map-current-user", "--keep-caps", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    return done.stderr.strip() or f"unshare exited with {done.returncode}" if done.returncode else None
+
+
+def _find_sandbox_problem() -> str | None:
+    # Imported here: environments of agent frameworks load this module without the server's dependencies.
+    from jupyter_exec_ext.provisioners.sandbox import SandboxProvisioner
+
+    return SandboxProvisioner.unavailable()
+
+
+def _find_landlock_problem() -> str | None:
+    from jupyter_exec_ext.provisioners.landlock import ruleset  # as above
+
+    try:
+        abi = ruleset.abi()
+    except OSError as error:
+        return f"the kernel has no Landlock ({os.strerror(error.errno or 0)})"
+    if abi >= ruleset.MIN_ABI:
+        return None
+    return f"the kernel has version {abi} of Landlock, and {ruleset.MIN_ABI} is needed"
+
+
+def _find_control_group_problem() -> str | None:
+    from jupyter_exec_ext.provisioners.sandbox.cgroup import new_group  # as above
+
+    group = new_group(None, 10)
+    if group is None:
+        return "this user cannot create control groups"
+    limits = group.limits
+    group.remove()
+    return None if "processes" in limits else "control groups do not count processes here"
+
+
+def _find_enterprise_gateway_problem() -> str | None:
+    python = os.environ.get(ENTERPRISE_GATEWAY_VARIABLE, "")
+    if not python:
+        return f"{ENTERPRISE_GATEWAY_VARIABLE} names no Python"
+    return _program(python)()
+
+
+PARTS: dict[str, OutsidePart] = {
+    "bubblewrap": OutsidePart(_program("bwrap"), "apt-get install bubblewrap"),
+    "user namespaces": OutsidePart(
+        _find_user_namespace_problem,
+        "sysctl -w user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1; "
+        "in a container also --security-opt seccomp=unconfined; a chroot has none",
+    ),
+    "sandbox": OutsidePart(_find_sandbox_problem, "see docs/isolation.md", ("bubblewrap", "user namespaces")),
+    "Landlock": OutsidePart(_find_landlock_problem, "Linux 6.7 or newer with landlock in the boot parameter lsm="),
+    "control groups": OutsidePart(
+        _find_control_group_problem, "mount /sys/fs/cgroup writable; in a container --cgroupns=private --privileged"
+    ),
+    "container engine": OutsidePart(
+        _find_engine_problem, "apt-get install podman runc catatonit netavark iptables, or start Docker"
+    ),
+    "debootstrap": OutsidePart(_program("debootstrap"), "apt-get install debootstrap"),
+    "node and npm": OutsidePart(_program("node", "npm"), "install Node.js 20 with npm (apt-get install nodejs npm)"),
+    "configurable-http-proxy": OutsidePart(
+        _file(HUB_PROXY), "install Node.js 20 with npm (apt-get install nodejs npm), then npm ci --prefix tests/hub"
+    ),
+    "libfaketime": OutsidePart(_file(FAKETIME), "apt-get install libfaketime"),
+    "curl": OutsidePart(_program("curl"), "apt-get install curl"),
+    "chromium": OutsidePart(
+        _program(os.environ.get("CHROMIUM") or "chromium"), "apt-get install chromium, or set CHROMIUM to its path"
+    ),
+    "Enterprise Gateway": OutsidePart(
+        _find_enterprise_gateway_problem,
+        "python3 -m venv .bench/gateway && .bench/gateway/bin/pip install jupyter_enterprise_gateway ipykernel && "
+        f"export {ENTERPRISE_GATEWAY_VARIABLE}=$PWD/.bench/gateway/bin/python",
+    ),
+}
+
+
+@cache
+def find_missing(name: str) -> MissingPart | None:
+    """Return why a part, or one that it requires, is missing; None if it is here. The answer is cached.
+
+    Raises
+    ------
+    KeyError
+        If no part has this name.
+    """
+    part = PARTS[name]
+    for required in part.requires:
+        if missing := find_missing(required):
+            return missing
+    problem = part.find_problem()
+    return MissingPart(name, problem, part.install) if problem else None
+
+
+def require_part(*names: str) -> None:
+    """Skip the test that runs where one of these parts is missing; fail it where `VARIABLE` is set.
+
+    Raises
+    ------
+    KeyError
+        If no part has one of the names.
+    """
+    for name in names:
+        if missing := find_missing(name):
+            if os.environ.get(VARIABLE):
+                pytest.fail(f"{missing} ({VARIABLE} is set)", pytrace=False)
+            pytest.skip(str(missing))
