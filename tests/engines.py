@@ -20,6 +20,7 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from jupyter_exec_ext.executors.containers.image import DOCKERFILE
+from tests.support.outside_parts import require_part
 
 BASE = DOCKERFILE.splitlines()[0].removeprefix("FROM ")
 _START_SECONDS = 30.0
@@ -59,9 +60,7 @@ def _client() -> Any | None:
 
 @contextmanager
 def _podman() -> Iterator[None]:
-    assert shutil.which("podman"), (
-        "the tests of containers take an engine: start Docker, or apt-get install podman runc"
-    )
+    require_part("container engine")
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         settings = Path(directory) / "containers.conf"
         settings.write_text(_PODMAN_SETTINGS)
@@ -104,6 +103,7 @@ def _have_base_image(client: Any) -> None:
 def _make_base_image(client: Any, name: str) -> None:
     """Make what stands in for it where no registry can be reached: the same Debian, with Debian's own Python."""
     sources = "\n".join(path.read_text() for path in Path("/etc/apt").glob("sources.list*/*") if path.is_file())
+    require_part("debootstrap")
     mirror = re.search(r"https?://\S+/debian/?(?=\s)", sources)
     assert mirror, "no mirror of Debian is named in /etc/apt"
     with tempfile.TemporaryDirectory() as directory:

@@ -16,9 +16,11 @@ from typing import Any
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from tests.hosts import Host, clean_environment, stop
+from tests.support.outside_parts import require_part
 from tests.terminals import Terminal
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CURL = re.compile(r"\bcurl ")
 _PROMPT = re.compile(r"(\w+)\$ (.*)")
 _MARK = "--the-end-of-what-a-line-printed--"
 _LINE_SECONDS = 90.0
@@ -101,6 +103,12 @@ class Recipe:
         return (text for language, text in _BLOCK.findall(self._text) if not languages or language in languages)
 
 
+def require_part_of(line: str) -> None:
+    """Skip the test where a line names a program that is an outside part and is missing."""
+    if _CURL.search(line):
+        require_part("curl")
+
+
 class Shell:
     """Somebody's shell: what is set in one line holds in the next."""
 
@@ -118,6 +126,7 @@ class Shell:
 
     def type(self, line: str) -> str:
         """Run a line and return what it printed."""
+        require_part_of(line)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{{ {line}\n}} < /dev/null\necho {_MARK}\n")
         self._process.stdin.flush()

@@ -18,11 +18,11 @@ import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from tests.hosts import CANARY, Host, clean_environment, common_options, free_port, stop
+from tests.support.outside_parts import HUB_PROXY, require_part
 
 USER = "alice"
 ADMIN = "grace"
 _HERE = Path(__file__).parent / "hub"
-PROXY = _HERE / "node_modules" / ".bin" / "configurable-http-proxy"
 _START_SECONDS = 90.0
 _DIRECTORIES = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_PLATFORM_DIRS", "IPYTHONDIR")
 # What the tests may do at the Hub; to share a server holds access to it.
@@ -92,6 +92,7 @@ def running_hub(
         An administrator's configuration of the Hub. What it says of users' servers holds; they have Jupyter's usual
         directories, in their users' homes.
     """
+    require_part("configurable-http-proxy")
     root = home / "root"
     root.mkdir(parents=True, exist_ok=True)
     environment = clean_environment(home)
@@ -106,7 +107,7 @@ def running_hub(
         "port": port,
         "hub_port": free_port(),
         "proxy_port": free_port(),
-        "proxy_command": [str(PROXY)],
+        "proxy_command": [str(HUB_PROXY)],
         "token": token,
         "admin": ADMIN,
         "scopes": _SCOPES,

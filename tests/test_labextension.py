@@ -18,6 +18,7 @@ import pytest
 
 import jupyter_exec_ext
 from hatch_labextension import fingerprint
+from tests.support.outside_parts import require_part
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "labextension"
@@ -137,6 +138,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(builder: Builder, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_part("node and npm")
     return builder.built("wheel", source, tmp_path_factory.mktemp("wheel"), REQUIRE_LABEXTENSION="1")
 
 

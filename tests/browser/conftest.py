@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.outside_parts import require_part
+
 if find_spec("playwright") is None or "EXEC_TEST_BROWSER" not in os.environ:
     collect_ignore_glob = ["test_*.py"]
 
@@ -52,9 +54,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def chromium() -> Iterator[Browser]:
     from playwright.sync_api import expect, sync_playwright
 
+    require_part("chromium")
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if executable is None:
-        pytest.fail("no chromium is on the PATH: apt-get install chromium, or set CHROMIUM")
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.cli.main import main
-from jupyter_exec_ext.provisioners.sandbox import SandboxProvisioner
 
 INSTALL = ("kernelspec", "install", "--sandbox")
-needs_sandbox = pytest.mark.skipif(
-    SandboxProvisioner.unavailable() is not None, reason=f"no sandbox here: {SandboxProvisioner.unavailable()}"
-)
+needs_sandbox = pytest.mark.needs("sandbox")
 
 
 class Jupyter:

@@ -12,10 +12,9 @@ from tests.containment.plain import NOBODY
 from tests.containment.probes import PROBES
 from tests.containment.runner import Found, run_probes
 from tests.containment.world import World
-from tests.provisioners.landlocks import NO_LANDLOCK
 
 pytestmark = [
-    pytest.mark.skipif(NO_LANDLOCK is not None, reason=str(NO_LANDLOCK)),
+    pytest.mark.needs("Landlock"),
     pytest.mark.timeout(600),
 ]
 PROVISIONER = "jupyter_exec_ext.provisioners.landlock.LandlockProvisioner"

@@ -14,9 +14,11 @@ from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionReq
 from jupyter_exec_ext.provisioners.sandbox.arguments import SOCKETS_BYTES
 from jupyter_exec_ext.provisioners.sandbox.leftovers import base_directory, own_name
 from tests.kernelspecs import add_kernelspec
+from tests.support.outside_parts import require_part
 
 ME = owner("me")
-LEVELS = ("sandbox", "landlock")
+# The levels of isolation, and the part that each needs.
+LEVELS = {"sandbox": "sandbox", "landlock": "Landlock"}
 
 
 @pytest.fixture
@@ -28,9 +30,7 @@ def engine(make_engine: Callable[..., ExecEngine]) -> ExecEngine:
 @pytest.fixture(params=LEVELS)
 async def session(engine: ExecEngine, request: pytest.FixtureRequest) -> str:
     """A session whose kernel is isolated."""
-    problem = await engine.host.why_not_isolated(request.param)
-    if problem is not None:
-        pytest.skip(problem)
+    require_part(LEVELS[request.param])
     add_kernelspec(Path(os.environ["JUPYTER_DATA_DIR"]).parent, "isolated", f"{request.param}-provisioner")
     created = await engine.create_session(ME, SessionRequest("isolated"))
     assert created.isolation == request.param

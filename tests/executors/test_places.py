@@ -20,9 +20,8 @@ from jupyter_exec_ext.client.sync import StandardExecSession
 from jupyter_exec_ext.errors import Forbidden, Unauthenticated
 from tests import canaries
 from tests.hosts import Host, clean_environment, free_port, running_host, stop
+from tests.support.outside_parts import ENTERPRISE_GATEWAY_VARIABLE, require_part
 
-# Names a Python that has jupyter_enterprise_gateway, which cannot be installed beside a Jupyter Server of today.
-ENTERPRISE_GATEWAY = os.environ.get("EXEC_TEST_ENTERPRISE_GATEWAY", "")
 _START_SECONDS = 60.0
 
 
@@ -44,10 +43,10 @@ def plain_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def enterprise_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    if not ENTERPRISE_GATEWAY:
-        pytest.skip("EXEC_TEST_ENTERPRISE_GATEWAY names no Python with jupyter_enterprise_gateway")
+    require_part("Enterprise Gateway")
     home = tmp_path_factory.mktemp("enterprise-gateway")
-    with _gateway(home, ENTERPRISE_GATEWAY, "enterprise_gateway", "EnterpriseGatewayApp") as host:
+    python = os.environ[ENTERPRISE_GATEWAY_VARIABLE]
+    with _gateway(home, python, "enterprise_gateway", "EnterpriseGatewayApp") as host:
         yield host
 
 

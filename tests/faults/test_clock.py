@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
 from tests.hosts import Host, running_host
+from tests.support.outside_parts import FAKETIME, require_part
 from tests.tokens import mint, owner_of
 
 LIMIT_SECONDS = 3.0
@@ -21,8 +20,7 @@ Jump = Callable[[float], None]
 
 @pytest.fixture(scope="module")
 def faked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Jump]]:
-    library = Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH")) / "faketime/libfaketimeMT.so.1"
-    assert library.exists(), "this test needs libfaketime: apt-get install libfaketime"
+    require_part("libfaketime")
     home = tmp_path_factory.mktemp("clock")
     offset = home / "offset"
 
@@ -31,7 +29,7 @@ def faked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Jump
 
     jump(0)
     env = {
-        "LD_PRELOAD": str(library),
+        "LD_PRELOAD": str(FAKETIME),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -206,6 +206,7 @@ def in_use() -> tuple[int, int]:
     return process.num_fds(), process.num_threads() - len(of_pool)
 
 
+@pytest.mark.needs("sandbox")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.timeout(120 * SCALE)
 async def test_sandboxes_that_are_ended_at_random_moments_leave_nothing(
@@ -245,6 +246,7 @@ def of_server(name: str, namespaces: set[str], kernels: list[int]) -> dict[str, 
     return {what: pids for what, pids in found.items() if pids}
 
 
+@pytest.mark.needs("sandbox")
 @pytest.mark.timeout(180)
 def test_a_killed_server_leaves_no_sandbox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ten kernels in a loop: none is left within 3 s, and the next server removes what else they had."""

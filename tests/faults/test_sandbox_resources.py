@@ -18,6 +18,7 @@ from tests.sandboxes import kinds_of_sandbox
 
 from .test_faults import SCALE
 
+pytestmark = pytest.mark.needs("sandbox")
 SECONDS = 2.0 * SCALE
 OTHERS = 2
 MOST_P99_SECONDS = 0.25

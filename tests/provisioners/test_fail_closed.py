@@ -26,6 +26,7 @@ from jupyter_exec_ext.provisioners.sandbox.view import TooMuchToSeeError
 from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec, with_provisioner
 from tests.sandboxes import IN_NAMESPACES, WITHOUT_RIGHTS, Watch
+from tests.support.outside_parts import require_part
 from tests.tokens import mint, owner_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -82,6 +83,8 @@ MISSING = {
 
 def command_without(what: str, tmp_path: Path) -> list[str]:
     """Return a command that runs another one, for which something is missing."""
+    if not what.startswith("Linux"):
+        require_part("sandbox")  # all else must be there
     if what == "user namespaces":
         return [*IN_NAMESPACES, "sh", "-c", NO_NAMESPACES, "sh"]
     if what == "seccomp":
@@ -211,6 +214,7 @@ def watch() -> Watch:
 
 async def refusal(tmp_path: Path, error: type[Exception], cwd: Path, **config: Any) -> Exception:
     """Return why a kernel manager does not start a kernel."""
+    require_part("sandbox")
     add_kernelspec_with(tmp_path, **config)
     with zmq.asyncio.Context() as context:
         file = str(tmp_path / "kernel.json")

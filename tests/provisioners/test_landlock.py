@@ -33,13 +33,10 @@ from jupyter_exec_ext.provisioners.landlock.rules import rules_of
 from jupyter_exec_ext.provisioners.sandbox import IsolationUnavailableError, seccomp
 from jupyter_exec_ext.provisioners.sandbox import support as sandbox_support
 from jupyter_exec_ext.provisioners.sandbox.arguments import View
-from jupyter_exec_ext.provisioners.sandbox.cgroup import new_group
 from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK
 from jupyter_exec_ext.provisioners.sandbox.view import TooMuchToSeeError
 
-from .landlocks import NO_LANDLOCK
-
-held = pytest.mark.skipif(NO_LANDLOCK is not None, reason=str(NO_LANDLOCK))
+held = pytest.mark.needs("Landlock")
 NAME = "landlock-provisioner"
 END_SECONDS = 10.0
 
@@ -500,11 +497,8 @@ async def test_limits_hold(start: Start) -> None:
 
 
 @held
+@pytest.mark.needs("control groups")
 async def test_a_kernel_that_starts_without_end_is_stopped_and_ended(start: Start) -> None:
-    group = new_group(None, 64)
-    if group is None or "processes" not in group.limits:
-        pytest.skip("this user may not make control groups that count processes")
-    group.remove()
     kernel = await start(max_processes=64)
     bomb = """
     import os

@@ -40,6 +40,8 @@ from tests.sandboxes import (
     processes_with,
 )
 
+pytestmark = pytest.mark.needs("sandbox")
+
 
 @pytest.fixture
 def watch() -> Watch:

@@ -22,7 +22,8 @@ import pytest
 
 #: Environment variable that turns each skip for a missing part into a failure.
 VARIABLE = "EXEC_TEST_REQUIRE_PARTS"
-#: Environment variable with the Python of an environment that has ``jupyter_enterprise_gateway``.
+#: Environment variable with the Python of an environment that has ``jupyter_enterprise_gateway``, which cannot be
+#: installed beside a Jupyter Server of today.
 ENTERPRISE_GATEWAY_VARIABLE = "EXEC_TEST_ENTERPRISE_GATEWAY"
 #: Library that gives a process a wall clock of its own.
 FAKETIME = Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH")) / "faketime" / "libfaketimeMT.so.1"
@@ -148,6 +149,7 @@ PARTS: dict[str, OutsidePart] = {
     "configurable-http-proxy": OutsidePart(
         _file(HUB_PROXY), "install Node.js 20 with npm (apt-get install nodejs npm), then npm ci --prefix tests/hub"
     ),
+    "kernel headers": OutsidePart(_file(Path("/usr/include/asm-generic/unistd.h")), "apt-get install linux-libc-dev"),
     "libfaketime": OutsidePart(_file(FAKETIME), "apt-get install libfaketime"),
     "curl": OutsidePart(_program("curl"), "apt-get install curl"),
     "chromium": OutsidePart(
