@@ -26,6 +26,7 @@ from jupyter_exec_ext.store.spool import remove_spool, spool_path
 from tests.support import hostile_trees
 from tests.support.full import IS_FULL
 from tests.support.hostile_trees import TREES, deep
+from tests.support.outside_parts import require_part
 
 SCENARIO = Path(__file__).parent / "support" / "removal_scenario.py"
 NOBODY = 65534
@@ -99,8 +100,8 @@ def test_what_is_not_there_is_nothing_to_remove(tmp_path: Path) -> None:
 @contextmanager
 def immutable(path: Path) -> Iterator[None]:
     """Make a file one that not even root can remove."""
-    if subprocess.run(["chattr", "+i", str(path)], capture_output=True).returncode:
-        pytest.skip("files cannot be made immutable here: it takes root and a file system that knows 'chattr +i'")
+    require_part("immutable files")
+    subprocess.run(["chattr", "+i", str(path)], check=True, capture_output=True)
     try:
         yield
     finally:
@@ -137,11 +138,11 @@ def test_immutable_directory_stays_where_it_is_and_is_reported(tmp_path: Path) -
         assert str(tree) in (describe_leftovers() or "")
 
 
+@pytest.mark.needs("mounts")
 def test_full_disk_does_not_keep_a_tree(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here: it takes root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(disk)], check=True, capture_output=True)
     try:
         deep(disk / "tree", 500)
         with pytest.raises(OSError, match="No space"):

@@ -69,6 +69,11 @@ def as_user(command: list[str], user: int, *, own_mounts: bool = False, needs: I
         return command
     needed = [path for path in (*_needed(), *needs) if _closed_above(path)] if user else []
     hidden = sorted({_closed_above(path) for path in needed})
+    if own_mounts or hidden:
+        # Imported here: servers under test load this module, and are to be without pytest.
+        from tests.support.outside_parts import require_part
+
+        require_part("mounts")
     told = json.dumps([user, own_mounts, hidden, needed, *command])
     return [sys.executable, "-c", _BECOME, told]
 

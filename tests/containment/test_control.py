@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -82,23 +81,14 @@ def test_every_way_past_a_reader_of_code_has_an_effect_without_a_sandbox(control
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root has these privileges")
+@pytest.mark.needs("mounts")
 def test_what_only_root_can_do_succeeds_for_root(control: Found) -> None:
     """In mounts of its own, and without harm: so the probes that nobody but root can try are known to work, too."""
-    if not _may_have_own_mounts():
-        pytest.skip("this root may not have mounts of its own")
     rest = [PROBES[name] for name, had_effect in control.items() if not had_effect]
     with World(user=0) as world, PlainKernel(world, own_mounts=True) as kernel:
         found = run_probes(kernel.start(), world, kernel.start, probes=rest)
     assert found.errors == {}
     assert {"capabilities", "mount_in_the_own_directory", "other_namespaces_by_unshare"} <= set(found.open)
-
-
-def _may_have_own_mounts() -> bool:
-    pid = os.fork()
-    if pid == 0:
-        clone_newns = 0x20000
-        os._exit(ctypes.CDLL(None).unshare(clone_newns) != 0)
-    return os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="the tests' own user has no privileges")

@@ -160,6 +160,7 @@ async def test_twenty_sessions_at_once_have_twenty_kernels(make_engine: Make) ->
     assert [execution.stdout for execution in again] == [f"{number}\n" for number in range(20)]
 
 
+@pytest.mark.needs("sandbox")
 async def test_sandboxed_kernels_are_kept_with_their_directory(engine: ExecEngine) -> None:
     await warmed(engine, isolation="sandbox")
     ready = pooled(engine)
@@ -170,6 +171,7 @@ async def test_sandboxed_kernels_are_kept_with_their_directory(engine: ExecEngin
     assert (Path(engine.work_root) / session.id / "it").read_text() == "there"
 
 
+@pytest.mark.needs("sandbox")
 async def test_kernels_can_be_kept_from_the_start(make_engine: Make) -> None:
     engine = make_engine(pool_kernels=["python3", "python3+sandbox", "missing"])
     await engine.fill_pool()

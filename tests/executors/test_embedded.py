@@ -189,6 +189,7 @@ def test_a_kernel_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert not list((tmp_path / "run").glob("kernel-*.json"))
 
 
+@pytest.mark.needs("sandbox")
 def test_a_kernel_in_a_sandbox_is_stopped_and_replaced_as_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

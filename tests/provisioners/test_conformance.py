@@ -56,6 +56,7 @@ def outcomes(kernel_name: str) -> dict[str, str]:
     return {name.rpartition(".")[2]: outcome for name, outcome in found.items()}
 
 
+@pytest.mark.needs("sandbox")
 def test_a_sandboxed_kernel_conforms_as_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, metadata in _KERNELS.items():
         directory = Path(os.environ["JUPYTER_DATA_DIR"]) / "kernels" / name

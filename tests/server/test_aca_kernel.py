@@ -11,9 +11,11 @@ import pytest
 from tests.hosts import Host, running_host
 from tests.kernelspecs import add_kernelspec
 from tests.pools import Pool, pool_of
+from tests.support.outside_parts import require_part
 from tests.tokens import owner_of
 
 LEVELS = {"none": "local-provisioner", "landlock": "landlock-provisioner", "sandbox": "sandbox-provisioner"}
+PARTS = {"landlock": "Landlock", "sandbox": "sandbox"}
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 @pytest.fixture(scope="module", params=LEVELS)
 def fresh(host: Host, request: pytest.FixtureRequest) -> Pool:
     """A session that nobody has used, in a pool of kernels with a level of isolation."""
+    if request.param in PARTS:
+        require_part(PARTS[request.param])
     return pool_of(host).another(path=f"/sessionPools/{request.param}")
 
 

@@ -46,6 +46,7 @@ def seen(by: Bearer, **request: Any) -> tuple[str, str, list[str], dict[str, str
     return (session["isolation"], *json.loads(done["stdout"]))
 
 
+@pytest.mark.needs("sandbox")
 def test_the_owner_gets_a_plain_kernel_or_the_isolation_that_is_asked_for(host: Host) -> None:
     owner = owner_of(host)
     isolation, directory, _, environ = seen(owner)
@@ -63,6 +64,7 @@ def test_the_owner_gets_a_plain_kernel_or_the_isolation_that_is_asked_for(host: 
     assert CANARY not in environ.values()
 
 
+@pytest.mark.needs("sandbox")
 def test_programs_and_devices_can_be_used_in_a_sandbox(host: Host) -> None:
     code = (
         "import os, subprocess as s; open('/dev/null', 'w').write('x'); print(len(open('/dev/urandom', 'rb').read(9)), "
@@ -72,6 +74,7 @@ def test_programs_and_devices_can_be_used_in_a_sandbox(host: Host) -> None:
         assert session.run(code).stdout == "9 0 b\n"
 
 
+@pytest.mark.needs("sandbox")
 def test_a_scoped_token_gets_a_sandbox_by_itself(host: Host) -> None:
     bearer = mint(host, policy="trusted")
     info = bearer.call("GET", "/").json()
@@ -80,6 +83,7 @@ def test_a_scoped_token_gets_a_sandbox_by_itself(host: Host) -> None:
     assert {spec["isolation"] for spec in owner_of(host).call("GET", "/").json()["kernelspecs"]} == {"none"}
 
 
+@pytest.mark.needs("sandbox")
 def test_a_policy_gets_the_isolation_that_it_requires_and_its_limits_hold_inside(host: Host) -> None:
     bearer = mint(host, policy="small")
     session = bearer.session()
@@ -111,6 +115,7 @@ def test_more_than_there_is_is_refused_and_the_reason_told(host: Host) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.needs("sandbox")
 def test_the_trail_has_the_isolation_of_each_session_and_execution(host: Host) -> None:
     with ExecClient(host.info) as client, client.session(isolation="sandbox") as session:
         execution = session.run("1")
@@ -128,6 +133,7 @@ def test_a_running_kernel_is_attached_to_with_the_isolation_that_it_has(host: Ho
         assert answer.json()["code"] == "isolation_required"
 
 
+@pytest.mark.needs("sandbox")
 def test_where_every_kernel_is_to_be_isolated_the_owners_is_too(tmp_path: Path) -> None:
     with running_host("server", tmp_path, "--ExecEngine.default_isolation=sandbox") as host:
         assert seen(owner_of(host))[:2] == ("sandbox", "/work")
@@ -135,6 +141,7 @@ def test_where_every_kernel_is_to_be_isolated_the_owners_is_too(tmp_path: Path) 
             client.session(isolation="remote")
 
 
+@pytest.mark.needs("sandbox")
 def test_tokens_may_use_plain_kernels_where_the_administrator_says_so(tmp_path: Path) -> None:
     with running_host("server", tmp_path, UNPROTECTED) as host:
         assert seen(mint(host))[0] == "none"

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -92,6 +93,21 @@ def _find_user_namespace_problem() -> str | None:
     return done.stderr.strip() or f"unshare exited with {done.returncode}" if done.returncode else None
 
 
+def _find_mount_problem() -> str | None:
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]  # in mounts of its own, which end with it
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    return done.stderr.strip() or f"mount exited with {done.returncode}" if done.returncode else None
+
+
+def _find_immutable_file_problem() -> str | None:
+    if problem := _program("chattr")():
+        return problem
+    with tempfile.NamedTemporaryFile() as file:
+        done = subprocess.run(["chattr", "+i", file.name], capture_output=True, text=True, check=False)
+        subprocess.run(["chattr", "-i", file.name], capture_output=True, check=False)
+    return done.stderr.strip() if done.returncode else None
+
+
 def _find_sandbox_problem() -> str | None:
     # Imported here: environments of agent frameworks load this module without the server's dependencies.
     from jupyter_exec_ext.provisioners.sandbox import SandboxProvisioner
@@ -140,6 +156,12 @@ PARTS: dict[str, OutsidePart] = {
     "Landlock": OutsidePart(_find_landlock_problem, "Linux 6.7 or newer with landlock in the boot parameter lsm="),
     "control groups": OutsidePart(
         _find_control_group_problem, "mount /sys/fs/cgroup writable; in a container --cgroupns=private --privileged"
+    ),
+    "mounts": OutsidePart(_find_mount_problem, "run the tests as root; in a container with --cap-add=SYS_ADMIN"),
+    "immutable files": OutsidePart(
+        _find_immutable_file_problem,
+        "apt-get install e2fsprogs, and run the tests as root with a /tmp on ext4, XFS or Btrfs; "
+        "in a container with --cap-add=LINUX_IMMUTABLE",
     ),
     "container engine": OutsidePart(
         _find_engine_problem, "apt-get install podman runc catatonit netavark iptables, or start Docker"
