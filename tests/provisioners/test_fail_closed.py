@@ -169,6 +169,7 @@ def kernels_of(host: Host) -> list[str]:
     return running + [kernel["id"] for kernel in requests.get(url, headers=host.info.auth_headers, timeout=30).json()]
 
 
+@pytest.mark.needs("sandbox")
 def test_a_directory_for_sockets_that_others_can_enter_is_no_place_for_them(tmp_path: Path) -> None:
     """Somebody else can have made it before; other kernels are served all the same."""
     runtime = Path(tempfile.mkdtemp(prefix="jex"))  # short, as the path of a socket must be

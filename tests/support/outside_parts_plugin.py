@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,8 +30,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         require_part(*marker.args)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List the skips by part."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
+    """List the skips by part, below everything else that pytest prints."""
+    yield
     reports = terminalreporter.stats.get("skipped", [])
     skips = [(report.nodeid, report.longrepr[2]) for report in reports if isinstance(report.longrepr, tuple)]
     lines = summarize_skips(skips)
