@@ -25,6 +25,7 @@ from tests.docs.blocks import Block, blocks
 from tests.hosts import Host, clean_environment, free_port, running_host, wait_until_ready
 from tests.howto import Shell, exec_last, require_part_of, serving, steps_of
 from tests.kernelspecs import add_kernelspec
+from tests.support.outside_parts import require_part
 from tests.tokens import UNPROTECTED
 
 pytestmark = pytest.mark.timeout(420)
@@ -66,13 +67,15 @@ class Desk:
 
 @dataclass
 class Page:
-    """How a page is run: what is there before, what stands for its addresses, and what its programs print."""
+    """How a page is run: what is there before, what stands for its addresses, what its programs print."""
 
     before: Callable[[Desk], Mapping[str, str]] = lambda desk: {}
     replaced: Mapping[str, str] = field(default_factory=dict)
     # What a page's programs find in their variables, from the text before them.
     preamble: str = ""
     prints: tuple[str, ...] = ()
+    # The outside parts that its commands take for granted.
+    parts: tuple[str, ...] = ()
 
 
 def the_servers_token(desk: Desk) -> dict[str, str]:
@@ -154,6 +157,7 @@ PAGES = {
             "https://hub.example/user/ada/": _URL,
             "https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{_URL}exec/aca",
         },
+        parts=("sandbox",),
     ),
     "docs/configuration.md": Page(),
     "docs/executors.md": Page(
@@ -212,6 +216,7 @@ def test_a_page(name: str, desk: Desk) -> None:
 
 def run_page(desk: Desk, page: Page, shown: list[Block]) -> None:
     """Run the blocks one after the other."""
+    require_part(*page.parts)
     desk.env |= page.before(desk)
     port = free_port()
     printed = []

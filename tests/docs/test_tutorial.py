@@ -17,6 +17,7 @@ _SHOWN = [block for block in blocks("docs/tutorial.md") if block.is_run]
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.needs("sandbox")
 def test_the_tutorial(tmp_path: Path) -> None:
     you = account(tmp_path / "you")
     config = tmp_path / "you" / ".jupyter"

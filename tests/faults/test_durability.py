@@ -176,6 +176,7 @@ def run_again_and_again(session: Any) -> None:
         session.run("print('x' * 100_000)")
 
 
+@pytest.mark.needs("mounts")
 @pytest.mark.timeout(180)
 def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     """The store on a disk of 8 MiB that is filled: reading and cancelling work, new code is refused, none is torn."""

@@ -116,6 +116,7 @@ def test_a_kill_while_spooling_leaves_no_file_that_no_record_names(tmp_path: Pat
 MOUNT = 'mount -t tmpfs -o size=100m tmpfs {path} && exec "$@"'
 
 
+@pytest.mark.needs("mounts")
 @pytest.mark.timeout(200)
 def test_a_spool_does_not_fill_the_disk(tmp_path: Path) -> None:
     """On a disk of 100 MiB: the spool ends where 64 MiB are left, the run goes on, and new code is accepted."""

@@ -94,6 +94,7 @@ def test_a_notebook_gives_the_same(
     monkeypatch.setenv(VARIABLE, server.info.token or "")
     add_aca_kernelspec(os.environ["JUPYTER_DATA_DIR"], "remote", server, api_version=api_version)
     add_plain_kernelspec("local")
+    monkeypatch.setenv("HOME", str(server.home))  # as the server's: tracebacks shorten paths below it
     monkeypatch.chdir(tmp_path)
     there, here = run("remote"), run("local")
     assert len(there) >= 20

@@ -716,7 +716,7 @@ print("read", flush=True)
 
 
 @held
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, for a /proc of its own")
+@pytest.mark.needs("mounts")
 def test_what_is_allowed_in_proc_stays_so_when_the_system_forgets_it(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("")
     command = ["unshare", "--fork", "--pid", "--mount", "--mount-proc", sys.executable, "-c", FORGETS]

@@ -157,7 +157,10 @@ PARTS: dict[str, OutsidePart] = {
     "control groups": OutsidePart(
         _find_control_group_problem, "mount /sys/fs/cgroup writable; in a container --cgroupns=private --privileged"
     ),
-    "mounts": OutsidePart(_find_mount_problem, "run the tests as root; in a container with --cap-add=SYS_ADMIN"),
+    "mounts": OutsidePart(
+        _find_mount_problem,
+        "run the tests as root; in a container with --cap-add=SYS_ADMIN; in a chroot, mount its root on itself",
+    ),
     "immutable files": OutsidePart(
         _find_immutable_file_problem,
         "apt-get install e2fsprogs, and run the tests as root with a /tmp on ext4, XFS or Btrfs; "
