@@ -396,7 +396,7 @@ class TooManyTokens(LimitReached):
 
 
 class TooManyAttempts(LimitReached):
-    """Too many wrong tokens came from this address."""
+    """The token is wrong, and too many wrong tokens came from this address."""
 
     code = "too_many_attempts"
 

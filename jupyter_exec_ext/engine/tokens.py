@@ -39,7 +39,8 @@ from .settings import EngineSettings
 _NOTE_USE_SECONDS = 60.0
 _MAX_OVERLAP_SECONDS = 86_400.0
 _WRONG = "this is not a valid token; was it copied as a whole, and is it one of this server's?"
-# Wrong tokens from one address: so many at once, so many more in a minute.
+# Wrong tokens from one address: so many at once, so many more in a minute, are answered as wrong and logged. The rest
+# is asked to wait. A valid token is never counted: many callers share the address of a proxy.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
 # Secrets made by one token of the owner's and by all below it: so many at once, so many more in a minute. Each leaves a
@@ -85,7 +86,6 @@ class TokenVerbs:
         self._on_end = on_end
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
         self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
-        self._used_at: dict[tuple[str, str], float] = {}
         self._noted_at: dict[str, float] = {}
         self._known_bounds: dict[str, tuple[Sequence[Grant], tuple[Bound, ...]]] = {}
 
@@ -97,14 +97,16 @@ class TokenVerbs:
         Parameters
         ----------
         address : str
-            Where the request came from. Wrong tokens from one address are counted; too many shut it out, but for
-            tokens that have been good there before.
+            Where the request came from. Wrong tokens from one address are counted, and too many are asked to wait.
+            A valid token is let in, however many wrong ones came from its address.
 
         Raises
         ------
         Unauthenticated, TokenExpired, TokenRevoked
             In the same time for an unknown token and for a wrong secret.
-        TooManyAttempts, PolicyDenied, StoreUnavailable
+        TooManyAttempts
+            In place of `Unauthenticated`, when the address has sent too many wrong tokens.
+        PolicyDenied, StoreUnavailable
         """
         presented = parse_token(text)
         if presented is None:  # a slip of the keyboard, and no guess
@@ -114,17 +116,15 @@ class TokenVerbs:
             self._spend_attempt(address)
             self._settings.log.warning("tokens: a wrong one came from %s, with the id %s", address, presented.id)
             raise Unauthenticated(_WRONG)
-        token = stored.token
-        if (token.id, address) not in self._used_at and self._attempts.left(address, time.monotonic()) < 1:
-            self._spend_attempt(address)
-        self._require_active(token)
-        self._note_use(token.id, address)
+        self._require_active(stored.token)
+        self._note_use(stored.token.id)
         return self._caller(stored)
 
     def _spend_attempt(self, address: str) -> None:
         wait = self._attempts.spend(address, time.monotonic())
         if wait:
-            raise TooManyAttempts("too many wrong tokens came from this address", retry_after_seconds=wait)
+            text = "this token is wrong, and too many wrong ones came from this address; check it before the next try"
+            raise TooManyAttempts(text, retry_after_seconds=wait)
 
     def _require_active(self, token: Token) -> None:
         if token.revoked_at is not None:
@@ -142,11 +142,8 @@ class TokenVerbs:
             self._audit.record("token", "expired", "", token_id)
             await self._tell(token_id)
 
-    def _note_use(self, token_id: str, address: str) -> None:
+    def _note_use(self, token_id: str) -> None:
         now = time.monotonic()
-        if len(self._used_at) > _MAX_ADDRESSES:
-            self._used_at.clear()
-        self._used_at[token_id, address] = now
         if now - self._noted_at.get(token_id, -_NOTE_USE_SECONDS) >= _NOTE_USE_SECONDS:
             if len(self._noted_at) > _MAX_ADDRESSES:
                 self._noted_at.clear()

@@ -254,17 +254,47 @@ async def test_what_has_ended_says_how_and_is_not_given_a_new_secret(world: Worl
     assert len(await world.verbs.list(ADA, ended=True)) == 2
 
 
-async def test_only_where_a_token_was_good_before_is_it_let_past_the_budget(world: World) -> None:
-    issued = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
-    world.verbs.authenticate(issued.text, "known")
-    for address in ("known", "fresh"):
-        for _ in range(ATTEMPTS_AT_ONCE):
-            with pytest.raises(Unauthenticated):
-                world.verbs.authenticate(new_token().text, address)
-        with pytest.raises(TooManyAttempts):
+def use_up(world: World, address: str, tries: int = ATTEMPTS_AT_ONCE + 1) -> None:
+    """Send wrong tokens from an address until it is asked to wait."""
+    errors = set()
+    for _ in range(tries):
+        with pytest.raises((Unauthenticated, TooManyAttempts)) as raised:
             world.verbs.authenticate(new_token().text, address)
-    world.verbs.authenticate(issued.text, "known")
-    with pytest.raises(TooManyAttempts) as raised:
-        world.verbs.authenticate(issued.text, "fresh")
-    assert 0 < (raised.value.retry_after_seconds or 0) <= 6
-    world.verbs.authenticate(issued.text, "elsewhere")
+        errors.add(type(raised.value))
+    assert errors == {Unauthenticated, TooManyAttempts}
+
+
+@pytest.mark.parametrize("tries", [25, 1000])
+async def test_a_valid_token_is_let_in_after_any_number_of_wrong_ones(world: World, tries: int) -> None:
+    issued = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
+    use_up(world, HERE, tries)
+    assert world.verbs.authenticate(issued.text, HERE).token_id == issued.token.id
+
+
+async def test_beyond_the_budget_each_kind_of_token_is_told_apart(world: World) -> None:
+    parent = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read", "tokens:create"]))
+    above = world.verbs.authenticate(parent.text, "elsewhere")
+    child = await world.verbs.create(above, TokenRequest("child", scopes=["sessions:read"]))
+    replaced = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
+    rotated = await world.verbs.rotate(ADA, replaced.token.id, 0.0)
+    revoked = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
+    await world.verbs.revoke(ADA, revoked.token.id)
+    use_up(world, HERE)
+    for valid in (parent, child, rotated):
+        assert world.verbs.authenticate(valid.text, HERE).token_id == valid.token.id
+    with pytest.raises(TokenRevoked):  # its secret is right, so it is no guess
+        world.verbs.authenticate(revoked.text, HERE)
+    for wrong in (replaced.text, new_token(parent.token.id).text, new_token().text):
+        with pytest.raises(TooManyAttempts) as raised:
+            world.verbs.authenticate(wrong, HERE)
+        assert 0 < (raised.value.retry_after_seconds or 0) <= 6
+    with pytest.raises(Unauthenticated):  # what is no token at all is a slip of the keyboard
+        world.verbs.authenticate(parent.text[:-1], HERE)
+
+
+async def test_valid_tokens_leave_the_budget_for_wrong_ones_as_it_is(world: World) -> None:
+    issued = await world.verbs.create(ADA, TokenRequest("t", scopes=["sessions:read"]))
+    for _ in range(10 * ATTEMPTS_AT_ONCE):
+        world.verbs.authenticate(issued.text, HERE)
+    with pytest.raises(Unauthenticated):
+        world.verbs.authenticate(new_token().text, HERE)
