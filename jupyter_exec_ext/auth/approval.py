@@ -7,13 +7,14 @@ holds hostile code is the isolation of its kernel.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 NEVER, ALWAYS, MATCHING = "never", "always", "matching"
 TRIGGERS: dict[str, str] = {
     "magics": "IPython magics, such as %run and %%bash",
-    "shell": "shell commands, such as !pip and %%bash",
+    "shell": "shell commands, such as !pip, %sx and %%bash",
     "imports": "import statements; with `modules`, of these only",
     "first_run": "the first execution of each session",
     "pattern": "whatever the regular expression `pattern` finds",
@@ -25,12 +26,24 @@ MAX_PATTERN_SEARCHED_CHARACTERS = 16 * 1024
 MAX_MODULE_CHARACTERS = 256
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
-_MAGIC = re.compile(r"^[ \t\f]*%{1,2}\w|=[ \t\f]*%\w", re.MULTILINE)
-_SHELL = re.compile(r"^[ \t\f]*!|=[ \t\f]*!|\A[ \t\f\n]*%%(?:ba)?sh\b", re.MULTILINE)
+# Where `str.splitlines`, with which IPython begins, ends a line. Python itself knows the first three alone.
+_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+# What `str.isspace` takes for a space, but for line ends.
+_SPACES = r" \t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_SPACE = f"[{_SPACES}]*"
+# IPython's escapes for a call, such as `;f a`, become the text of a call, which it reads again: `;!id` runs `id`.
+_ESCAPES = f"[{_SPACES},;/]*"
+# Prompts that come with code that is pasted from a session, and that IPython removes.
+_PROMPT = r"(?:>>>|\.\.\.(?!\.)|\.{3,}:|\[nav\] In \[\d+\]:|\[ins\] In \[\d+\]:|In \[\d+\]:)"
+_LINE_START = f"^{_ESCAPES}(?:{_PROMPT}{_ESCAPES}){{0,3}}"
+_MAGIC = re.compile(rf"(?:{_LINE_START}|={_SPACE})%{{1,2}}\w", re.MULTILINE)
+_SHELL = re.compile(rf"(?:{_LINE_START}|={_SPACE})(?:!|%{{1,2}}(?:bash|sh|script|sx|system)\b)", re.MULTILINE)
 _IMPORT = re.compile(
-    r"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^\n;#]+))|\b(?:__import__|import_module)\b",
+    rf"(?:{_LINE_START}|[;:]{_SPACE})(?:from(?![\w=])([^\n;:#=]*)|import(?![\w=])([^\n;#]*))"
+    r"|\b(?:__import__|import_module)\b",
     re.MULTILINE,
 )
+_BEFORE_NAMES = re.compile(r"(?<!\w)import(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,18 @@ def why_ask(rule: ApprovalRule, code: str, *, first_run: bool) -> str | None:
         return "it is the first execution of its session"
     if len(code) > MAX_SEARCHED_CHARACTERS and set(rule.when) - {"first_run"}:
         return f"it has more than {MAX_SEARCHED_CHARACTERS} characters, which are not searched"
-    return next((why for trigger in rule.when if (why := _found(rule, trigger, code))), None)
+    readings = tuple(dict.fromkeys(_readings(code)))
+    return next((why for trigger in rule.when for reading in readings if (why := _found(rule, trigger, reading))), None)
+
+
+def _readings(code: str) -> Iterator[str]:
+    """Yield code as it is, and as IPython and Python split it into lines, with a line feed at each end.
+
+    They differ in the form feed: it ends a line for IPython and is a space for Python.
+    """
+    yield code
+    yield _LINE_END.sub("\n", code)
+    yield _LINE_END.sub("\n", code.replace("\f", " "))
 
 
 def _found(rule: ApprovalRule, trigger: str, code: str) -> str | None:
@@ -95,19 +119,31 @@ def _pattern_found(rule: ApprovalRule, code: str) -> str | None:
 def _import_found(rule: ApprovalRule, code: str) -> str | None:
     modules = frozenset(rule.modules)
     for match in _IMPORT.finditer(code):
-        listed = match[1] or match[2]
-        if listed is None:
+        if match[1] is None and match[2] is None:
             return "it imports by a function"
-        names = dict.fromkeys(name.split(None, 1)[0] for name in listed.split(",") if name.strip())
-        for name in names:
-            if not modules or not modules.isdisjoint(_with_parents(name)):
+        listed = match[2] if match[1] is None else _module_of(match[1])
+        if "\\" in listed:
+            return "it imports a module that is named on another line"
+        for name in dict.fromkeys(map(_dotted_name, listed.split(","))):
+            if name and (not modules or not modules.isdisjoint(_with_parents(name))):
                 return f"it imports {name[:100]}"
     return None
 
 
+def _module_of(rest: str) -> str:
+    """Return the module of an import statement, from what follows its ``from``; empty if it is none."""
+    module, *names = _BEFORE_NAMES.split(rest, maxsplit=1)
+    return "".join(module.split()) if names or "\\" in module else ""
+
+
+def _dotted_name(listed: str) -> str:
+    """Return a module's name as Python reads it, without an alias: spaces may be in it, and other forms of letters."""
+    name, *_ = ".".join(part.strip() for part in listed.split(".")).split(None, 1) or [""]
+    return unicodedata.normalize("NFKC", name[: MAX_MODULE_CHARACTERS + 1])
+
+
 def _with_parents(name: str) -> Iterator[str]:
     """Yield a module's name and those of the packages it is in."""
-    name = name[: MAX_MODULE_CHARACTERS + 1]  # a longer one cannot be meant, and hostile code has very long ones
     yield name
     while "." in name:
         name = name.rpartition(".")[0]

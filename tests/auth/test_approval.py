@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import random
+import re
 import time
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 from jupyter_exec_ext.auth.approval import (
     ALWAYS,
@@ -43,6 +46,93 @@ def test_a_cell_in_a_shells_language_is_both(code: str) -> None:
     assert asked(code, "magics")
 
 
+# Where `str.splitlines` ends a line.
+LINE_ENDS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize("end", LINE_ENDS)
+@pytest.mark.parametrize("before", ["", "#", "1", "'''", "x = \\", " \t"])
+def test_every_line_end_begins_a_line(before: str, end: str) -> None:
+    assert asked(f"{before}{end}!id", "shell")
+    assert asked(f"{before}{end} %cd /", "magics")
+    assert asked(f"{before}{end}%%bash{end}id", "shell")
+    assert asked(f"{before}{end}import os", "imports", modules=("os",))
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\f", "\u2028"])
+def test_a_pattern_is_searched_with_every_line_end_as_well(end: str) -> None:
+    assert asked(f"#{end}danger", "pattern", pattern="(?m)^danger")
+    assert asked(f"#{end}danger", "pattern", pattern=f"#{end}")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "!!id",
+        ">>> !id",
+        "In [1]: !id",
+        "[ins] In [12]: !id",
+        "x\n   ...: !id",
+        ">>> 1\n... !id",
+        "x =\xa0!id",
+        "x = \\\n  !id",
+        ";!id",
+        ",;/!id",
+        ";\t!:id",
+        "%sx id",
+        "%system id",
+        "x = %sx id",
+        "%%script bash\nid",
+        "%%sx\nid",
+    ],
+)
+def test_other_ways_to_a_shell(code: str) -> None:
+    assert asked(code, "shell")
+
+
+FRAGMENTS = [
+    "!",
+    "!!",
+    "%",
+    "%%",
+    "id",
+    "bash",
+    "x",
+    "= ",
+    "x = ",
+    " ",
+    "\t",
+    "\xa0",
+    "#",
+    "\\",
+    "\\\n",
+    ">>> ",
+    "... ",
+]
+FRAGMENTS += ["In [1]: ", "   ...: ", ";", ",", ":", "'", '"""', "(", "if 1:", "\n ", "?", "f(", "sx ", *LINE_ENDS]
+RUNS_A_SHELL = re.compile(r"get_ipython\(\)\.(system|getoutput)\(|run_(cell|line)_magic\('(bash|sh|script|sx|system)'")
+RUNS_A_MAGIC = re.compile(r"run_(cell|line)_magic\('(?!pinfo|psearch)\w")
+
+
+@pytest.mark.filterwarnings("ignore:`make_tokens_by_line` received:UserWarning")  # as of 9.18, of most line ends
+def test_whatever_ipython_makes_a_command_of_is_asked_about() -> None:
+    """IPython itself says what it makes of code."""
+    chance = random.Random(28)
+    transform = TransformerManager().transform_cell
+    found = 0
+    for _ in range(10_000):
+        code = "".join(chance.choices(FRAGMENTS, k=chance.randint(1, 8)))
+        try:
+            made = transform(code)
+        except (SyntaxError, ValueError, RuntimeError):
+            continue
+        for trigger, command in (("shell", RUNS_A_SHELL), ("magics", RUNS_A_MAGIC)):
+            if command.search(made):
+                found += 1
+                assert asked(code, trigger), (trigger, code, made)
+    assert found > 500
+
+
 @pytest.mark.parametrize("code", ["a % b", "a %b", "'%s' % 1", "a != b", "x = 1  # !", "print('!')", ""])
 def test_operators_are_neither(code: str) -> None:
     assert not asked(code, "magics", "shell")
@@ -60,12 +150,27 @@ def test_operators_are_neither(code: str) -> None:
         "x = 1; import os",
         "if x: import os",
         "try:from os import path\nexcept: pass",
+        "#\rimport os",
+        "\fimport os",
+        "import\fos",
+        "import os . path",
+        "from os . path import join",
+        "import \uff4fs",
+        ">>> import os",
+        "from os import(path)",
     ],
 )
 def test_imports(code: str) -> None:
     assert asked(code, "imports")
     assert asked(code, "imports", modules=("socket", "os"))
     assert not asked(code, "imports", modules=("o", "posix", "os.pathlike"))
+
+
+@pytest.mark.parametrize(
+    "code", ["import \\\n os", "from os.\\\npath import x", "# \\\nimport sys, \\\n os", "from\\\nos import x"]
+)
+def test_an_import_over_several_lines_is_asked_about_whatever_it_imports(code: str) -> None:
+    assert asked(code, "imports", modules=("socket",))
 
 
 @pytest.mark.parametrize("code", ["__import__('os')", "importlib.import_module('os')"])
@@ -108,13 +213,18 @@ def test_longer_code_waits_instead_of_being_searched() -> None:
     assert not asked(code + "x", "first_run")
 
 
-@pytest.mark.parametrize("unit", [" ", "\n", "=", "= ", "%", "!", "import ", "from ", "from a ", "a.", ",", ";", ": "])
+UNITS = [" ", "\n", "=", "= ", "%", "!", "import ", "from ", "from a ", "a.", ",", ";", ": ", "import a . ", ";,/ "]
+UNITS += ["\r", "\f", "\u2028", "\r\n", "\xa0", "\\\n", ">>> ", "... ", ".", "In [1]: ", ":from ", "from\\\n", "\ufdfa"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_no_code_takes_long_to_search(unit: str) -> None:
     """What is hostile here is the code: it must not hold up the server."""
     code = (unit * MAX_SEARCHED_CHARACTERS)[:MAX_SEARCHED_CHARACTERS]
     began = time.process_time()
     asked(code, "magics", "shell", "imports", modules=tuple(f"m{n}" for n in range(100)))
-    asked("import " + code[7:], "imports", modules=tuple(f"m{n}" for n in range(100)))
+    for begin in ("import ", "import a", "from a"):
+        asked(begin + code[len(begin) :], "imports", modules=tuple(f"m{n}" for n in range(100)))
     assert time.process_time() - began < 1.0
 
 
