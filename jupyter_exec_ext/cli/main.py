@@ -19,6 +19,7 @@ from .options import isolation_option as _isolation_option
 from .options import seconds as _seconds
 from .options import server_options as _server_options
 from .servers import UsageError, check_server_options
+from .terminal import protected_terminal
 from .token_grammar import add_approve, add_token
 
 EXIT_SERVER_FAILED = 3
@@ -208,6 +209,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     _print_anything()
     args = build_parser().parse_args(argv)
+    with protected_terminal():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         check_server_options(args)
         return int(args.action(args))

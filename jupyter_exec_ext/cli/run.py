@@ -33,6 +33,7 @@ from ..wire.outputs import truncation_marker
 from .output import hint
 from .servers import UsageError, client_for
 from .signals import Interrupts, ctrl_c
+from .terminal import EscapeFilter
 from .text import printable
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     options = {"timeout_seconds": args.timeout, "language": language}
     terminal = _Terminal(OutputDirectory(output_dir, stem), lasting=args.server is not None or args.hub is not None)
     with (
+        contextlib.closing(terminal),
         client_for(args) as client,
         _session(client, args) as session,
         ctrl_c(Interrupts()) as interrupts,
@@ -163,13 +165,19 @@ class _Terminal:
     def __init__(self, saver: OutputDirectory, *, lasting: bool) -> None:
         self._saver = saver
         self._lasting = lasting
+        self._filters = {"stdout": EscapeFilter(), "stderr": EscapeFilter()}
         self.finished: Execution | None = None
 
     def show(self, event: OutputEvent) -> None:
+        """Show an event; colours of the code's output end before anything else is shown."""
         if isinstance(event, StreamEvent):
-            file = sys.stderr if event.name == "stderr" else sys.stdout
-            print(event.text, end="", file=file, flush=True)
-        elif isinstance(event, (DisplayEvent, ResultEvent)):
+            name = "stderr" if event.name == "stderr" else "stdout"
+            file = getattr(sys, name)
+            is_terminal = file is not None and file.isatty()
+            print(self._filters[name].feed(event.text) if is_terminal else event.text, end="", file=file, flush=True)
+            return
+        self.close()
+        if isinstance(event, (DisplayEvent, ResultEvent)):
             for piece in self._saver.text(event.data):
                 print(piece, flush=True)
         elif isinstance(event, ErrorEvent):
@@ -189,6 +197,12 @@ class _Terminal:
             advice = hint(event.execution)
             if self._lasting and advice is not None:
                 print(f"jupyter exec: {advice}", file=sys.stderr)
+
+    def close(self) -> None:
+        """End the colours that the code's output has left."""
+        for name, escapes in self._filters.items():
+            if reset := escapes.close():
+                print(reset, end="", file=getattr(sys, name), flush=True)
 
 
 def exit_code(execution: Execution) -> int:

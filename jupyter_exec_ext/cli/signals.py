@@ -13,6 +13,7 @@ from types import FrameType
 
 from ..errors import ExecError
 from ..models import InputRequestEvent
+from .terminal import without_escapes
 
 
 class Interrupts:
@@ -47,7 +48,8 @@ class Interrupts:
         """Ask the user for what the code's ``input()`` wants; nothing is sent to code that is to be stopped."""
         self._asking = True
         try:
-            return getpass.getpass(event.prompt) if event.password else input(event.prompt)
+            prompt = without_escapes(event.prompt)
+            return getpass.getpass(prompt) if event.password else input(prompt)
         except EOFError:
             print("\njupyter exec: there is no more input; the code is cancelled", file=sys.stderr)
             raise KeyboardInterrupt from None
