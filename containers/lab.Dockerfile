@@ -14,7 +14,7 @@ RUN useradd --uid 1000 --home-dir /var/lib/jupyter-exec agent && \
 ENV HOME=/var/lib/jupyter-exec
 
 # What changes seldom comes first: a new version of the package alone is built in seconds.
-RUN python -m pip install --no-cache-dir --root-user-action=ignore --progress-bar=off "jupyterlab>=4.6.2,<5"
+RUN python -m pip install --no-cache-dir --root-user-action=ignore --progress-bar=off "jupyterlab>=4.6.4,<5"
 COPY *.whl /tmp/
 RUN python -m pip install --no-cache-dir --root-user-action=ignore --progress-bar=off /tmp/*.whl && \
     jupyter server extension list 2>&1 | grep -q "jupyter_exec_ext.*OK" && \
