@@ -102,7 +102,7 @@ class LiveExecution:
         self._store = store
         self._feed = feed
         self._fold = OutputFold()
-        self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record))
+        self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record, owner))
         self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
@@ -150,6 +150,8 @@ class LiveExecution:
 
     def emit(self, event: OutputEvent) -> None:
         """Take in output, within the cap; what is beyond it goes to the spool."""
+        if self.log.full:
+            self._limiter.end_head()
         if self._overflow.active:
             self._overflow.see(event)
         for passed in self._limiter.feed(event):

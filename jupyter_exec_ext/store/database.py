@@ -23,6 +23,8 @@ LOCK_WAIT_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.02
 # As SQLite itself does it: the time of a write need not survive. macOS has only the other.
 _sync_data = getattr(os, "fdatasync", os.fsync)
+# Bytes that the write-ahead log keeps on disk once it was taken into the database.
+_LOG_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
 # A transaction that finds more pages than this in the write-ahead log takes them into the database itself; `checkpoint`
 # comes first.
 _MOST_PAGES = 8000
@@ -82,6 +84,7 @@ class Database:
         self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.execute(f"PRAGMA wal_autocheckpoint={_MOST_PAGES}")
+        self._connection.execute(f"PRAGMA journal_size_limit={_LOG_SIZE_LIMIT_BYTES}")
         self._connection.execute("PRAGMA foreign_keys=ON")
         (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
@@ -180,6 +183,12 @@ class Database:
             return
         with closing(sqlite3.connect(self.path, isolation_level=None, timeout=0)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def size_bytes(self) -> int:
+        """Return the size of what the database holds, in bytes: its pages without those that are free."""
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        return int((pages - free) * size)
 
     def close(self) -> None:
         """Close the database."""

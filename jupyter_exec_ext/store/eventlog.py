@@ -21,6 +21,7 @@ from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
 from ..wire.large_json import event_is_large
 from ..wire.native import utc_timestamp
+from .account import GrowingFiles, size_on_disk
 from .logfile import LogFile, LogLines
 from .loglines import is_long, line_of
 
@@ -80,9 +81,14 @@ class DurableLog:
         Has one thread, so that writes keep their order.
     on_trouble : callable
         Told of a write that failed, and with None of one that worked.
+    files : GrowingFiles
+        Account of what is written.
     """
 
-    def __init__(self, file: LogFile, writer: Executor, on_trouble: Callable[[OSError | None], None]) -> None:
+    def __init__(
+        self, file: LogFile, writer: Executor, on_trouble: Callable[[OSError | None], None], files: GrowingFiles
+    ) -> None:
+        self._files = files
         self._file = file
         self._writer = writer
         self._on_trouble = on_trouble
@@ -102,6 +108,11 @@ class DurableLog:
         self.accepted_commit = 0  # which of the database's commits has the execution's first row
 
     # --- writing ---
+
+    @property
+    def full(self) -> bool:
+        """Whether the store has no room for more output; what is appended nevertheless is written."""
+        return self._files.is_full
 
     @property
     def writing(self) -> bool:
@@ -146,12 +157,14 @@ class DurableLog:
         """Write a batch, and what could not be written before it. Called in the writer's thread."""
         lines = _lines_of(batch)
         unsaved = [*self._unsaved, *lines]
+        size_before = self._file.size_bytes
         try:
             self._file.append([line.line for line in unsaved])
         except OSError as error:
             self._unsaved = unsaved
             self._loop.call_soon_threadsafe(self._on_trouble, error)
         else:
+            self._files.grow(size_on_disk(self._file.size_bytes) - size_on_disk(size_before))
             if self._unsaved:
                 self._unsaved = []
                 self._loop.call_soon_threadsafe(self._on_trouble, None)

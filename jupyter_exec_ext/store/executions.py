@@ -20,17 +20,17 @@ from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredE
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
 from ..wire.native import execution_from_json, summary_to_json, to_json
+from .account import ROW_BYTES, size_on_disk
 from .database import Database
 from .eventlog import DurableLog, LogLine, StoredLog
+from .evictor import Evictor
 from .execution_trail import ExecutionTrail
 from .logfile import LogFile, LogIndex, LogLines, LogText, log_path
 from .loglines import record_in
 from .migrations import IS_OF_FRESH_SESSION
-from .retention import Retention, expire
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import SHORT_CHARACTERS, Busy, Writer
 
-_EXPIRE_SECONDS = 3600.0
 _ROW_BYTES = 16 * 1024  # a log that has more is a file: all that is in a row is written twice
 
 
@@ -60,20 +60,17 @@ class ExecutionRepository:
         writer: Writer,
         logs: Path,
         server: str,
-        retention: Retention,
+        evictor: Evictor,
         max_spool_bytes: int,
         trail: ExecutionTrail,
     ) -> None:
         self._writer = writer
         self._logs = logs
         self._server = server
-        self._retention = retention
+        self._evictor = evictor
         self._max_spool_bytes = max_spool_bytes
         self._trail = trail
         self._spool_thread = SpoolThread()
-        self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
-        self._expire_at = 0.0
-        self._bytes_until_expiry = 0
         self._unsaved: dict[str, _Unsaved] = {}
         self._live = 0  # executions that were accepted and have not ended
 
@@ -104,14 +101,18 @@ class ExecutionRepository:
             earlier = None if key is None else _row_of_key(db, execution.session_id, owner, key)
             if earlier is None:
                 self._writer.require_reserve()
-                _insert(db, execution, owner, self._server, key)
+                self._evictor.require_room(owner)
+                self._insert(db, execution, owner, key)
                 self._trail.accepted(db, execution, sender or owner)
             return earlier
 
         earlier = await self._writer.write(job, short=not is_large(execution, SHORT_CHARACTERS))
         if earlier is not None:
             return await asyncio.to_thread(self._stored, earlier)
-        log = DurableLog(self._log_file(execution), self._writer.thread, self._report)
+        if self._evictor.account.needs_eviction(owner):
+            self._evictor.evict_soon()
+        files = self._evictor.files_of(execution.id, owner)
+        log = DurableLog(self._log_file(execution), self._writer.thread, self._report, files)
         log.accepted_commit = self._writer.commits
         self._writer.sync_soon(asyncio.get_running_loop())
         self._live += 1
@@ -129,12 +130,15 @@ class ExecutionRepository:
     def _report(self, error: OSError | None) -> None:
         self._writer.health.report(None if error is None else f"an event log could not be written: {error.strerror}")
 
-    def spool(self, execution: Execution) -> FileSpool | None:
+    def spool(self, execution: Execution, owner: str) -> FileSpool | None:
         """Return where what the output cap leaves out is written; None if nothing of it is kept."""
         if self._max_spool_bytes <= 0:
             return None
+        share = self._evictor.account.least_share_of(owner)
+        # At most half of a share: one spool must not drive out all that its owner has.
+        max_bytes = self._max_spool_bytes if share is None else min(self._max_spool_bytes, share // 2)
         directory = spool_path(self._logs, execution.session_id, execution.id)
-        return FileSpool(directory, self._max_spool_bytes, self._spool_thread)
+        return FileSpool(directory, max_bytes, self._spool_thread, self._evictor.files_of(execution.id, owner))
 
     def when_few_wait(self, callback: Callable[[], None]) -> None:
         """Call `callback` now or, if much waits to be spooled, when there is less."""
@@ -162,8 +166,9 @@ class ExecutionRepository:
         finally:
             self._live -= 1
         log.publish_end(lines)
-        if self._expiry_is_due(sum(len(line.line) for line in lines) + _spooled_bytes(execution)):
-            await asyncio.get_running_loop().run_in_executor(self._writer.thread, self._expire)
+        self._evictor.note_end()
+        if self._evictor.is_due(owner):
+            await asyncio.get_running_loop().run_in_executor(self._writer.thread, self._evictor.evict)
 
     async def _finish_in_row(self, execution: Execution, owner: str, log: DurableLog) -> list[LogLine] | None:
         """Write row and log as one; return the log's lines, or None if they are too much or it has to wait."""
@@ -208,31 +213,22 @@ class ExecutionRepository:
             self._writer.retry_soon(loop)
         return lines
 
+    def _insert(self, db: Database, execution: Execution, owner: str, key: IdempotencyKey | None) -> bool:
+        """Insert the row of an accepted execution; return False if it is there already."""
+        row_bytes = _insert(db, execution, owner, self._server, key)
+        if row_bytes:
+            db.after_commit(partial(self._evictor.account.add_row, owner, row_bytes))
+        return row_bytes > 0
+
     def _complete(self, db: Database, execution: Execution, owner: str, log: LogLines) -> None:
-        if complete_row(db, execution, owner, log, self._trail):
-            return
-        if _insert(db, execution, owner, self._server, None):  # the first row was in a database that was set aside
+        size = complete_row(db, execution, owner, log, self._trail)
+        if size is None and self._insert(db, execution, owner, None):
+            # The first row was in a database that was set aside.
             self._trail.accepted(db, execution, owner)
-            complete_row(db, execution, owner, log, self._trail)
-
-    def _expiry_is_due(self, new_bytes: int) -> bool:
-        """Whether old executions are to be forgotten: every now and then, and whenever much was written."""
-        self._bytes_until_expiry -= new_bytes
-        if time.monotonic() < self._expire_at and self._bytes_until_expiry > 0:
-            return False
-        self._expire_at = time.monotonic() + _EXPIRE_SECONDS
-        self._bytes_until_expiry = self._retention.max_bytes // 20
-        return True
-
-    def _expire(self) -> None:
-        """Forget old executions; in the store's thread."""
-
-        def job(db: Database) -> None:
-            forgotten = expire(db, self._logs, self._retention)
-            if forgotten:
-                self.on_forget(forgotten)
-
-        self._writer.perform_last("expire", job)
+            size = complete_row(db, execution, owner, log, self._trail)
+        if size is not None:
+            settle = partial(self._evictor.account.settle, execution.id, owner)
+            db.after_commit(partial(settle, row_bytes=size.added_row_bytes, file_bytes=size.file_bytes))
 
     def _not_yet_saved(self, execution_id: str) -> _Unsaved | None:
         if not self._writer.has_unsaved(execution_id):
@@ -324,12 +320,14 @@ def _stored_key(key: IdempotencyKey) -> str:
     return f" {key.key}" if key.of_fresh_session else key.key
 
 
-def _insert(db: Database, execution: Execution, owner: str, server: str, key: IdempotencyKey | None) -> bool:
-    """Insert the row of an accepted execution; return False if it is there already."""
+def _insert(db: Database, execution: Execution, owner: str, server: str, key: IdempotencyKey | None) -> int:
+    """Insert the row of an accepted execution; return its size in bytes, 0 if it is there already."""
+    record = dump_bytes(to_json(execution))
+    row_bytes = ROW_BYTES + len(record)
     cursor = db.execute(
         "INSERT OR IGNORE INTO executions "
-        "(id, session_id, owner, server, finished, accepted_at, idempotency_key, request_hash, record) "
-        "VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)",
+        "(id, session_id, owner, server, finished, accepted_at, idempotency_key, request_hash, record, row_bytes, "
+        "file_bytes) VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0)",
         (
             execution.id,
             execution.session_id,
@@ -338,36 +336,55 @@ def _insert(db: Database, execution: Execution, owner: str, server: str, key: Id
             time.time(),
             None if key is None else _stored_key(key),
             key and key.request_hash,
-            dump_bytes(to_json(execution)).decode(),
+            record.decode(),
+            row_bytes,
         ),
     )
-    return cursor.rowcount > 0
+    return row_bytes if cursor.rowcount > 0 else 0
 
 
 def _spooled_bytes(execution: Execution) -> int:
-    return sum(spooled.size_bytes for spooled in execution.spooled)
+    return sum(size_on_disk(spooled.size_bytes) for spooled in execution.spooled)
 
 
-def complete_row(db: Database, execution: Execution, owner: str, log: LogLines, trail: ExecutionTrail) -> bool:
-    """Make the row of an accepted execution a terminal one; return False if there is none, or if it is that already."""
-    completed = db.execute(
+@dataclass(frozen=True, slots=True)
+class CompletedSize:
+    """What a completed execution takes, in bytes: how much more its row has, and its files."""
+
+    added_row_bytes: int
+    file_bytes: int
+
+
+def complete_row(
+    db: Database, execution: Execution, owner: str, log: LogLines, trail: ExecutionTrail
+) -> CompletedSize | None:
+    """Make the row of an accepted execution a terminal one; return None if there is none, or if it is that already."""
+    before = db.execute("SELECT row_bytes FROM executions WHERE id = ? AND NOT finished", (execution.id,)).fetchone()
+    if before is None:
+        return None
+    record = dump_bytes(summary_to_json(execution))
+    text = log.text if isinstance(log, LogText) else None
+    row_bytes = ROW_BYTES + len(record) + len(text or b"")
+    file_bytes = size_on_disk(log.size_bytes) if text is None else 0
+    spool_bytes = _spooled_bytes(execution)
+    db.execute(
         "UPDATE executions SET finished = 1, finished_at = ?, log_bytes = ?, spool_bytes = ?, last_seq = ?, "
-        "end_offset = ?, record = ?, log = ? WHERE id = ? AND NOT finished",
+        "end_offset = ?, record = ?, log = ?, row_bytes = ?, file_bytes = ? WHERE id = ?",
         (
             time.time(),
             log.size_bytes,
-            _spooled_bytes(execution),
+            spool_bytes,
             log.last_seq,
             log.last_offset,
-            dump_bytes(summary_to_json(execution)).decode(),
-            log.text if isinstance(log, LogText) else None,
+            record.decode(),
+            text,
+            row_bytes,
+            file_bytes,
             execution.id,
         ),
     )
-    if not completed.rowcount:
-        return False
     trail.ended(db, execution, owner)
     offsets = [(execution.id, seq, offset) for seq, offset in log.index.entries if offset]
     if offsets:
         db.executemany("INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)", offsets)
-    return True
+    return CompletedSize(row_bytes - (before["row_bytes"] or ROW_BYTES), file_bytes + spool_bytes)

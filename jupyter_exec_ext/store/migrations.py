@@ -145,4 +145,25 @@ MIGRATIONS = (
             """,
         ),
     ),
+    Migration(
+        8,
+        "sizes of rows and files, and whose they are",
+        (
+            # NULL in rows of earlier versions; to write all of them anew would take long.
+            "ALTER TABLE executions ADD COLUMN row_bytes INTEGER",
+            "ALTER TABLE executions ADD COLUMN file_bytes INTEGER",
+            "ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT 'owner'",
+            "ALTER TABLE sessions ADD COLUMN row_bytes INTEGER",
+            """
+            UPDATE sessions SET owner = json_extract(record, '$.owner')
+            WHERE json_valid(record) AND json_type(record, '$.owner') = 'text'
+            """,
+            # They have all that is asked about sizes, so that no row with a log has to be read for it.
+            """
+            CREATE INDEX executions_by_owner ON executions
+            (owner, finished, finished_at, id, session_id, row_bytes, file_bytes, log_bytes, spool_bytes)
+            """,
+            "CREATE INDEX sessions_by_owner ON sessions (owner, ended, ended_at, id, row_bytes)",
+        ),
+    ),
 )

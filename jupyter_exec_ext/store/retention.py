@@ -1,74 +1,265 @@
-"""What is forgotten: executions and tokens that ended too long ago, and when all together is too much, the oldest.
+"""Retention: which ended records are removed, when they are too old and when there is too much.
 
-Of what is too much, spooled outputs go before records and logs.
+Each top-level token has a share of the store. A token over its share loses its own oldest records. When the whole store
+exceeds its bound, the principal that has most beyond its entitlement loses its oldest first. Of each principal,
+spooled outputs go before records and logs.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..removal import remove_tree
+from .account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
 from .database import Database
 from .logfile import log_path
-from .spool import remove_spool
+from .spool import remove_spool, spool_path
+
+#: Records removed in one transaction; the rest follows in the next one, so that others can write between.
+MAX_REMOVED = 256
+_SHARE_SLACK_DIVISOR = 16
+# Rows of versions before migration 8 have no sizes: their logs count as files, which is at least what they take.
+_ROW_SIZE = f"COALESCE(row_bytes, {ROW_BYTES})"
+_FILE_SIZE = "COALESCE(file_bytes, log_bytes)"
+# Everything of a principal and of those below it. '0' follows '/'.
+_WITHIN = "(owner = ? OR (owner > ? || '/' AND owner < ? || '0'))"
+_NO_EXECUTIONS = "NOT EXISTS (SELECT 1 FROM executions WHERE session_id = sessions.id)"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long, and how much, is kept.
+    """Bounds on age and size.
 
     Parameters
     ----------
     max_age_seconds : float
         Since the end of an execution or session.
     max_bytes : int
-        Of all event logs and spooled outputs.
+        Of the whole store.
     """
 
     max_age_seconds: float
     max_bytes: int
 
 
-def expire(db: Database, logs: Path, retention: Retention) -> list[str]:
-    """Forget what is to be forgotten, in a transaction; return the ids of sessions of which nothing is left.
+@dataclass(slots=True)
+class Removed:
+    """Outcome of one removal.
 
-    Files go before their rows: a row without its file is forgotten the next time, a file without a row never.
+    Parameters
+    ----------
+    sessions : list of str
+        Ids of sessions of which nothing is left.
+    more : bool
+        Whether there is more to remove, in another transaction.
     """
-    horizon = time.time() - retention.max_age_seconds
-    rows = db.execute(
-        "SELECT id, session_id, finished_at, log_bytes, spool_bytes, "
-        "SUM(log_bytes) OVER newest_first AS newer_log_bytes, SUM(spool_bytes) OVER newest_first AS newer_spool_bytes "
-        "FROM executions WHERE finished WINDOW newest_first AS (ORDER BY finished_at DESC, id) "
-        "ORDER BY finished_at DESC, id"
+
+    sessions: list[str] = field(default_factory=list)
+    more: bool = False
+
+
+def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
+    """Remove what ended too long ago, in a transaction.
+
+    Files go before their rows: a row without its file is removed the next time, a file without a row never.
+    """
+    horizon = time.time() - max_age_seconds
+    expired = db.execute(
+        "SELECT id, session_id FROM executions WHERE finished AND finished_at < ? ORDER BY finished_at LIMIT ?",
+        (horizon, MAX_REMOVED),
     ).fetchall()
-    expired = [row for row in rows if row["finished_at"] < horizon or row["newer_log_bytes"] > retention.max_bytes]
     for row in expired:
-        remove_tree(log_path(logs, row["session_id"], row["id"]))
-        remove_spool(logs, row["session_id"], row["id"])
-    db.executemany("DELETE FROM executions WHERE id = ?", [(row["id"],) for row in expired])
-    kept = rows[: len(rows) - len(expired)]
-    # Room is for records and logs first: what was left out of one never drives out another.
-    max_spool_bytes = retention.max_bytes - sum(row["log_bytes"] for row in kept)
-    unspooled = [row for row in kept if row["spool_bytes"] and row["newer_spool_bytes"] > max_spool_bytes]
-    for row in unspooled:
-        remove_spool(logs, row["session_id"], row["id"])
-    db.executemany("UPDATE executions SET spool_bytes = 0 WHERE id = ?", [(row["id"],) for row in unspooled])
+        _remove_execution(db, logs, row["session_id"], row["id"])
     db.execute("DELETE FROM tokens WHERE MIN(COALESCE(revoked_at, expires_at), expires_at) < ?", (horizon,))
     bare = db.execute(
-        "SELECT id FROM sessions WHERE ended_at < ? AND NOT EXISTS "
-        "(SELECT 1 FROM executions WHERE session_id = sessions.id)",
-        (horizon,),
+        f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",  # noqa: S608
+        (horizon, MAX_REMOVED),
     ).fetchall()
-    db.executemany("DELETE FROM sessions WHERE id = ?", [(row["id"],) for row in bare])
     for row in bare:
-        _remove_directory(logs / row["id"])
-    return [row["id"] for row in bare]
+        _remove_session(db, logs, row["id"])
+    return Removed([row["id"] for row in bare], len(expired) == MAX_REMOVED or len(bare) == MAX_REMOVED)
 
 
-def _remove_directory(directory: Path) -> None:
+def _remove_execution(db: Database, logs: Path, session_id: str, execution_id: str) -> None:
+    remove_tree(log_path(logs, session_id, execution_id))
+    remove_spool(logs, session_id, execution_id)
+    db.execute("DELETE FROM executions WHERE id = ?", (execution_id,))
+
+
+def _remove_session(db: Database, logs: Path, session_id: str) -> None:
+    db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
     try:
-        directory.rmdir()
+        (logs / session_id).rmdir()
     except OSError:
         return  # never made, or something of a later version is in it
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------------
+
+
+def measure(db: Database, logs: Path, server: str) -> StoredTotals:
+    """Return what is stored, as the database and the disk have it.
+
+    Parameters
+    ----------
+    server : str
+        The id of this server, whose running executions the account knows itself.
+    """
+    by_owner: dict[str, int] = {}
+    files = 0
+    sql = f"SELECT owner, SUM({_ROW_SIZE}), SUM({_FILE_SIZE} + spool_bytes) FROM executions GROUP BY owner"  # noqa: S608
+    for owner, row_bytes, file_bytes in db.execute(sql):
+        by_owner[owner] = by_owner.get(owner, 0) + row_bytes + file_bytes
+        files += file_bytes
+    for owner, row_bytes in db.execute(f"SELECT owner, SUM({_ROW_SIZE}) FROM sessions GROUP BY owner"):  # noqa: S608
+        by_owner[owner] = by_owner.get(owner, 0) + row_bytes
+    running = db.execute("SELECT id, session_id, owner FROM executions WHERE NOT finished AND server != ?", (server,))
+    for execution_id, session_id, owner in running:
+        size = _measure_files(logs, session_id, execution_id)
+        by_owner[owner] = by_owner.get(owner, 0) + size
+        files += size
+    return StoredTotals(by_owner, files, db.size_bytes())
+
+
+def _measure_files(logs: Path, session_id: str, execution_id: str) -> int:
+    """Return what the files of another server's running execution take on disk."""
+    paths = [log_path(logs, session_id, execution_id)]
+    with suppress(OSError):  # it has no spool
+        paths += spool_path(logs, session_id, execution_id).iterdir()
+    return sum(map(_measure_file, paths))
+
+
+def _measure_file(path: Path) -> int:
+    try:
+        return size_on_disk(path.lstat().st_size)
+    except OSError:
+        return 0  # it has none, or has just ended
+
+
+# --- eviction ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Something that can be removed, and what that gives back."""
+
+    owner: str
+    row_bytes: int
+    file_bytes: int
+    remove: Callable[[], None]
+    session_id: str | None = None
+
+
+class Eviction:
+    """One eviction, in a transaction: brings the store, and each principal, back within its bound.
+
+    Parameters
+    ----------
+    account : StorageAccount
+        Loaded with what `measure` returns before.
+    """
+
+    def __init__(self, db: Database, logs: Path, account: StorageAccount) -> None:
+        self._db = db
+        self._logs = logs
+        self._account = account
+        self._left = MAX_REMOVED
+        self._removed = Removed()
+
+    def run(self) -> Removed:
+        """Remove what exceeds the bounds; note in the account for whom nothing more can be stored."""
+        full = set(self._keep_shares())
+        full.update(self._keep_whole())
+        self._removed.more = self._left <= 0
+        if not self._removed.more:
+            self._account.full = frozenset(full)
+        return self._removed
+
+    def _keep_shares(self) -> Iterator[str]:
+        """Remove the oldest of those who have more than their share; yield for whom that is not enough."""
+        for principal in self._account.over_share():
+            share = self._account.share_of(principal) or 0
+            target = share - share // _SHARE_SLACK_DIVISOR
+            for item in self._items(principal):
+                if self._account.used(principal) <= target or self._left <= 0:
+                    break
+                self._remove(item)
+            if self._account.used(principal) > share:
+                yield principal
+
+    def _keep_whole(self) -> Iterator[str]:
+        """Remove the oldest of those who have most beyond their entitlement; yield for whom that is not enough."""
+        account = self._account
+        if account.total <= account.eviction_mark:
+            return
+        roots = account.roots()
+        entitled = entitlements(account, roots)
+        items = {root: self._items(root) for root in roots}
+        while items and account.total > account.eviction_target and self._left > 0:
+            root = max(items, key=lambda root: account.used(root) - entitled[root])
+            item = next(items[root], None)
+            if item is None:
+                del items[root]
+            else:
+                self._remove(item)
+        if account.total > account.eviction_mark:
+            beyond = account.total > account.max_bytes
+            yield from (root for root in roots if beyond or account.used(root) > entitled[root])
+
+    def _remove(self, item: _Item) -> None:
+        item.remove()
+        self._account.remove(item.owner, row_bytes=item.row_bytes, file_bytes=item.file_bytes)
+        if item.session_id is not None:
+            self._removed.sessions.append(item.session_id)
+        self._left -= 1
+
+    def _items(self, principal: str) -> Iterator[_Item]:
+        """Yield what can be removed of a principal and of those below it, in the order in which it goes."""
+        yield from self._spools(principal)
+        yield from self._executions(principal)
+        yield from self._sessions(principal)
+
+    def _spools(self, principal: str) -> Iterator[_Item]:
+        sql = (
+            f"SELECT id, session_id, owner, spool_bytes FROM executions WHERE {_WITHIN} AND finished "  # noqa: S608
+            "AND spool_bytes > 0 ORDER BY finished_at, id LIMIT ?"
+        )
+        for execution_id, session_id, owner, spool_bytes in self._rows(sql, principal):
+
+            def remove(execution_id: str = execution_id, session_id: str = session_id) -> None:
+                remove_spool(self._logs, session_id, execution_id)
+                self._db.execute("UPDATE executions SET spool_bytes = 0 WHERE id = ?", (execution_id,))
+
+            yield _Item(owner, 0, spool_bytes, remove)
+
+    def _executions(self, principal: str) -> Iterator[_Item]:
+        sql = (
+            f"SELECT id, session_id, owner, {_ROW_SIZE}, {_FILE_SIZE} FROM executions "  # noqa: S608
+            f"WHERE {_WITHIN} AND finished ORDER BY finished_at, id LIMIT ?"
+        )
+        for execution_id, session_id, owner, row_bytes, file_bytes in self._rows(sql, principal):
+
+            def remove(execution_id: str = execution_id, session_id: str = session_id) -> None:
+                _remove_execution(self._db, self._logs, session_id, execution_id)
+
+            yield _Item(owner, row_bytes, file_bytes, remove)
+
+    def _sessions(self, principal: str) -> Iterator[_Item]:
+        sql = (
+            f"SELECT id, owner, {_ROW_SIZE} FROM sessions WHERE {_WITHIN} AND ended "  # noqa: S608
+            f"AND {_NO_EXECUTIONS} ORDER BY ended_at, id LIMIT ?"
+        )
+        for session_id, owner, row_bytes in self._rows(sql, principal):
+
+            def remove(session_id: str = session_id) -> None:
+                _remove_session(self._db, self._logs, session_id)
+
+            yield _Item(owner, row_bytes, 0, remove, session_id)
+
+    def _rows(self, sql: str, principal: str) -> list[sqlite3.Row]:
+        return self._db.execute(sql, (principal, principal, principal, MAX_REMOVED)).fetchall()

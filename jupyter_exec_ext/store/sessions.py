@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..models import AuditKind, Session, SessionState
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
 from ..wire.native import session_from_json, to_json
+from .account import ROW_BYTES
 from .audit import AuditLog
 from .database import Database
+from .evictor import Evictor
 from .writer import SHORT_CHARACTERS, Writer
 
 
@@ -25,8 +28,9 @@ class SessionRepository:
         The id of this server.
     """
 
-    def __init__(self, writer: Writer, server: str, audit: AuditLog) -> None:
+    def __init__(self, writer: Writer, server: str, audit: AuditLog, evictor: Evictor) -> None:
         self._writer = writer
+        self._evictor = evictor
         self._server = server
         self._audit = audit
 
@@ -40,9 +44,13 @@ class SessionRepository:
 
         def job(db: Database) -> None:
             self._writer.require_reserve()
-            put_session(db, session, self._server, self._audit)
+            self._evictor.require_room(session.owner)
+            size_bytes = put_session(db, session, self._server, self._audit)
+            db.after_commit(partial(self._evictor.account.add_row, session.owner, size_bytes))
 
         await self._writer.write(job, short=not is_large(session.metadata, SHORT_CHARACTERS))
+        if self._evictor.account.needs_eviction(session.owner):
+            self._evictor.evict_soon()
 
     async def save(self, session: Session) -> None:
         """Replace a record, now or as soon as the storage lets us."""
@@ -61,26 +69,32 @@ class SessionRepository:
         return await asyncio.to_thread(lambda: [session_from_json(loads_strict(row["record"])) for row in rows[::-1]])
 
 
-def put_session(db: Database, session: Session, server: str, audit: AuditLog) -> None:
-    """Insert or replace a record; the audit trail gets what is new in it."""
+def put_session(db: Database, session: Session, server: str, audit: AuditLog) -> int:
+    """Insert or replace a record and return its size; the audit trail gets what is new in it."""
     row = db.execute("SELECT record FROM sessions WHERE id = ?", (session.id,)).fetchone()
     before = None if row is None else session_from_json(loads_strict(row["record"]))
     for action, data in _news(before, session):
         audit.append(db, AuditKind.SESSION, action, session.owner, session.id, data)
     ended = session.state is SessionState.ENDED
+    text = dump_bytes(to_json(session))
+    size_bytes = ROW_BYTES + len(text)
     db.execute(
-        "INSERT INTO sessions (id, server, ended, created_at, ended_at, record) VALUES (?, ?, ?, ?, ?, ?) "
+        "INSERT INTO sessions (id, server, ended, created_at, ended_at, record, owner, row_bytes) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET server = excluded.server, ended = excluded.ended, "
-        "ended_at = excluded.ended_at, record = excluded.record",
+        "ended_at = excluded.ended_at, record = excluded.record, row_bytes = excluded.row_bytes",
         (
             session.id,
             server,
             ended,
             session.created_at,
             time.time() if ended else None,
-            dump_bytes(to_json(session)).decode(),
+            text.decode(),
+            session.owner,
+            size_bytes,
         ),
     )
+    return size_bytes
 
 
 def _news(before: Session | None, now: Session) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from ..removal import remove_tree
 from ..wire.overflow import SpooledFile
+from .account import GrowingFiles
 from .logfile import blocks
 
 _WRITE_BEHIND_SECONDS = 0.02
@@ -103,13 +104,16 @@ class FileSpool:
         Made at the first write, with mode 0700.
     max_bytes : int
         How much the files may have together.
+    files : GrowingFiles
+        Account of what is written, which says whether the store has room for more.
     """
 
-    def __init__(self, directory: Path, max_bytes: int, thread: SpoolThread) -> None:
+    def __init__(self, directory: Path, max_bytes: int, thread: SpoolThread, files: GrowingFiles) -> None:
         self.max_bytes = max_bytes
         self.problem: str | None = None
         self._directory = directory
         self._thread = thread
+        self._account = files
         self._loop = asyncio.get_running_loop()
         self._pending: list[Callable[[], None]] = []
         self._growing: dict[str, list[Iterable[bytes]]] = {}  # what is pending for each file, to be written at once
@@ -210,21 +214,29 @@ class FileSpool:
     def _write(self, fd: int, file: _File, data: bytes) -> None:
         if shutil.disk_usage(self._directory).free < LEAVE_FREE_BYTES + len(data):
             raise OSError(errno.ENOSPC, "the disk is almost full")
+        if not self._account.try_grow(len(data)):
+            raise OSError(errno.EDQUOT, "the store has no room for more (ExecStore.max_bytes, max_stored_bytes)")
         rest = memoryview(data)
-        while rest:
-            written = os.pwrite(fd, rest, file.size_bytes)
-            file.hash.update(rest[:written])
-            file.size_bytes += written
-            rest = rest[written:]
+        try:
+            while rest:
+                written = os.pwrite(fd, rest, file.size_bytes)
+                file.hash.update(rest[:written])
+                file.size_bytes += written
+                rest = rest[written:]
+        finally:
+            if rest:
+                self._account.shrink(len(rest))
 
     def _cut(self, name: str) -> None:
         if name in self._files:
             self._files[name].complete = False
 
     def _remove(self, name: str) -> None:
-        self._files.pop(name, None)
+        file = self._files.pop(name, None)
         with contextlib.suppress(OSError):
             (self._directory / name).unlink()
+            if file is not None:
+                self._account.shrink(file.size_bytes)
 
     def _sync(self) -> None:
         for name, file in self._files.items():

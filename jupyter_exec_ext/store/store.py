@@ -16,6 +16,7 @@ from ..models import Session
 from ..removal import retry_leftovers
 from .audit import AuditLog
 from .audit_table import DATABASE
+from .evictor import Evictor
 from .execution_trail import ExecutionTrail
 from .executions import ExecutionRepository
 from .instances import ServerInstance
@@ -40,8 +41,9 @@ class ExecStore(LoggingConfigurable):
     ).tag(config=True)
     max_bytes = Integer(
         2 * 1024**3,
-        help="How much all event logs and spooled outputs may have, in bytes; beyond it the oldest spooled outputs "
-        "are forgotten, then the oldest executions.",
+        help="The bound on the whole store, in bytes: event logs, spooled outputs and database. Beyond it, the oldest "
+        "records are removed of those who have most, their spooled outputs first. A scoped token may have "
+        "`max_stored_bytes` of it, by default a tenth, with the tokens below it.",
     ).tag(config=True)
     max_spool_bytes = Integer(
         256 * 1024**2,
@@ -94,14 +96,16 @@ class ExecStore(LoggingConfigurable):
             self._instance.close()
             raise
         retention = Retention(self.max_age_seconds, self.max_bytes)
+        self._evictor = Evictor(self._writer, self.logs, self._instance.id, retention)
+        self._evictor.load()
         self.audit = AuditLog(self._writer, self.max_audit_age_seconds, self.log)
         self._trail = ExecutionTrail(self.audit, self.audit_code)
-        self.sessions = SessionRepository(self._writer, self._instance.id, self.audit)
+        self.sessions = SessionRepository(self._writer, self._instance.id, self.audit, self._evictor)
         self._reader = Reader(directory / DATABASE, self._writer)
         self.tokens = TokenRepository(self._writer, self._reader)
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # or one could drive all others out
         self.executions = ExecutionRepository(
-            self._writer, self.logs, self._instance.id, retention, max_spool_bytes, self._trail
+            self._writer, self.logs, self._instance.id, self._evictor, max_spool_bytes, self._trail
         )
 
     def left_behind(self) -> list[Session]:
@@ -131,7 +135,16 @@ class ExecStore(LoggingConfigurable):
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in the store's thread, with the ids of sessions of which nothing is kept any more."""
-        self.executions.on_forget = callback
+        self._evictor.on_forget = callback
+
+    def set_shares(self, shares: Mapping[str, int | None]) -> None:
+        """Set what principals, each with those below it, may have stored, in bytes; None for a tenth of `max_bytes`."""
+        self._evictor.account.set_shares(shares)
+
+    def full_share_of(self, principal: str) -> int | None:
+        """Return the share of a principal in bytes if nothing more can be stored within it; None if there is room."""
+        account = self._evictor.account
+        return account.share_of(principal) if principal in account.full else None
 
     def trouble(self) -> str | None:
         """Return what is wrong with the store, if anything is."""

@@ -213,6 +213,10 @@ class OutputLimiter:
             return (fitting,)
         return self._keep_for_tail(fitting, cost)
 
+    def end_head(self) -> None:
+        """Let no more output pass at once, as if the cap were reached: only the newest part is kept from now on."""
+        self._head_left = self._free_left = 0
+
     def _pass_input_request(self, event: InputRequestEvent) -> Iterable[OutputEvent]:
         """Let a request pass at once, or it could not be answered; beyond the cap with a short prompt."""
         prompt, _ = clip_middle(event.prompt, _MAX_PROMPT_BYTES, "the prompt")

@@ -25,7 +25,7 @@ def count(db: Database) -> int:
 
 
 def insert(db: Database, name: str = "s") -> None:
-    db.execute("INSERT INTO sessions VALUES (?, 'me', 0, 'now', NULL, '{}')", (name,))
+    db.execute("INSERT INTO sessions (id, server, ended, created_at, record) VALUES (?, 'me', 0, 'now', '{}')", (name,))
 
 
 def test_the_database_is_ours_alone_and_knows_its_migrations(tmp_path: Path) -> None:

@@ -507,12 +507,12 @@ async def finish_one(store: ExecStore, name: str, size: int = 0, *, in_file: boo
 
 @pytest.mark.parametrize("in_file", [True, False])
 async def test_the_oldest_are_forgotten_when_there_is_too_much(tmp_path: Path, in_file: bool) -> None:
-    store = ExecStore(path=str(tmp_path / "store"), max_bytes=100_000)
-    for number in range(40):
-        await finish_one(store, f"exe_{number:02}", 10_000, in_file=in_file)
+    store = ExecStore(path=str(tmp_path / "store"), max_bytes=1_000_000)
+    for number in range(100):
+        await finish_one(store, f"exe_{number:02}", 12_000, in_file=in_file)
     kept = [execution.id for execution in await store.executions.list("ses_1", 100)]
-    assert kept == [f"exe_{number:02}" for number in range(40 - len(kept), 40)]
-    assert 5 <= len(kept) <= 15
+    assert kept == [f"exe_{number:02}" for number in range(100 - len(kept), 100)]
+    assert 25 <= len(kept) <= 70
     assert {path.stem for path in store.logs.rglob("*.ndjson")} == set(kept if in_file else [])
     assert await store.executions.get("exe_00") is None
     assert await store.executions.log("exe_00") is None

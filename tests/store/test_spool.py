@@ -18,10 +18,15 @@ import pytest
 
 from jupyter_exec_ext.models import SpooledOutput, Truncation
 from jupyter_exec_ext.store import spool as module
+from jupyter_exec_ext.store.account import GrowingFiles, StorageAccount
 from jupyter_exec_ext.store.spool import FileSpool, SpoolThread, spool_path
 from jupyter_exec_ext.store.store import ExecStore
 
 from .test_executions import QUEUED, accept, finished
+
+
+def unlimited() -> GrowingFiles:
+    return GrowingFiles(StorageAccount(2**40), "exe_1", "owner", lambda: lambda: None)
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ async def thread() -> AsyncIterator[SpoolThread]:
 
 @pytest.fixture
 async def spool(thread: SpoolThread, tmp_path: Path) -> FileSpool:
-    return FileSpool(tmp_path / "a" / "spool", 1_000_000, thread)
+    return FileSpool(tmp_path / "a" / "spool", 1_000_000, thread, unlimited())
 
 
 async def test_what_is_appended_is_in_the_files(spool: FileSpool, tmp_path: Path) -> None:
@@ -99,7 +104,7 @@ async def test_what_waits_is_bounded_for_all_spools_together(
 ) -> None:
     monkeypatch.setattr(module, "MAX_WAITING_BYTES", 3000)
     monkeypatch.setattr(module, "FEW_BYTES", 1000)
-    other = FileSpool(tmp_path / "other", 1_000_000, thread)
+    other = FileSpool(tmp_path / "other", 1_000_000, thread, unlimited())
     called: list[int] = []
     thread.when_few_wait(lambda: called.append(1))
     spool.append("stdout", [b"x" * 2000], 2000)
@@ -148,7 +153,7 @@ def open_store(tmp_path: Path) -> Iterator[Any]:
 async def finish_with_spool(store: ExecStore, name: str, size: int) -> None:
     execution = replace(QUEUED, id=name)
     log = await accept(store, execution)
-    spool = store.executions.spool(execution)
+    spool = store.executions.spool(execution, "me")
     assert spool is not None
     spool.append("stdout", [b"x" * size], size)
     file = (await spool.close())["stdout"]
@@ -177,9 +182,9 @@ async def test_a_spooled_output_is_opened_as_it_was_written(open_store: Any) -> 
 
 
 async def test_when_there_is_too_much_old_spools_go_before_any_record(open_store: Any) -> None:
-    store = open_store(max_bytes=100_000)
+    store = open_store(max_bytes=1_000_000)
     for number in range(20):
-        await finish_with_spool(store, f"exe_{number:02}", 10_000)
+        await finish_with_spool(store, f"exe_{number:02}", 100_000)
     assert len(await store.executions.list("ses_1", 100)) == 20
     spooled = spools(store)
     assert spooled == {f"exe_{number:02}" for number in range(20 - len(spooled), 20)}
@@ -200,9 +205,9 @@ async def test_a_spool_goes_with_its_execution(open_store: Any, monkeypatch: pyt
 
 
 async def test_one_spool_cannot_drive_all_else_out(open_store: Any) -> None:
-    assert open_store(max_bytes=100_000).executions.spool(QUEUED).max_bytes == 50_000
-    assert open_store().executions.spool(QUEUED).max_bytes == 256 * 1024**2
-    assert open_store(max_spool_bytes=0).executions.spool(QUEUED) is None
+    assert open_store(max_bytes=100_000).executions.spool(QUEUED, "owner").max_bytes == 50_000
+    assert open_store().executions.spool(QUEUED, "owner").max_bytes == 256 * 1024**2
+    assert open_store(max_spool_bytes=0).executions.spool(QUEUED, "owner") is None
 
 
 DIE = """
@@ -221,7 +226,7 @@ async def main():
         log = await accept(store, execution)
         log.append(RUNNING)
         await log.changed(0)
-        spool = store.executions.spool(execution)
+        spool = store.executions.spool(execution, "me")
         spool.append("stdout", [b"x" * 1000], 1000)
         await spool.close()
         if name == "ended":

@@ -17,7 +17,7 @@ from jupyter_exec_ext.auth.caller import token_principal
 from jupyter_exec_ext.auth.tokens import TokenText, new_token
 from jupyter_exec_ext.errors import StoreUnavailable, TokenRevoked, TooManyTokens
 from jupyter_exec_ext.models import Grant, StoredToken, Token
-from jupyter_exec_ext.store.retention import Retention, expire
+from jupyter_exec_ext.store.retention import expire
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.native import utc_timestamp
 
@@ -242,8 +242,7 @@ async def test_what_has_ended_is_forgotten_after_its_time_and_not_before(store: 
     await asyncio.sleep(0.01)
 
     async def after(max_age_seconds: float) -> set[str]:
-        retention = Retention(max_age_seconds, 2**40)
-        await store._writer.run(lambda db: expire(db, store.logs, retention), write=True)
+        await store._writer.run(lambda db: expire(db, store.logs, max_age_seconds), write=True)
         return {token.id for token in await store.tokens.list(None, ended=True)}
 
     assert await after(60.0) == {active.id, revoked.id, child.id, expired.id}

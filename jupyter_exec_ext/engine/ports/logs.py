@@ -53,6 +53,10 @@ class EventLog(Protocol):
 class WritableLog(EventLog, Protocol):
     """A log that is still written."""
 
+    @property
+    def full(self) -> bool:
+        """Whether the store has no room for more output; what is appended nevertheless is stored."""
+
     def append(self, event: OutputEvent) -> None:
         """Number the event and store it."""
 

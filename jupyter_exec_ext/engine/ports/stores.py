@@ -56,7 +56,7 @@ class ExecutionStore(Protocol):
     async def sync(self) -> None:
         """Return once what was accepted would survive a power failure too."""
 
-    def spool(self, execution: Execution) -> OutputSpool | None:
+    def spool(self, execution: Execution, owner: str) -> OutputSpool | None:
         """Return where what the execution's output cap leaves out is written; None if nothing of it is kept."""
 
     def when_few_wait(self, callback: Callable[[], None]) -> None:
@@ -195,6 +195,12 @@ class Store(Protocol):
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in any thread, with the ids of sessions of which nothing is kept any more."""
+
+    def set_shares(self, shares: Mapping[str, int | None]) -> None:
+        """Set what principals, each with those below it, may have stored, in bytes; None for the store's default."""
+
+    def full_share_of(self, principal: str) -> int | None:
+        """Return the share of a principal in bytes if nothing more can be stored within it; None if there is room."""
 
     def trouble(self) -> str | None:
         """Return what is wrong with the store, if anything is."""

@@ -1,0 +1,266 @@
+"""Storage accounting: the bytes that the store holds, in all and for each principal.
+
+Everything that writes to the store adds to the account at once, in whichever thread it runs. `retention` reads the
+database's truth into it and decides what goes when a bound is exceeded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..auth.caller import TOKEN_PREFIX, is_within
+
+#: Unit in which file systems give space to files, in bytes.
+BLOCK_BYTES = 4096
+#: A row's cost beside its record and log, in bytes: other columns, index entries, its audit records.
+ROW_BYTES = 1024
+#: A top-level token without a share of its own gets one in so many of the store's bytes.
+DEFAULT_SHARE_DIVISOR = 10
+_MAX_HEADROOM_BYTES = 64 * 1024 * 1024
+_HEADROOM_DIVISOR = 16
+_MAX_SHARES = 10_000
+
+
+def size_on_disk(size_bytes: int) -> int:
+    """Return what a file of this size takes on disk."""
+    return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def root_of(principal: str) -> str:
+    """Return the top-level token that a principal descends from; the owner is its own root."""
+    return principal.partition("/")[0]
+
+
+def lineage_of(principal: str) -> list[str]:
+    """Return a principal and all above it, the root first."""
+    ids = principal.split("/")
+    return ["/".join(ids[:count]) for count in range(1, len(ids) + 1)]
+
+
+@dataclass(slots=True)
+class _Growing:
+    """Files of an execution that has not ended."""
+
+    owner: str
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTotals:
+    """Sizes as the database and the disk have them, in bytes.
+
+    Parameters
+    ----------
+    by_owner : mapping
+        Rows, event logs and spooled outputs of each owner, those of other servers' running executions included.
+    files : int
+        Event logs and spooled outputs on disk.
+    database : int
+        The database's pages in use, and its write-ahead log.
+    """
+
+    by_owner: Mapping[str, int] = field(default_factory=dict)
+    files: int = 0
+    database: int = 0
+
+
+class StorageAccount:
+    """The store's bytes, and who has how many of them. Thread-safe.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Bound on the whole store. Eviction begins a little below it, so that running executions can be recorded.
+
+    Attributes
+    ----------
+    full : frozenset of str
+        Principals for whom nothing more can be stored: what they have is all of it running.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.full: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+        self._shares: dict[str, int] = {}
+        self._within: Counter[str] = Counter()
+        self._growing: dict[str, _Growing] = {}
+        self._files = self._database = 0
+
+    @property
+    def eviction_mark(self) -> int:
+        """The size from which records are evicted, in bytes."""
+        return self.max_bytes - self._headroom
+
+    @property
+    def eviction_target(self) -> int:
+        """The size that an eviction brings the store down to, in bytes."""
+        return self.max_bytes - 2 * self._headroom
+
+    @property
+    def _headroom(self) -> int:
+        return min(_MAX_HEADROOM_BYTES, self.max_bytes // _HEADROOM_DIVISOR)
+
+    @property
+    def total(self) -> int:
+        """The size of the whole store, in bytes."""
+        return self._files + self._database
+
+    # --- shares ---
+
+    def set_shares(self, shares: Mapping[str, int | None]) -> None:
+        """Set what principals may have stored, in bytes; None for the default."""
+        with self._lock:
+            if len(self._shares) + len(shares) > _MAX_SHARES:
+                self._shares = {who: share for who, share in self._shares.items() if self._within[who]}
+            for principal, share in shares.items():
+                if share is None:
+                    self._shares.pop(principal, None)
+                else:
+                    self._shares[principal] = share
+
+    def share_of(self, principal: str) -> int | None:
+        """Return what a principal and all below it may have stored, in bytes; None if only those above it say."""
+        is_top_level_token = principal.startswith(TOKEN_PREFIX) and "/" not in principal
+        return self._shares.get(principal, self.max_bytes // DEFAULT_SHARE_DIVISOR if is_top_level_token else None)
+
+    def least_share_of(self, owner: str) -> int | None:
+        """Return the least of the shares that hold for what `owner` stores, in bytes; None if none does."""
+        shares = [self.share_of(principal) for principal in lineage_of(owner)]
+        return min((share for share in shares if share is not None), default=None)
+
+    def used(self, principal: str) -> int:
+        """Return what a principal and all below it have stored, in bytes."""
+        return self._within[principal]
+
+    def roots(self) -> list[str]:
+        """Return the owner and the top-level tokens that have anything stored."""
+        with self._lock:
+            return [who for who, size in self._within.items() if "/" not in who and size > 0]
+
+    def over_share(self) -> list[str]:
+        """Return the principals that have more than their share, the deepest first."""
+        with self._lock:
+            principals = list(self._within)
+        found = [who for who in principals if (share := self.share_of(who)) is not None and self.used(who) > share]
+        return sorted(found, key=lambda who: -who.count("/"))
+
+    def needs_eviction(self, owner: str) -> bool:
+        """Whether a bound is exceeded that holds for what `owner` stores."""
+        if self.total > self.eviction_mark:
+            return True
+        shares = ((self.share_of(principal), self.used(principal)) for principal in lineage_of(owner))
+        return any(share is not None and used > share for share, used in shares)
+
+    def is_full_for(self, owner: str) -> bool:
+        """Whether nothing more can be stored for `owner`."""
+        return any(is_within(owner, principal) for principal in self.full)
+
+    # --- changes ---
+
+    def load(self, stored: StoredTotals) -> None:
+        """Replace what is known of the database and of ended executions."""
+        with self._lock:
+            self._within = Counter()
+            for owner, size in stored.by_owner.items():
+                self._add(owner, size)
+            for growing in self._growing.values():
+                self._add(growing.owner, growing.size_bytes)
+            self._files = stored.files + sum(growing.size_bytes for growing in self._growing.values())
+            self._database = stored.database
+
+    def _add(self, owner: str, size_bytes: int) -> None:
+        for principal in lineage_of(owner):
+            self._within[principal] += size_bytes
+
+    def add_row(self, owner: str, size_bytes: int) -> None:
+        """Take in that rows of `owner` in the database grew by so much."""
+        with self._lock:
+            self._add(owner, size_bytes)
+            self._database += size_bytes
+
+    def grow(self, execution_id: str, owner: str, size_bytes: int) -> None:
+        """Take in that files of a running execution grew by so much; negative if they shrank."""
+        with self._lock:
+            growing = self._growing.setdefault(execution_id, _Growing(owner))
+            growing.size_bytes += size_bytes
+            self._add(owner, size_bytes)
+            self._files += size_bytes
+
+    def settle(self, execution_id: str, owner: str, *, row_bytes: int, file_bytes: int) -> None:
+        """Take in that an execution has ended, with so much more in its row and so much in files."""
+        with self._lock:
+            grown = self._growing.pop(execution_id, _Growing(owner)).size_bytes
+            self._add(owner, row_bytes + file_bytes - grown)
+            self._files += file_bytes - grown
+            self._database += row_bytes
+
+    def remove(self, owner: str, *, row_bytes: int = 0, file_bytes: int = 0) -> None:
+        """Take in that something of `owner` was removed."""
+        with self._lock:
+            self._add(owner, -row_bytes - file_bytes)
+            self._files -= file_bytes
+            self._database -= row_bytes
+
+
+class _Evicts(Protocol):
+    """Begins an eviction; returns a function that waits for its end."""
+
+    def __call__(self) -> Callable[[], None]: ...
+
+
+class GrowingFiles:
+    """The files of one running execution, as the account sees them.
+
+    Parameters
+    ----------
+    evict : callable
+        Begins an eviction in the store's thread; returns a function that waits for its end.
+    """
+
+    def __init__(self, account: StorageAccount, execution_id: str, owner: str, evict: _Evicts) -> None:
+        self._account = account
+        self._execution_id = execution_id
+        self._owner = owner
+        self._evict = evict
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be written."""
+        return self._account.is_full_for(self._owner)
+
+    def grow(self, size_bytes: int) -> None:
+        """Take in what was written. For threads that must not wait."""
+        self._account.grow(self._execution_id, self._owner, size_bytes)
+        if self._account.needs_eviction(self._owner):
+            self._evict()
+
+    def try_grow(self, size_bytes: int) -> bool:
+        """Make room for what is to be written, if need be by an eviction; return whether there is. Blocks."""
+        self._account.grow(self._execution_id, self._owner, size_bytes)
+        if self._account.needs_eviction(self._owner):
+            self._evict()()
+        if not self.is_full:
+            return True
+        self.shrink(size_bytes)
+        return False
+
+    def shrink(self, size_bytes: int) -> None:
+        """Take in what was removed, or not written."""
+        self._account.grow(self._execution_id, self._owner, -size_bytes)
+
+
+def entitlements(account: StorageAccount, roots: Iterable[str]) -> dict[str, int]:
+    """Return how many bytes each root can keep whatever the others store.
+
+    That is an equal part of what an eviction leaves to all of them, or the root's share if that is less. So an eviction
+    that begins with those who have most beyond it never reaches those who have less.
+    """
+    roots = list(roots)
+    without_owner = max(0, account.total - sum(map(account.used, roots)))  # the audit trail, and what tables need
+    equal = max(0, account.eviction_target - without_owner) // max(1, len(roots))
+    return {root: equal if (share := account.share_of(root)) is None else min(share, equal) for root in roots}
