@@ -44,6 +44,11 @@ class Policy:
     max_file_bytes: int | None = _limit(256 * 1024**2, "an uploaded file")
     max_session_bytes: int | None = _limit(1024**3, "the files of a session together, before an upload is refused")
     max_session_files: int | None = _limit(1000, "files of a session, before an upload is refused")
+    max_stored_bytes: int | None = _limit(
+        None,
+        "records, event logs and spooled outputs that the store keeps, the newest; without a limit of its own, a tenth "
+        "of `ExecStore.max_bytes`",
+    )
     max_idle_seconds: float | None = _limit(3600.0, "how long a session may be idle until it is shut down")
     max_session_seconds: float | None = _limit(86_400.0, "how long a session may live at all")
     env: tuple[str, ...] = _limit(("*",), "names (with `*`) of the environment variables that a session may set")
@@ -87,6 +92,7 @@ BUILT_IN: dict[str, Policy] = {
         max_file_bytes=16 * 1024**2,
         max_session_bytes=64 * 1024**2,
         max_session_files=100,
+        max_stored_bytes=64 * 1024**2,
         max_idle_seconds=600.0,
         max_session_seconds=3600.0,
         env=(),
@@ -180,6 +186,27 @@ def check_rate(policy: Policy, wait_seconds: float) -> None:
     if wait_seconds > 0:
         text = f"allows {policy.max_executions_per_minute} executions a minute; the next in {wait_seconds:.1f} s"
         _reached(policy, "max_executions_per_minute", text, retry_after_seconds=wait_seconds)
+
+
+def check_stored(policy: Policy, full_share_bytes: int | None) -> None:
+    """Decide whether more may be stored for whoever is bound to a policy.
+
+    Parameters
+    ----------
+    full_share_bytes : int or None
+        The share of the store, if all of it is taken by what cannot be removed; None if there is room.
+
+    Raises
+    ------
+    PolicyLimitReached
+    """
+    if full_share_bytes is not None:
+        raise PolicyLimitReached(
+            f"the policy {policy.name!r} allows {full_share_bytes} bytes in the store, all of them taken by executions "
+            "that have not ended; wait for one to end, or cancel it (max_stored_bytes)",
+            limit={**_told(policy, "max_stored_bytes"), "value": full_share_bytes},
+            retry_after_seconds=1.0,
+        )
 
 
 def check_code(policy: Policy, code_bytes: int) -> None:

@@ -30,6 +30,18 @@ def output_bytes(settings: EngineSettings, caller: Caller) -> int:
     return least([settings.max_output_bytes, *(policy.max_output_bytes for policy in caller.policies)]) or 0
 
 
+def stored_shares(caller: Caller) -> dict[str, int | None]:
+    """Return how many bytes the caller's tokens may have in the store, by principal; None for the store's default.
+
+    A policy without a limit is one with the default, so a token's own limits can only lower it.
+    """
+    shares: dict[str, int | None] = {}
+    for bound in caller.bounds:
+        mine = bound.policy.max_stored_bytes
+        shares[bound.principal] = least((shares.get(bound.principal), mine))
+    return shares
+
+
 def queue_seconds(caller: Caller) -> float | None:
     """Return how long an execution may wait for its turn; None for as long as it takes."""
     return _shortest(policy.max_queue_seconds for policy in caller.policies)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..auth.caller import Caller, owner
-from ..auth.policy import check_code, check_env
+from ..auth.policy import check_code, check_env, check_stored
 from ..errors import (
     Conflict,
     ExecError,
@@ -52,7 +52,7 @@ from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from ..wire.notebook import notebook_from
 from .admission import Admission
-from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings
+from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings, stored_shares
 from .approvals import ApprovalVerbs, needed_approval
 from .executions import ExecutionHandle, LiveExecution, PastExecution
 from .feed import ChangeFeed
@@ -455,6 +455,7 @@ class ExecEngine(EngineSettings):
         if live is None or session.state is SessionState.ENDED:
             raise ended_error(session)
         record = self._new_execution(caller, live, request)
+        self._check_stored(caller)
         with live.room():
             ticket = self._admission.enter(caller)
             try:
@@ -481,6 +482,13 @@ class ExecEngine(EngineSettings):
                 self.approvals.await_answer(caller, live, execution)
             await live.submit(execution)
         return execution
+
+    def _check_stored(self, caller: Caller) -> None:
+        """Refuse what could not be stored, since what runs for the caller takes all of its share."""
+        if caller.bounds:
+            self._store.set_shares(stored_shares(caller))
+        for bound in caller.bounds:
+            check_stored(bound.policy, self._store.full_share_of(bound.principal))
 
     def _new_execution(self, caller: Caller, live: LiveSession, request: ExecutionRequest) -> Execution:
         session = live.record

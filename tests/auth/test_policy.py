@@ -20,6 +20,7 @@ from jupyter_exec_ext.auth.policy import (
     check_open_executions,
     check_rate,
     check_session_count,
+    check_stored,
     check_upload,
     least,
 )
@@ -75,6 +76,7 @@ DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
         PolicyDenied,
     ),
     "max_code_bytes": (100, lambda p: check_code(p, 100), lambda p: check_code(p, 101), PolicyDenied),
+    "max_stored_bytes": (100, lambda p: check_stored(p, None), lambda p: check_stored(p, 100), PolicyLimitReached),
     "env": (
         ("MY_*", "LANG"),
         lambda p: check_env(p, ["MY_NAME", "MY_", "LANG"]),
@@ -127,7 +129,8 @@ def test_none_is_no_limit(field: str) -> None:
 
 
 def test_a_refusal_that_time_cures_says_when_to_come_back() -> None:
-    for field, seconds in (("max_executions_per_minute", 12.5), ("max_open_executions", 1.0)):
+    waits = {"max_executions_per_minute": 12.5, "max_open_executions": 1.0, "max_stored_bytes": 1.0}
+    for field, seconds in waits.items():
         with pytest.raises(PolicyLimitReached) as raised:
             DECISIONS[field][2](Policy(**{field: DECISIONS[field][0]}))
         assert raised.value.retry_after_seconds == seconds
