@@ -68,6 +68,11 @@ class Caller:
         return self.principal == OWNER
 
     @property
+    def root(self) -> str:
+        """The top-level token that the caller descends from, as a principal; the owner's own."""
+        return self.principal.partition("/")[0]
+
+    @property
     def token_id(self) -> str | None:
         """The id of the scoped token that was sent; None for the owner."""
         return None if self.is_owner else self.principal.removeprefix(TOKEN_PREFIX).rpartition("/")[2]

@@ -36,7 +36,6 @@ from ..models import (
     ExecutionRequest,
     ExecutionState,
     IdempotencyKey,
-    JSONObject,
     KernelSpecInfo,
     Session,
     SessionRequest,
@@ -50,11 +49,11 @@ from ..wire.freed_memory import keep_freed_memory
 from ..wire.jsontext import utf8_size
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
-from ..wire.notebook import notebook_from
 from .admission import Admission
 from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings, stored_shares
 from .approvals import ApprovalVerbs, needed_approval
 from .executions import ExecutionHandle, LiveExecution, PastExecution
+from .fair_turns import FairTurns
 from .feed import ChangeFeed
 from .file_verbs import FileVerbs
 from .files import LocalFiles
@@ -66,6 +65,7 @@ from .kernel_access import ChosenKernel, KernelAccess
 from .memory import MemoryMeter
 from .named import NamedSessions
 from .no_files import NOWHERE, files_of
+from .notebooks import CELLS_AT_ONCE, NotebookExport
 from .outputs import OutputVerbs
 from .policy_files import configured_policies
 from .pool import KernelPool
@@ -106,6 +106,7 @@ class ExecEngine(EngineSettings):
         self._admission = Admission()
         self.feed = ChangeFeed()
         self._memory = MemoryMeter()
+        self._export_turns = FairTurns(per_key=CELLS_AT_ONCE)
         policies = configured_policies(self.policies, self.policy_file, self.offered_policies)
         self.tokens = TokenVerbs(
             store.tokens,
@@ -534,17 +535,20 @@ class ExecEngine(EngineSettings):
         known.update((execution.record.id, execution.record) for execution in live)
         return list(known.values())[-limit:]
 
-    async def notebook(self, caller: Caller, session_id: str) -> JSONObject:
-        """Return the session as a notebook, with the outputs of every execution that is still kept."""
+    async def notebook(self, caller: Caller, session_id: str) -> NotebookExport:
+        """Return the session as a notebook to be written, with the outputs of every execution that is still kept."""
         session = await self.get_session(caller, session_id)
-        cells = []
-        for summary in await self.list_executions(caller, session_id, _MAX_NOTEBOOK_CELLS):
-            try:
-                cells.append(await self.get_execution(caller, summary.id))
-            except ExecutionNotFound:  # forgotten meanwhile
-                continue
-        specs = {spec.name: spec.display_name for spec in await self.host.kernelspecs()}
-        return notebook_from(session, specs.get(session.kernel_name, session.kernel_name), cells)
+        running = [live.record.id for _, live in self._running.values() if live.record.session_id == session_id]
+        stored = await self._executions.list_ids(session_id, _MAX_NOTEBOOK_CELLS)
+        names = {spec.name: spec.display_name for spec in await self.host.kernelspecs()}
+        return NotebookExport(
+            session,
+            names.get(session.kernel_name, session.kernel_name),
+            list(dict.fromkeys([*stored, *running])),
+            self.get_execution,
+            caller,
+            self._export_turns,
+        )
 
     async def get_execution(self, caller: Caller, execution_id: str, wait_seconds: float = 0.0) -> Execution:
         """Return an execution as it is when it has ended or `wait_seconds` have passed, whichever is first."""

@@ -260,8 +260,7 @@ class TokenVerbs:
     def _spend_mint(self, caller: Caller) -> None:
         if caller.is_owner:
             return
-        top = caller.principal.partition("/")[0]
-        wait = self._minted.spend(top, time.monotonic())
+        wait = self._minted.spend(caller.root, time.monotonic())
         if wait:
             text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
             raise TooManyTokens(text, retry_after_seconds=wait)

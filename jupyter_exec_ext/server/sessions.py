@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from jupyter_core.utils import ensure_async
 from tornado import web
+from tornado.iostream import StreamClosedError
 
 from ..engine.file_errors import in_our_terms
 from ..errors import Conflict
@@ -12,6 +16,7 @@ from ..wire.native import to_json
 from ..wire.requests import notebook_path_from_json, session_request_from_json
 from .base import ExecHandler
 from .gate import authorize
+from .streaming import StreamingHandler
 
 
 class SessionsHandler(ExecHandler):
@@ -80,15 +85,22 @@ class SessionRestartHandler(ExecHandler):
         self.answer(to_json(await self.engine.restart_session(self.caller, session_id)))
 
 
-class SessionNotebookHandler(ExecHandler):
+class SessionNotebookHandler(StreamingHandler):
     """``/sessions/{sid}/notebook``"""
 
     @web.authenticated
     async def get(self, session_id: str) -> None:
-        """Send the session as a notebook."""
+        """Send the session as a notebook, cell by cell."""
         notebook = await self.engine.notebook(self.caller, session_id)
         self.set_header("Content-Disposition", f'attachment; filename="{session_id}.ipynb"')
-        self.answer(notebook)
+        try:
+            await self.begin_stream("application/json")
+            await notebook.write_to(self.send_parts)
+            self.finish()
+        except StreamClosedError:
+            self.log.debug("the reader of a notebook is gone (request %s)", self.request_id)
+        except Exception as error:
+            self.break_off(error)
 
     @web.authenticated
     async def post(self, session_id: str) -> None:
@@ -103,9 +115,8 @@ class SessionNotebookHandler(ExecHandler):
             raise Conflict(f"the server has no directory {directory!r}; save the notebook in one that it has")
         if await ensure_async(contents.file_exists(path)) or await ensure_async(contents.dir_exists(path)):
             raise Conflict(f"there is already something at {path!r}")
-        notebook = await self.engine.notebook(self.caller, session_id)
-        # A contents manager writes UTF-8, in which there is nothing for a lone surrogate.
-        content = loads_strict(dumps(notebook).encode("utf-8", "replace"))
+        notebook = await (await self.engine.notebook(self.caller, session_id)).collect()
+        content = await asyncio.to_thread(_as_content, notebook)
         model = {"type": "notebook", "format": "json", "content": content}
         try:
             saved = await ensure_async(contents.save(model, path))
@@ -113,3 +124,8 @@ class SessionNotebookHandler(ExecHandler):
             with in_our_terms(path, "server"):
                 raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
         self.answer({"path": saved["path"]}, 201)
+
+
+def _as_content(notebook: bytes) -> Any:
+    """Return a notebook as a contents manager takes it: it writes UTF-8, which has nothing for a lone surrogate."""
+    return loads_strict(dumps(loads_strict(notebook)).encode("utf-8", "replace"))

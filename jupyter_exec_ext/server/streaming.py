@@ -33,6 +33,11 @@ class StreamingHandler(ExecHandler):
             self.write(piece)
             await self.flush()
 
+    def break_off(self, error: Exception) -> None:
+        """Close the connection in the middle of an answer that cannot say that it failed; its reader sees it cut."""
+        self.log_exception(type(error), error, error.__traceback__)
+        self._cut_off()
+
     def end_stream_with(self, error: Exception, media_type: str) -> None:
         """Let a failure be the last event, since the status is long sent."""
         self.log_exception(type(error), error, error.__traceback__)

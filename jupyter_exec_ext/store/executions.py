@@ -290,6 +290,12 @@ class ExecutionRepository:
         """Write what is left of the spools."""
         self._spool_thread.close()
 
+    async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
+        """Return the ids of the session's newest executions, oldest first."""
+        sql = "SELECT id FROM executions WHERE session_id = ? ORDER BY accepted_at DESC, rowid DESC LIMIT ?"
+        rows = await self._writer.run(lambda db: db.execute(sql, (session_id, limit)).fetchall())
+        return [row["id"] for row in rows[::-1]]
+
     async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest records, oldest first, without their outputs."""
         sql = "SELECT record FROM executions WHERE session_id = ? ORDER BY accepted_at DESC, rowid DESC LIMIT ?"

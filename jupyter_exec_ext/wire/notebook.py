@@ -1,4 +1,4 @@
-"""A session as a Jupyter notebook.
+"""A session as a Jupyter notebook: its beginning, each cell, its end.
 
 References
 ----------
@@ -7,18 +7,17 @@ https://nbformat.readthedocs.io/en/latest/format_description.html
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..models import Execution, JSONObject, Session
+from .jsontext import dump_bytes
 from .languages import source_for_kernel
 
+#: What follows the last cell.
+NOTEBOOK_END = b"]}"
 
-def notebook_from(session: Session, display_name: str, executions: Iterable[Execution]) -> JSONObject:
-    """Return a notebook (nbformat 4.5) with a code cell for each execution, oldest first.
 
-    A cell's metadata say, under ``jupyter_exec_ext``, how the execution ended and when.
-    """
-    return {
+def notebook_start(session: Session, display_name: str) -> bytes:
+    """Return a notebook (nbformat 4.5) up to its first cell, as JSON."""
+    frame = {
         "nbformat": 4,
         "nbformat_minor": 5,
         "metadata": {
@@ -30,11 +29,16 @@ def notebook_from(session: Session, display_name: str, executions: Iterable[Exec
             "language_info": {"name": session.language},
             "jupyter_exec_ext": {"session_id": session.id, "name": session.name},
         },
-        "cells": [_cell(execution, session.language) for execution in executions],
+        "cells": [],
     }
+    return dump_bytes(frame).removesuffix(NOTEBOOK_END)
 
 
-def _cell(execution: Execution, kernel_language: str) -> JSONObject:
+def cell_of(execution: Execution, kernel_language: str) -> JSONObject:
+    """Return the code cell of an execution.
+
+    Its metadata say, under ``jupyter_exec_ext``, how the execution ended and when.
+    """
     told = {
         "execution_id": execution.id,
         "state": execution.state.value,

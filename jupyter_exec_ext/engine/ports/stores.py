@@ -91,6 +91,9 @@ class ExecutionStore(Protocol):
     async def log(self, execution_id: str) -> EventLog | None:
         """Return the log of a finished execution, None once it is no longer kept."""
 
+    async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
+        """Return the ids of the session's newest executions, oldest first."""
+
     async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
         """Return the session's newest records, oldest first, without their outputs."""
 
