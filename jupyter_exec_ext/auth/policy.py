@@ -35,6 +35,9 @@ class Policy:
     max_sessions: int | None = _limit(5, "sessions at once")
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
     max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")
+    max_streams: int | None = _limit(
+        100, "requests that are answered over time at once: event streams, change feeds, waits, notebook exports"
+    )
     max_execution_seconds: float | None = _limit(600.0, "run time of an execution; one that names none gets this")
     max_queue_seconds: float | None = _limit(3600.0, "how long an execution may wait in its session's queue")
     max_cpu_seconds: int | None = _limit(None, "processor time of each process of a session")
@@ -66,6 +69,7 @@ BUILT_IN: dict[str, Policy] = {
         max_sessions=None,
         max_open_executions=None,
         max_executions_per_minute=None,
+        max_streams=None,
         max_execution_seconds=None,
         max_queue_seconds=None,
         max_output_bytes=None,
@@ -83,6 +87,7 @@ BUILT_IN: dict[str, Policy] = {
         max_sessions=1,
         max_open_executions=5,
         max_executions_per_minute=30,
+        max_streams=20,
         max_execution_seconds=60.0,
         max_queue_seconds=300.0,
         max_cpu_seconds=300,
@@ -169,6 +174,17 @@ def check_open_executions(policy: Policy, open_executions: int) -> None:
     if most is not None and open_executions >= most:
         text = f"allows {most} executions that are queued or running at once; wait for one to end"
         _reached(policy, "max_open_executions", text, retry_after_seconds=1.0)
+
+
+def check_streams(policy: Policy, streams: int) -> None:
+    """Decide whether one more request may be answered over time; raises `PolicyLimitReached`."""
+    most = policy.max_streams
+    if most is not None and streams >= most:
+        text = (
+            f"allows {most} requests at once that are answered over time (event streams, change feeds, waits, notebook "
+            "exports); close one, or let several readers share one"
+        )
+        _reached(policy, "max_streams", text, retry_after_seconds=1.0)
 
 
 def check_rate(policy: Policy, wait_seconds: float) -> None:

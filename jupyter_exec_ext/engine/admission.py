@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
 from ..auth.caller import Bound, Caller
-from ..auth.policy import check_open_executions, check_rate, check_session_count
+from ..auth.policy import check_open_executions, check_rate, check_session_count, check_streams
 
 _MINUTE_SECONDS = 60.0
 _MAX_REMEMBERED = 1000
@@ -41,11 +41,12 @@ class Ticket:
 
 
 class Admission:
-    """The executions under way, and those of the last minute, by principal."""
+    """The executions and streams under way, and the executions of the last minute, by principal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._open: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
         self._accepted_at: dict[str, deque[float]] = {}
 
     def check_session(self, caller: Caller, principals: Iterable[str]) -> None:
@@ -69,8 +70,29 @@ class Admission:
             self._open[caller.principal] += 1
         return Ticket(lambda: self._leave(caller), lambda: self._withdraw(caller, principals, now))
 
+    def enter_stream(self, caller: Caller) -> Callable[[], None]:
+        """Let one more request in that is answered over time, and return what ends it; raises `PolicyLimitReached`.
+
+        To end it twice does no harm.
+        """
+        for bound in caller.bounds:
+            check_streams(bound.policy, _sum_within(bound, self._streams))
+        if not caller.bounds:
+            return _nothing
+        self._streams[caller.principal] += 1
+        held = [caller.principal]
+
+        def leave() -> None:
+            while held:
+                principal = held.pop()
+                self._streams[principal] -= 1
+                if not self._streams[principal]:
+                    del self._streams[principal]
+
+        return leave
+
     def _open_within(self, bound: Bound) -> int:
-        return sum(count for principal, count in self._open.items() if bound.covers(principal))
+        return _sum_within(bound, self._open)
 
     def _wait_for(self, bound: Bound, now: float) -> float:
         """Return how long it is until the policy's number of executions in a minute is not reached."""
@@ -102,3 +124,11 @@ class Admission:
     def forget(self, principal: str) -> None:
         """Forget the last minute of a token that has ended."""
         self._accepted_at.pop(principal, None)
+
+
+def _sum_within(bound: Bound, counts: Counter[str]) -> int:
+    return sum(count for principal, count in counts.items() if bound.covers(principal))
+
+
+def _nothing() -> None:
+    pass

@@ -331,6 +331,15 @@ class ExecEngine(EngineSettings):
             return _nothing
         return self._token_watch.watch(caller.token_id, lambda _: on_end())
 
+    def hold_stream(self, caller: Caller) -> Callable[[], None]:
+        """Count a request among the caller's that are answered over time, and return what ends it.
+
+        Raises
+        ------
+        PolicyLimitReached
+        """
+        return self._admission.enter_stream(caller)
+
     def _forget_ended(self) -> None:
         for session_id, live in list(self._live.items()):
             if live.record.state is SessionState.ENDED:

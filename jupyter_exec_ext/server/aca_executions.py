@@ -37,6 +37,8 @@ class ACARunHandler(ACAHandler, ExecutionBase):
         )
         key = self.idempotency_key(_OPERATION_ID)
         identifier = self.identifier
+        if not request.asynchronous:
+            self.hold_stream()
         execution = await self.in_session(lambda sid: self.engine.execute(self.caller, sid, asked, key))
         if key is not None:
             self.set_header(_OPERATION_ID, key)

@@ -131,6 +131,7 @@ class ExecHandler(APIHandler):
         self._access = access
         self._let_in = False
         self._unwatch: Callable[[], None] = _nothing
+        self._end_stream: Callable[[], None] = _nothing
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._max_body_bytes = 0
@@ -175,15 +176,26 @@ class ExecHandler(APIHandler):
         if not self._finished and connection is not None:
             connection.stream.close()  # type: ignore[attr-defined]  # HTTP/1 is all there is
 
+    def hold_stream(self) -> None:
+        """Count this request among the caller's that are answered over time, until its answer or connection ends.
+
+        Raises
+        ------
+        PolicyLimitReached
+        """
+        self._end_stream = self.engine.hold_stream(self.caller)
+
     def on_finish(self) -> None:
         """Be done with the caller's token."""
         super().on_finish()
         self._unwatch()
+        self._end_stream()
 
     def on_connection_close(self) -> None:
         """Be done with the caller's token."""
         super().on_connection_close()
         self._unwatch()
+        self._end_stream()
 
     def limit_body(self, max_bytes: int) -> None:
         """Make the connection end where a body becomes longer than this."""

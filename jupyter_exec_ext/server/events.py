@@ -38,6 +38,7 @@ class ChangesHandler(StreamingHandler):
     @web.authenticated
     async def get(self) -> None:
         """Stream what happens to the sessions, executions and tokens that the caller may see."""
+        self.hold_stream()
         try:
             await self.begin_stream(MEDIA_TYPE)
             with self.engine.feed.watch(self._cursor()) as self._reader:

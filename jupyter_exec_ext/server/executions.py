@@ -48,6 +48,21 @@ class ExecutionBase(StreamingHandler):
         return float(match[1]) if match else 0.0
 
     @property
+    def responds_async(self) -> bool:
+        """Whether the caller wants an answer before the execution has ended: ``respond-async`` in ``Prefer``."""
+        return "respond-async" in self.request.headers.get("Prefer", "").lower()
+
+    def hold_if_waited_for(self) -> None:
+        """Count a request to run code as a stream, unless it is answered at once.
+
+        Raises
+        ------
+        PolicyLimitReached
+        """
+        if self.wanted_stream() is not None or not self.responds_async or self.wait_seconds():
+            self.hold_stream()
+
+    @property
     def minimal(self) -> bool:
         """Whether the caller wants no output twice: ``return=minimal`` in the ``Prefer`` header."""
         return _MINIMAL.search(self.request.headers.get("Prefer", "").lower()) is not None
@@ -66,10 +81,9 @@ class ExecutionBase(StreamingHandler):
             await execution.durable()
             await self.stream(execution.log, 0, media_type, execution.wait)
             return
-        respond_async = "respond-async" in self.request.headers.get("Prefer", "").lower()
-        if respond_async:
+        if self.responds_async:
             self.set_header("Preference-Applied", "respond-async")
-        record = await execution.outcome(self.wait_seconds() if respond_async else None)
+        record = await execution.outcome(self.wait_seconds() if self.responds_async else None)
         if execution.log.end is not None:
             await self.send(execution_in(execution.log.end))
         elif record.state.finished:
@@ -145,6 +159,7 @@ class SessionExecutionsHandler(ExecutionBase):
     async def post(self, session_id: str) -> None:
         """Run code: wait for the result, stream it, or answer at once."""
         request = execution_request_from_json(self.json_body())
+        self.hold_if_waited_for()
         await self.answer_for(await self.engine.execute(self.caller, session_id, request, self.idempotency_key()))
 
 
@@ -157,6 +172,7 @@ class ExecutionsHandler(ExecutionBase):
         session, request = fresh_run_from_json(self.json_body())
         await authorize(self, "write", "kernels")  # as who makes a session needs
         key = self.idempotency_key()
+        self.hold_if_waited_for()
         run = self.engine.fresh.run(self.caller, session, request, key, wanted=self._is_wanted)
         await self.answer_for(await run)
 
@@ -181,7 +197,10 @@ class ExecutionHandler(ExecutionBase):
     @web.authenticated
     async def get(self, execution_id: str) -> None:
         """Read an execution, as often as wanted; with ``Prefer: wait=N``, once it has ended or N seconds later."""
-        record = await self.engine.get_execution(self.caller, execution_id, self.wait_seconds())
+        wait_seconds = self.wait_seconds()
+        if wait_seconds:
+            self.hold_stream()
+        record = await self.engine.get_execution(self.caller, execution_id, wait_seconds)
         await self.answer_with(record)
 
 
@@ -191,6 +210,7 @@ class ExecutionEventsHandler(ExecutionBase):
     @web.authenticated
     async def get(self, execution_id: str) -> None:
         """Stream the event log from a cursor to its end."""
+        self.hold_stream()
         log = await self.engine.open_log(self.caller, execution_id)
         ended = partial(self.engine.get_execution, self.caller, execution_id, _TO_THE_END_SECONDS)
         await self.stream(log, self.cursor(log), self.wanted_stream() or MEDIA_TYPE, ended)

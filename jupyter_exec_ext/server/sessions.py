@@ -91,6 +91,7 @@ class SessionNotebookHandler(StreamingHandler):
     @web.authenticated
     async def get(self, session_id: str) -> None:
         """Send the session as a notebook, cell by cell."""
+        self.hold_stream()
         notebook = await self.engine.notebook(self.caller, session_id)
         self.set_header("Content-Disposition", f'attachment; filename="{session_id}.ipynb"')
         try:

@@ -21,6 +21,7 @@ from jupyter_exec_ext.auth.policy import (
     check_rate,
     check_session_count,
     check_stored,
+    check_streams,
     check_upload,
     least,
 )
@@ -62,6 +63,7 @@ DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
         lambda p: check_open_executions(p, 3),
         PolicyLimitReached,
     ),
+    "max_streams": (4, lambda p: check_streams(p, 3), lambda p: check_streams(p, 4), PolicyLimitReached),
     "max_executions_per_minute": (7, lambda p: check_rate(p, 0.0), lambda p: check_rate(p, 12.5), PolicyLimitReached),
     "max_execution_seconds": (
         10.0,
@@ -121,7 +123,7 @@ def test_just_within_passes_and_just_beyond_is_refused(field: str) -> None:
             assert (f"{part:g}" if isinstance(part, float) else str(part)) in raised.value.message
 
 
-@pytest.mark.parametrize("field", ["max_sessions", "max_open_executions", "max_code_bytes"])
+@pytest.mark.parametrize("field", ["max_sessions", "max_open_executions", "max_streams", "max_code_bytes"])
 def test_none_is_no_limit(field: str) -> None:
     _, _, beyond, _ = DECISIONS[field]
     no_limit: dict[str, Any] = {field: None}
@@ -129,7 +131,7 @@ def test_none_is_no_limit(field: str) -> None:
 
 
 def test_a_refusal_that_time_cures_says_when_to_come_back() -> None:
-    waits = {"max_executions_per_minute": 12.5, "max_open_executions": 1.0, "max_stored_bytes": 1.0}
+    waits = {"max_executions_per_minute": 12.5, "max_open_executions": 1.0, "max_streams": 1.0, "max_stored_bytes": 1.0}
     for field, seconds in waits.items():
         with pytest.raises(PolicyLimitReached) as raised:
             DECISIONS[field][2](Policy(**{field: DECISIONS[field][0]}))

@@ -153,3 +153,23 @@ def test_no_order_of_things_passes_a_number(steps: list[str]) -> None:
             accepted.pop()
         elif step == "wait":
             clock.now += 11.0
+
+
+def test_streams_of_a_token_and_its_children_count_together() -> None:
+    admission = Admission()
+    root, child = bearer(("a", policy(max_streams=3))), bearer(("a", policy(max_streams=3)), ("b", policy()))
+    ends = [admission.enter_stream(who) for who in (root, child, child)]
+    for who in (root, child):
+        with pytest.raises(PolicyLimitReached, match="max_streams"):
+            admission.enter_stream(who)
+    admission.enter_stream(bearer(("other", policy(max_streams=1))))
+    for _ in range(1000):
+        admission.enter_stream(owner())
+    for _ in range(2):  # the second time does nothing
+        ends[1]()
+    ends[1] = admission.enter_stream(root)
+    with pytest.raises(PolicyLimitReached):
+        admission.enter_stream(child)
+    for end in ends:
+        end()
+    assert list(admission._streams) == ["token:other"]
