@@ -20,6 +20,7 @@ from itertools import islice
 from ..models import Execution, JSONObject, Session, Token
 from ..wire.jsontext import dump_bytes
 from ..wire.native import summary_to_json, to_json
+from ..wire.sse import EVENT_END, encode_event
 
 RESET, SESSION, EXECUTION, TOKEN = "reset", "session", "execution", "token"
 
@@ -43,14 +44,28 @@ class FeedEntry:
         `SESSION`, `EXECUTION`, `TOKEN` or `RESET`: everything has to be listed again.
     owner : str
         The principal it belongs to; only those who may see that principal's things are to see it.
-    data : bytes
-        JSON, on one line.
+    frame : bytes
+        The whole as a server-sent event: made once, and sent as it is to every reader.
+    data_bytes : int
+        Size of its data.
     """
 
     cursor: str
     kind: str
     owner: str
-    data: bytes
+    frame: bytes
+    data_bytes: int
+
+    @classmethod
+    def of(cls, cursor: str, kind: str, owner: str, data: bytes) -> FeedEntry:
+        """Return the entry with this data: JSON, on one line."""
+        return cls(cursor, kind, owner, b"".join(encode_event(cursor, kind, data)), len(data))
+
+    @property
+    def data(self) -> bytes:
+        """The JSON of what happened."""
+        end = len(self.frame) - len(EVENT_END)
+        return self.frame[end - self.data_bytes : end]
 
 
 def resumable(cursor: str, boot: str, oldest: int, newest: int) -> int | None:
@@ -106,11 +121,11 @@ class ChangeFeed:
         if not self.wanted:
             return
         self._newest += 1
-        change = FeedEntry(self._cursor(self._newest), kind, owner, dump_bytes({kind: record}))
+        change = FeedEntry.of(self._cursor(self._newest), kind, owner, dump_bytes({kind: record}))
         self._ring.append(change)
-        self._ring_bytes += len(change.data)
+        self._ring_bytes += change.data_bytes
         while len(self._ring) > _MAX_CHANGES or self._ring_bytes > _MAX_BYTES:
-            self._ring_bytes -= len(self._ring.popleft().data)
+            self._ring_bytes -= self._ring.popleft().data_bytes
         self._wake()
 
     def start_over(self) -> None:
@@ -154,7 +169,7 @@ class ChangeFeed:
     def after(self, number: int | None) -> tuple[int, Sequence[FeedEntry]]:
         """Return what follows a number, and the number to go on after; None for a reader that starts over."""
         if number is None or number < self._oldest:
-            return self._newest, [FeedEntry(self._cursor(self._newest), RESET, "", b"{}")]
+            return self._newest, [FeedEntry.of(self._cursor(self._newest), RESET, "", b"{}")]
         begin = number - self._oldest
         changes = list(islice(self._ring, begin, begin + _CHANGES_PER_READ))
         return number + len(changes), changes

@@ -11,7 +11,7 @@ from tornado.iostream import StreamClosedError
 from ..auth.scopes import scope
 from ..engine.feed import EXECUTION, RESET, SESSION, TOKEN, FeedEntry, FeedReader
 from ..errors import Forbidden
-from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, encode_event
+from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE
 from .base import Access
 from .gate import authorize
 from .streaming import HEARTBEAT_SECONDS, StreamingHandler
@@ -90,7 +90,7 @@ class ChangesHandler(StreamingHandler):
     def _frames(self, changes: Iterable[FeedEntry], kinds: Collection[str]) -> Iterable[bytes]:
         for change in changes:
             if change.kind in kinds and (change.kind == RESET or self.caller.may_see(change.owner)):
-                yield from encode_event(change.cursor, change.kind, change.data)
+                yield change.frame
 
     def on_connection_close(self) -> None:
         """Wait for no more changes."""

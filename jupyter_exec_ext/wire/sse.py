@@ -15,6 +15,7 @@ from ..errors import UnexpectedAnswer
 MEDIA_TYPE = "text/event-stream"
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
 KEEP_ALIVE = b": keep-alive\n\n"
+EVENT_END = b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class ServerSentEvent:
 
 def encode_event(event_id: int | str, event_type: str, data: bytes) -> tuple[bytes, bytes, bytes]:
     """Return the parts of one event, of which `data`, one line of JSON, is not copied."""
-    return f"id: {event_id}\nevent: {event_type}\ndata: ".encode(), data, b"\n\n"
+    return f"id: {event_id}\nevent: {event_type}\ndata: ".encode(), data, EVENT_END
 
 
 class EventStreamDecoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from jupyter_exec_ext.engine import feed as module
 from jupyter_exec_ext.engine.feed import RESET, SESSION, ChangeFeed, FeedEntry, resumable
 from jupyter_exec_ext.models import Session, SessionState
+from jupyter_exec_ext.wire.sse import EventStreamDecoder, encode_event
 
 
 def session(number: int = 0, **fields: object) -> Session:
@@ -165,3 +167,28 @@ async def test_a_reader_that_is_closed_waits_no_more() -> None:
         reader.close()
         assert await later is None
         assert await reader.read(1) is None
+
+
+async def test_each_change_is_encoded_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def counted(*args: object) -> tuple[bytes, bytes, bytes]:
+        encoded.append(1)
+        return encode_event(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "encode_event", counted)
+    feed = ChangeFeed()
+    with ExitStack() as stack:
+        readers = [stack.enter_context(feed.watch("")) for _ in range(50)]
+        for reader in readers:
+            await reader.read(1)
+        encoded.clear()
+        for number in range(20):
+            feed.note_session(session(number, metadata={"a": "x\ud800\n" * 100}))
+        sent = [await reader.read(1) or () for reader in readers]
+    assert len(encoded) == 20
+    for number in range(20):
+        assert len({id(entries[number].frame) for entries in sent}) == 1
+        (event,) = EventStreamDecoder().feed(sent[0][number].frame)
+        assert (event.id, event.event) == (sent[0][number].cursor, SESSION)
+        assert event.data.encode() == sent[0][number].data
