@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.provisioners.landlocks import NO_LANDLOCK
-
 from .campaign import Campaign, campaign_directory
 from .connections import CONNECTIONS
 from .corpus import CASES, KINDS, TRICKS, choose
@@ -36,7 +34,7 @@ def test_each_part_has_all_kinds_and_all_together_are_the_corpus() -> None:
     assert sorted(case.name for part in parts for case in part) == sorted(case.name for case in CASES)
 
 
-@pytest.mark.skipif(NO_LANDLOCK is not None, reason=str(NO_LANDLOCK))
+@pytest.mark.needs("sandbox", "Landlock")
 def test_a_tenth_of_the_corpus_costs_others_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with campaign_directory() as home:
         campaign = Campaign(home, QUICK)
