@@ -11,7 +11,11 @@ from ..errors import Conflict, NotFound, QuotaExceeded
 from ..models import FileInfo, Session, SessionState
 from .ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .quotas import limits_of
+from .reading import always
 from .sessions import ended_error
+
+#: Bytes of files that one request for a list hashes; the files after that have no digest.
+MAX_LISTED_HASHED_BYTES = 8 * 1024**3
 
 # Returns a session, ended or not, if the caller may see it.
 FindSession = Callable[[Caller, str], Awaitable[Session]]
@@ -35,7 +39,7 @@ class FileVerbs:
         Parameters
         ----------
         sha256 : bool
-            Whether to read and hash them all.
+            Whether to read and hash them all, up to `MAX_LISTED_HASHED_BYTES` together.
         wanted : callable
             Asked between files whether anybody still waits for the answer.
         """
@@ -43,20 +47,24 @@ class FileVerbs:
         found = await files.list_files(session_id, path)
         if not sha256:
             return found
-        hashed = []
+        hashed, left_bytes = [], MAX_LISTED_HASHED_BYTES
         for info in found.files:
-            if wanted():
-                digest = await self._digest(files, session_id, info.path)
-                hashed.append(replace(info, sha256=digest))
+            if not wanted():
+                break
+            digest = None
+            if info.size_bytes <= left_bytes:
+                digest = await self._digest(files, session_id, info.path, wanted)
+                left_bytes -= info.size_bytes
+            hashed.append(replace(info, sha256=digest))
         return replace(found, files=tuple(hashed))
 
     async def _files_of(self, caller: Caller, session_id: str) -> SessionFiles:
         return self._files(await self._find(caller, session_id))
 
-    async def _digest(self, files: SessionFiles, session_id: str, path: str) -> str | None:
-        """Return a file's digest; None for one that went or changed its nature meanwhile, or is too large to fetch."""
+    async def _digest(self, files: SessionFiles, session_id: str, path: str, wanted: Callable[[], bool]) -> str | None:
+        """Return a file's digest; None for one that went or changed its nature meanwhile, or is too large."""
         try:
-            return await files.digest(session_id, path)
+            return await files.digest(session_id, path, wanted)
         except (Conflict, NotFound, QuotaExceeded):
             return None
 
@@ -67,9 +75,9 @@ class FileVerbs:
         self._audit.record("file", "downloaded", caller.principal, session_id, path=path, size_bytes=info.size_bytes)
         return reader
 
-    async def digest(self, caller: Caller, session_id: str, path: str) -> str:
-        """Return a file's SHA-256."""
-        return await (await self._files_of(caller, session_id)).digest(session_id, path)
+    async def digest(self, caller: Caller, session_id: str, path: str, *, wanted: Callable[[], bool] = always) -> str:
+        """Return a file's SHA-256; `wanted` is asked now and then whether anybody still waits for it."""
+        return await (await self._files_of(caller, session_id)).digest(session_id, path, wanted)
 
     async def create(self, caller: Caller, session_id: str, path: str, size_bytes: int | None) -> FileWriter:
         """Begin to write a file into a session that has not ended."""

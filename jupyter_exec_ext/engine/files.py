@@ -8,33 +8,43 @@ trusted with where our own reading and writing goes, so everything below `work_r
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from logging import Logger, LoggerAdapter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import KernelStartFailed, NotAFile, QuotaExceeded
+from ..errors import Conflict, KernelStartFailed, NotAFile, QuotaExceeded
 from ..models import FileInfo, FilesEvent
 from ..removal import remove_tree, retry_leftovers
 from ..wire.paths import path_parts
 from .changes import ChangeWatch
 from .confinement import DIRECTORY, open_directory, open_file
 from .exhaustion import exhausted, out_of_resources
+from .fair_turns import FairTurns
 from .file_errors import in_our_terms
 from .ports import FileList
 from .quotas import NO_LIMITS, FileLimits
-from .reading import LocalReader, describe, sha256_of
+from .reading import LocalReader, always, describe, hash_next
 from .tree import Entry, TooManyEntriesError, walk
 from .upload import LocalUpload, Usage
 
 T = TypeVar("T")
 _THREADS = 4
 _HASH_THREADS = 2
+# Of the threads; the others are for those who read and write.
+_WALKS_AT_ONCE = 2
+_WALK_SECONDS = 0.02
+# Hashed in one turn, some ten milliseconds; then others have theirs.
+_HASH_SLICE_BYTES = 16 * 1024 * 1024
+#: The largest file that is hashed. Code can make a file of any size in no time, without writing it.
+MAX_HASHED_BYTES = 8 * 1024**3
 _MAX_LISTED = 10_000
 _MAX_LOOKED_AT = 100_000
 # What a record can name without becoming a burden itself.
@@ -70,6 +80,8 @@ class LocalFiles:
         # Threads of their own: what waits for a disk must not keep others from theirs.
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="exec-files")
         self._hash_pool = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="exec-hash")
+        self._hash_turns = FairTurns(_HASH_THREADS)
+        self._walk_turns = FairTurns(_WALKS_AT_ONCE)
         self._stopping = threading.Event()
 
     def close(self) -> None:
@@ -134,31 +146,28 @@ class LocalFiles:
         parts = path_parts(path) if path else ()
         with in_our_terms(path):
             try:
-                entries, truncated = await self._in_thread(self._list, session_id, parts)
+                directory = await self._in_thread(self._open_directory, session_id, parts)
             except FileNotFoundError:
                 if path:
                     raise
                 return FileList(())
-        return FileList(tuple(describe(entry.path, entry.stat) for entry in entries), truncated)
+            found = _Walk(walk(directory, _MAX_LOOKED_AT, prefix="".join(f"{part}/" for part in parts)))
+            try:
+                while not found.ended:
+                    async with self._walk_turns.turn(session_id):
+                        await _undisturbed(self._in_thread(found.go_on))
+                async with self._walk_turns.turn(session_id):
+                    return await self._in_thread(found.described)
+            finally:
+                found.entries.close()
+                os.close(directory)
 
-    def _list(self, session_id: str, parts: tuple[str, ...]) -> tuple[list[Entry], bool]:
+    def _open_directory(self, session_id: str, parts: tuple[str, ...]) -> int:
         root = self._open_root(session_id)
         try:
-            directory = open_directory(root, parts)
+            return open_directory(root, parts)
         finally:
             os.close(root)
-        entries: list[Entry] = []
-        truncated = False
-        try:
-            # One by one: what was found before there was too much is kept.
-            for entry in walk(directory, _MAX_LOOKED_AT, prefix="".join(f"{part}/" for part in parts)):
-                entries.append(entry)  # noqa: PERF402
-        except TooManyEntriesError:
-            truncated = True
-        finally:
-            os.close(directory)
-        entries.sort(key=lambda entry: entry.path)
-        return entries[:_MAX_LISTED], truncated or len(entries) > _MAX_LISTED
 
     async def open(self, session_id: str, path: str) -> LocalReader:
         """Open a file for reading."""
@@ -174,18 +183,37 @@ class LocalFiles:
         finally:
             os.close(root)
 
-    async def digest(self, session_id: str, path: str) -> str:
-        """Return the SHA-256 of a file."""
+    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = always) -> str:
+        """Return the SHA-256 of a file, which is read in turns with what else is hashed."""
         parts = path_parts(path)
         with in_our_terms(path):
-            return await asyncio.get_running_loop().run_in_executor(self._hash_pool, self._digest, session_id, parts)
+            descriptor, found = await self._in_thread(self._open, session_id, parts)
+            try:
+                if found.st_size > MAX_HASHED_BYTES:
+                    raise QuotaExceeded(
+                        f"{path!r} has {found.st_size} bytes, and more than {MAX_HASHED_BYTES} are not hashed; "
+                        "ask for it without its digest"
+                    )
+                return await self._digest(session_id, path, descriptor, found.st_size, wanted)
+            finally:
+                os.close(descriptor)
 
-    def _digest(self, session_id: str, parts: tuple[str, ...]) -> str:
-        descriptor, found = self._open(session_id, parts)
-        try:
-            return sha256_of(descriptor, found.st_size, self._stopping.is_set)
-        finally:
-            os.close(descriptor)
+    async def _digest(
+        self, session_id: str, path: str, descriptor: int, size_bytes: int, wanted: Callable[[], bool]
+    ) -> str:
+        hash_ = hashlib.sha256()
+        loop = asyncio.get_running_loop()
+        while size_bytes > 0:
+            async with self._hash_turns.turn(session_id):
+                if not wanted() or self._stopping.is_set():
+                    raise Conflict(f"the hashing of {path!r} was given up, since nobody waits for it")
+                slice_bytes = min(size_bytes, _HASH_SLICE_BYTES)
+                job = loop.run_in_executor(
+                    self._hash_pool, hash_next, hash_, descriptor, slice_bytes, self._stopping.is_set
+                )
+                hashed = await _undisturbed(job)
+            size_bytes = size_bytes - hashed if hashed == slice_bytes else 0  # less is the end of the file
+        return hash_.hexdigest()
 
     # --- writing ---
 
@@ -206,9 +234,10 @@ class LocalFiles:
 
         async with usage.lock:
             with in_our_terms(path):
-                directory, replaced, stored = await self._in_thread(
-                    self._make_way, session_id, parts, usage if counts else None
-                )
+                async with self._walk_turns.turn(session_id):
+                    directory, replaced, stored = await self._in_thread(
+                        self._make_way, session_id, parts, usage if counts else None
+                    )
             if stored is not None:
                 usage.stored_bytes, usage.stored_files = stored
             upload = LocalUpload(
@@ -310,3 +339,46 @@ class LocalFiles:
                 break
             named.append(describe(entry.path, entry.stat))
         return FilesEvent(tuple(named), len(entries) - len(named))
+
+
+async def _undisturbed(job: asyncio.Future[T]) -> T:
+    """Wait for a job that uses a descriptor until it has ended, also when nobody waits for its result any more."""
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        await asyncio.wait([job])
+        raise
+
+
+class _Walk:
+    """The files below a directory, found in turns.
+
+    Attributes
+    ----------
+    ended : bool
+        Whether all were found, or as many as are looked at.
+    """
+
+    def __init__(self, entries: Generator[Entry, None, None]) -> None:
+        self.entries = entries
+        self.ended = False
+        self._found: list[Entry] = []
+        self._truncated = False
+
+    def go_on(self) -> None:
+        """Find more, for one turn; in a thread."""
+        turn_ends_at = time.monotonic() + _WALK_SECONDS
+        try:
+            for entry in self.entries:
+                self._found.append(entry)
+                if time.monotonic() >= turn_ends_at:
+                    return
+        except TooManyEntriesError:
+            self._truncated = True  # what was found before there was too much is kept
+        self.ended = True
+
+    def described(self) -> FileList:
+        """Return what was found, by path; in a thread."""
+        self._found.sort(key=lambda entry: entry.path)
+        listed = tuple(describe(entry.path, entry.stat) for entry in self._found[:_MAX_LISTED])
+        return FileList(listed, self._truncated or len(self._found) > _MAX_LISTED)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ..errors import FilesNotAvailable
 from ..models import Session
 from ..wire.paths import path_parts
 from .ports import FileList, FileReader, FileWriter, SessionFiles
 from .quotas import NO_LIMITS, FileLimits
+from .reading import always
 
 
 class NoFiles:
@@ -34,7 +35,7 @@ class NoFiles:
         """Refuse."""
         raise self._not_available(path)
 
-    async def digest(self, session_id: str, path: str) -> str:
+    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = always) -> str:
         """Refuse."""
         raise self._not_available(path)
 

@@ -57,13 +57,25 @@ class LocalReader:
             self._descriptor = -1
 
 
-def sha256_of(descriptor: int, size: int, stopping: Callable[[], bool]) -> str:
-    """Return the SHA-256 of the next `size` bytes, in hexadecimal; of fewer if the file ends or time is up."""
-    hash_ = hashlib.sha256()
-    while size > 0 and not stopping():
-        block = os.read(descriptor, min(_BLOCK_BYTES, size))
+def hash_next(hash_: Any, descriptor: int, size_bytes: int, stopping: Callable[[], bool]) -> int:
+    """Hash the next bytes of a file; return how many, which is less only if the file ends or time is up."""
+    left = size_bytes
+    while left > 0 and not stopping():
+        block = os.read(descriptor, min(_BLOCK_BYTES, left))
         if not block:
             break
         hash_.update(block)
-        size -= len(block)
+        left -= len(block)
+    return size_bytes - left
+
+
+def sha256_of(descriptor: int, size: int) -> str:
+    """Return the SHA-256 of the next `size` bytes, in hexadecimal; of fewer if the file ends."""
+    hash_ = hashlib.sha256()
+    hash_next(hash_, descriptor, size, lambda: False)
     return hash_.hexdigest()
+
+
+def always() -> bool:
+    """Return True: the answer of somebody who waits until the end."""
+    return True

@@ -36,7 +36,7 @@ from ..wire.paths import path_parts
 from .file_errors import in_our_terms
 from .ports import FileList, KernelFiles
 from .quotas import NO_LIMITS, FileLimits
-from .reading import LocalReader, sha256_of
+from .reading import LocalReader, always, sha256_of
 from .upload import Usage
 
 _MAX_LISTED = 10_000
@@ -116,11 +116,11 @@ class RemoteFiles:
         finally:
             copy.close()
 
-    async def digest(self, session_id: str, path: str) -> str:
+    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = always) -> str:
         """Return the SHA-256 of a file."""
         copy = await self._fetch(session_id, path)
         try:
-            return await asyncio.to_thread(sha256_of, copy.fileno(), os.fstat(copy.fileno()).st_size, lambda: False)
+            return await asyncio.to_thread(sha256_of, copy.fileno(), os.fstat(copy.fileno()).st_size)
         finally:
             copy.close()
 

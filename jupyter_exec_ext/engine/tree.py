@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -29,7 +29,7 @@ def walk(
     *,
     prefix: str = "",
     on_temporary: Callable[[int, str], None] | None = None,
-) -> Iterator[Entry]:
+) -> Generator[Entry, None, None]:
     """Yield the regular files below `root`, in no order.
 
     What cannot be asked for is left out: links, FIFOs and the like, files with a second name, names that are not

@@ -60,12 +60,22 @@ class SessionFileHandler(UploadHandler[FileWriter]):
 
     # --- down ---
 
+    _gone = False
+
+    def _wanted(self) -> bool:
+        return not self._gone
+
+    def on_connection_close(self) -> None:
+        """Nobody waits for the answer any more."""
+        super().on_connection_close()
+        self._gone = True
+
     @web.authenticated
     async def get(self, session_id: str, path: str) -> None:
         """Send a file."""
         digest = None
         if wants_sha256(self.request.headers.get(WANT_DIGEST_HEADER, "")):
-            digest = await self.engine.files.digest(self.caller, session_id, path)
+            digest = await self.engine.files.digest(self.caller, session_id, path, wanted=self._wanted)
         reader = await self.engine.files.open(self.caller, session_id, path)
         await send_file(self, reader, digest)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -101,8 +101,21 @@ class SessionFiles(Protocol):
     async def open(self, session_id: str, path: str) -> FileReader:
         """Open a file for reading."""
 
-    async def digest(self, session_id: str, path: str) -> str:
-        """Return the SHA-256 of a file, in hexadecimal."""
+    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = ...) -> str:
+        """Return the SHA-256 of a file, in hexadecimal.
+
+        Parameters
+        ----------
+        wanted : callable
+            Asked now and then whether anybody still waits for the answer.
+
+        Raises
+        ------
+        Conflict
+            If nobody does.
+        QuotaExceeded
+            If the file is too large to be hashed.
+        """
 
     async def create(
         self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
