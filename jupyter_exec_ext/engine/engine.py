@@ -161,8 +161,13 @@ class ExecEngine(EngineSettings):
     def _make_session_files(self) -> SessionFiles:
         if not self.session_directories:
             return NOWHERE
+        root = Path(self.work_root)
         return LocalFiles(
-            Path(self.work_root), self._file_limits, max_watched_entries=self.max_watched_entries, log=self.log
+            root,
+            self._file_limits,
+            max_watched_entries=self.max_watched_entries,
+            log=self.log,
+            keep_free_bytes=self._store.kept_free_at(root),
         )
 
     @property

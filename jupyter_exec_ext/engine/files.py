@@ -61,6 +61,8 @@ class LocalFiles:
         Made, for this user alone, when it is first needed.
     max_watched_entries : int
         A directory with more entries is not watched for changes; 0 to watch none.
+    keep_free_bytes : int
+        Space of the disk that no upload takes.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class LocalFiles:
         *,
         max_watched_entries: int,
         log: Logger | LoggerAdapter[Any],
+        keep_free_bytes: int = 0,
     ) -> None:
+        self._keep_free_bytes = keep_free_bytes
         self._root = work_root.absolute()
         self._limits = limits
         self._max_watched = max_watched_entries
@@ -249,6 +253,7 @@ class LocalFiles:
                 usage=usage,
                 in_thread=self._in_thread,
                 describe=committed,
+                keep_free_bytes=self._keep_free_bytes,
             )
             await upload.begin()
         return upload

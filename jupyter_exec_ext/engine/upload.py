@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import secrets
@@ -78,6 +79,8 @@ class LocalUpload:
         What is in its place now.
     limits : FileLimits
         What whoever uploads it must keep to.
+    keep_free_bytes : int
+        Space of the disk that no upload takes, since records need it.
     """
 
     def __init__(
@@ -91,7 +94,9 @@ class LocalUpload:
         usage: Usage,
         in_thread: InThread,
         describe: Callable[[os.stat_result, str], FileInfo],
+        keep_free_bytes: int = 0,
     ) -> None:
+        self._keep_free_bytes = keep_free_bytes
         self.size_bytes = size_bytes
         self.received_bytes = 0
         self.replaces = replaced is not None
@@ -125,6 +130,7 @@ class LocalUpload:
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._require_free(self._directory, self.size_bytes or 0)
         return os.open(self._temporary, flags, 0o644, dir_fd=self._directory)
 
     def _check(self) -> None:
@@ -151,7 +157,15 @@ class LocalUpload:
                 await asyncio.shield(self._writing)
             self._writing = None
 
+    def _require_free(self, descriptor: int, size_bytes: int) -> None:
+        """Leave the disk's last space to the records of what runs."""
+        if self._keep_free_bytes:
+            found = os.fstatvfs(descriptor)
+            if found.f_bavail * found.f_frsize < size_bytes + self._keep_free_bytes:
+                raise OSError(errno.ENOSPC, "the rest of the disk is reserved")
+
     def _write(self, chunks: list[bytes]) -> None:
+        self._require_free(self._file, sum(map(len, chunks)))
         for chunk in chunks:
             self._hash.update(chunk)
             rest = memoryview(chunk)

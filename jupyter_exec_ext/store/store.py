@@ -25,6 +25,7 @@ from .recovery import left_behind, recover
 from .reserve import Reserve
 from .retention import Retention
 from .sessions import SessionRepository
+from .spool import LEAVE_FREE_BYTES
 from .tokens import TokenRepository
 from .writer import StoreHealth, Writer
 
@@ -136,6 +137,15 @@ class ExecStore(LoggingConfigurable):
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in the store's thread, with the ids of sessions of which nothing is kept any more."""
         self._evictor.on_forget = callback
+
+    def kept_free_at(self, path: Path) -> int:
+        """Return how much space others leave free on the disk that has `path`, in bytes; 0 if the store is elsewhere.
+
+        It is more than the reserve: when the reserve is given up, the records of what runs get its space.
+        """
+        existing = next(part for part in (path, *path.parents) if part.exists())
+        same_disk = existing.stat().st_dev == self.directory.stat().st_dev
+        return LEAVE_FREE_BYTES + self.reserve_bytes if same_disk else 0
 
     def set_shares(self, shares: Mapping[str, int | None]) -> None:
         """Set what principals, each with those below it, may have stored, in bytes; None for a tenth of `max_bytes`."""

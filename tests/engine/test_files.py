@@ -36,8 +36,10 @@ from jupyter_exec_ext.errors import (
     NotAFile,
     OutOfResources,
     QuotaExceeded,
+    StorageFull,
 )
 from jupyter_exec_ext.models import FileInfo
+from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.wire.paths import TEMPORARY_PREFIX, path_parts
 
 OPENERS = [open_by_walk, *([open_beneath] if has_openat2() else [])]
@@ -451,3 +453,59 @@ async def test_reading_holds_nobody_up(files: LocalFiles, root: Path) -> None:
     assert all(isinstance(outcome, NotAFile) for outcome in outcomes)
     assert await asyncio.wait_for(read(files, "a"), 5) == b"1"
     assert path_parts("a") == ("a",)
+
+
+# --- a disk that is almost full ---
+
+
+@pytest.mark.parametrize(
+    ("free", "announced", "sent", "is_stored"),
+    [
+        (10_000_000, 1000, 1000, True),
+        (5_001_000, 1000, 1000, True),  # to the last byte
+        (5_000_999, 1000, 1000, False),
+        (5_000_999, None, 1000, False),  # its size is known only when it has come
+        (5_500_000, None, 2_000_000, False),  # the second block is too much
+        (0, 0, 0, False),
+        (0, None, 1, False),
+    ],
+)
+async def test_upload_leaves_the_reserved_space_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, announced: int | None, sent: int, is_stored: bool
+) -> None:
+    limits = FileLimits()
+    files = LocalFiles(
+        tmp_path / "w", limits, max_watched_entries=0, log=logging.getLogger(), keep_free_bytes=5_000_000
+    )
+    await files.prepare(SID)
+    true = os.fstatvfs
+
+    def almost_full(descriptor: int) -> os.statvfs_result:
+        """Return what a disk says on which so much is free, and less with each byte that is written."""
+        written = sum(path.stat().st_size for path in (tmp_path / "w" / SID).iterdir())
+        values = list(true(descriptor))
+        values[1], values[4] = 1, free - written
+        return os.statvfs_result(values)
+
+    monkeypatch.setattr(os, "fstatvfs", almost_full)
+    try:
+        writer = await files.create(SID, "a", announced)
+        for start in range(0, sent, 500_000):
+            await writer.write(b"x" * min(500_000, sent - start))
+        await writer.commit()
+    except StorageFull:
+        assert not is_stored
+        if "writer" in locals():
+            await writer.discard()
+    else:
+        assert is_stored
+    found = [(path.name, path.stat().st_size) for path in (tmp_path / "w" / SID).iterdir()]
+    assert found == ([("a", sent)] if is_stored else [])
+    files.close()
+
+
+def test_store_on_the_same_disk_has_its_space_kept_free(tmp_path: Path) -> None:
+    store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=8192)
+    assert store.kept_free_at(tmp_path / "not" / "there" / "yet") == 64 * 1024**2 + 8192
+    assert store.kept_free_at(Path("/proc")) == 0
+    store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from ...models import Execution, IdempotencyKey, Session, SpooledOutput, StoredExecution, StoredToken, Token
@@ -198,6 +199,9 @@ class Store(Protocol):
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in any thread, with the ids of sessions of which nothing is kept any more."""
+
+    def kept_free_at(self, path: Path) -> int:
+        """Return how much space the store needs others to leave free on the disk that has `path`, in bytes."""
 
     def set_shares(self, shares: Mapping[str, int | None]) -> None:
         """Set what principals, each with those below it, may have stored, in bytes; None for the store's default."""
