@@ -8,6 +8,7 @@ way to the kernel while the disk is still at work.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,10 @@ _LOOK_AGAIN_SECONDS = 0.02
 _sync_data = getattr(os, "fdatasync", os.fsync)
 # Bytes that the write-ahead log keeps on disk once it was taken into the database.
 _LOG_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
+_INCREMENTAL = 2  # of `PRAGMA auto_vacuum`
+# A file of an earlier version that is larger is not written anew: that would hold up a server's start.
+_MAX_REWRITTEN_BYTES = 512 * 1024 * 1024
+_REWRITE_ROOM_FACTOR = 3  # the copy, and the write-ahead log with it
 # A transaction that finds more pages than this in the write-ahead log takes them into the database itself; `checkpoint`
 # comes first.
 _MOST_PAGES = 8000
@@ -81,6 +86,7 @@ class Database:
             raise
 
     def _set_up(self) -> None:
+        self._connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes effect in a new file
         self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.execute(f"PRAGMA wal_autocheckpoint={_MOST_PAGES}")
@@ -90,6 +96,25 @@ class Database:
         if found != "ok":
             raise sqlite3.DatabaseError(f"database disk image is malformed: {found}")
         self._migrate()
+        self._make_shrinkable()
+
+    def _make_shrinkable(self) -> None:
+        """Write a file of an earlier version anew, once, so that it can give space back.
+
+        If it is too large for that, the disk has no room or another server has the file, it stays as it is: its free
+        pages are used again.
+        """
+        if self.path is None or self._pragma("auto_vacuum") == _INCREMENTAL:
+            return
+        size = self.path.stat().st_size
+        if size > _MAX_REWRITTEN_BYTES or shutil.disk_usage(self.path.parent).free < _REWRITE_ROOM_FACTOR * size:
+            return
+        try:
+            self._connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            self._connection.execute("VACUUM")
+        except sqlite3.OperationalError as error:
+            if not isinstance(translated(error), (StorageFull, StoreUnavailable)):
+                raise
 
     def _migrate(self) -> None:
         known = {migration.version for migration in MIGRATIONS}
@@ -184,11 +209,32 @@ class Database:
         with closing(sqlite3.connect(self.path, isolation_level=None, timeout=0)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
     def size_bytes(self) -> int:
         """Return the size of what the database holds, in bytes: its pages without those that are free."""
-        names = ("page_count", "freelist_count", "page_size")
-        pages, free, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-        return int((pages - free) * size)
+        return (self._pragma("page_count") - self._pragma("freelist_count")) * self._pragma("page_size")
+
+    def free_bytes(self) -> int:
+        """Return what the file has in free pages, in bytes."""
+        return self._pragma("freelist_count") * self._pragma("page_size")
+
+    def give_back(self, max_pages: int) -> bool:
+        """Cut free pages off the file; return whether there may be more.
+
+        The file becomes smaller with the next `checkpoint`.
+
+        Raises
+        ------
+        sqlite3.OperationalError
+            If another program writes.
+        """
+        if self._pragma("auto_vacuum") != _INCREMENTAL:
+            return False
+        before = self._pragma("freelist_count")
+        self._connection.execute(f"PRAGMA incremental_vacuum({max_pages})").fetchall()
+        return 0 < self._pragma("freelist_count") < before
 
     def close(self) -> None:
         """Close the database."""

@@ -102,6 +102,7 @@ class Evictor:
         self._look_at = time.monotonic() + LOOK_SECONDS
         while self._evict_some():
             pass
+        self._writer.give_back()
         self._retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _evict_some(self) -> bool:

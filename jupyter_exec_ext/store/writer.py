@@ -32,6 +32,9 @@ _SYNCERS = 4  # a disk takes several files together
 _CHECKPOINT_COMMITS = 200  # where they never rest
 _RESTED_CHECKPOINT_COMMITS = 16
 _REST_SECONDS = 0.3
+# Free pages up to so much stay in the file, for what is written next; a turn gives so many back.
+_KEPT_FREE_BYTES = 1024 * 1024
+_PAGES_GIVEN_BACK = 500
 _QUICK_SECONDS = 0.002  # less than what others wait for anyway, and not much more than the way to a thread and back
 #: What has more is not written on the spot.
 SHORT_CHARACTERS = 32 * 1024
@@ -342,6 +345,22 @@ class Writer:
             self._database.checkpoint()
         except sqlite3.DatabaseError as error:
             self.health.report(translated(error).message)
+
+    def give_back(self) -> None:
+        """Give free space of the database back to the disk, if it is much; in the store's thread."""
+        try:
+            with self._in_use:
+                if self._database.free_bytes() <= _KEPT_FREE_BYTES:
+                    return
+            while self._give_back_some():
+                time.sleep(0)  # others may write between
+            self._checkpoint()
+        except sqlite3.OperationalError:
+            return  # another server writes; the next eviction tries again
+
+    def _give_back_some(self) -> bool:
+        with self._in_use:
+            return self._database.give_back(_PAGES_GIVEN_BACK)
 
     def close(self) -> None:
         """Finish the jobs that wait, and close the database."""

@@ -226,3 +226,94 @@ def test_closing_writes_what_is_left(tmp_path: Path) -> None:
     db = Database(tmp_path / "db")
     assert count(db) == 1
     db.close()
+
+
+# --- space that is given back ---
+
+FILLER = "INSERT INTO sessions (id, server, ended, created_at, record) VALUES (?, 'me', 1, 'now', ?)"
+
+
+def fill_sessions(db: Database, rows: int = 2000) -> None:
+    with db.transaction():
+        db.executemany(FILLER, [(f"s{number}", "x" * 4000) for number in range(rows)])
+
+
+@pytest.mark.parametrize("kept", [0, 100, 1000])
+def test_database_gives_back_what_was_deleted(tmp_path: Path, kept: int) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    writer.perform(lambda db: db.executemany(FILLER, [(f"s{n}", "x" * 4000) for n in range(2000)]), write=True)
+    writer._checkpoint()
+    full = (tmp_path / "db").stat().st_size
+    writer.perform(lambda db: db.execute("DELETE FROM sessions WHERE rowid > ?", (kept,)), write=True)
+    writer.thread.submit(writer.give_back).result(60)
+    size = (tmp_path / "db").stat().st_size
+    assert full >= 8_000_000
+    assert size <= kept * 4096 * 2 + 1_500_000
+    assert writer.perform(count, write=False) == kept
+    writer.close()
+
+
+def test_little_free_space_stays_for_what_comes_next(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    writer.perform(lambda db: db.executemany(FILLER, [(f"s{n}", "x" * 4000) for n in range(100)]), write=True)
+    writer._checkpoint()
+    before = (tmp_path / "db").stat().st_size
+    writer.perform(lambda db: db.execute("DELETE FROM sessions"), write=True)
+    writer.thread.submit(writer.give_back).result(60)
+    assert (tmp_path / "db").stat().st_size == before
+    writer.close()
+
+
+def make_old(path: Path) -> None:
+    """Make the file one that cannot shrink, as earlier versions made it."""
+    Database(path).close()
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        connection.execute("PRAGMA auto_vacuum=NONE")
+        connection.execute("VACUUM")
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (0,)
+    connection.close()
+
+
+def test_database_of_an_earlier_version_can_shrink_afterwards(tmp_path: Path) -> None:
+    make_old(tmp_path / "db")
+    db = Database(tmp_path / "db")
+    fill_sessions(db)
+    with db.transaction():
+        db.execute("DELETE FROM sessions")
+    while db.give_back(500):
+        pass
+    assert db.free_bytes() == 0
+    db.close()
+
+
+@pytest.mark.parametrize("reason", ["size", "disk"])
+def test_database_that_cannot_be_written_anew_is_opened_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    make_old(tmp_path / "db")
+    limit = {"size": ("_MAX_REWRITTEN_BYTES", 1000), "disk": ("_REWRITE_ROOM_FACTOR", 2**60)}[reason]
+    monkeypatch.setattr(database, *limit)
+    db = Database(tmp_path / "db")
+    fill_sessions(db, 10)
+    with db.transaction():
+        db.execute("DELETE FROM sessions")
+    assert not db.give_back(500)
+    db.close()
+
+
+def test_database_that_another_server_writes_is_not_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_old(tmp_path / "db")
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "_MAX_REWRITTEN_BYTES", 0)
+        db = Database(tmp_path / "db")
+    holder = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    db._make_shrinkable()
+    assert db._pragma("auto_vacuum") != 2
+    holder.execute("ROLLBACK")
+    db._make_shrinkable()
+    assert db._pragma("auto_vacuum") == 2
+    holder.close()
+    db.close()
