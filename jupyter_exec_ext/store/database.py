@@ -44,8 +44,11 @@ def translated(error: sqlite3.Error) -> ExecError:
         return StoreUnavailable("the database is read-only; what it has can be read, nothing new is accepted")
     if "locked" in text or "busy" in text:
         return StoreUnavailable("the database is locked by another program; try again", retry_after_seconds=1.0)
-    if is_corruption(error):
-        return StoreUnavailable("the database is damaged; see the server's log")
+    if is_damage(error):
+        return StoreUnavailable(damage_message(str(error)))
+    if "i/o error" in text:
+        failed = f"the disk that keeps the executions fails ({error}); check it"
+        return StoreUnavailable(failed, retry_after_seconds=1.0)
     return StoreUnavailable(f"the database failed: {error}", retry_after_seconds=1.0)
 
 
@@ -53,6 +56,35 @@ def is_corruption(error: sqlite3.Error) -> bool:
     """Whether the error says that the file itself is damaged."""
     text = str(error).lower()
     return "malformed" in text or "not a database" in text or "malformed database schema" in text
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether a read that must succeed shows that the file is damaged, or that it was emptied."""
+    return is_corruption(error) or "no such table" in str(error).lower()
+
+
+def damage_message(found: str) -> str:
+    """Return what a damaged database means, and what to do about it."""
+    return (
+        f"the database is damaged ({found}); nothing in it is used until the server is restarted, which sets it aside "
+        "and begins a new one; to keep its records, stop the server and restore a backup first"
+    )
+
+
+def check_file(path: Path) -> str | None:
+    """Read a database in use from its file, beside whoever uses it; return what is wrong with it, if anything is.
+
+    A connection in use keeps in memory what it has read. It would notice damage only when it reads that page again.
+    """
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=0)
+        ) as reader:
+            (found,) = reader.execute("PRAGMA quick_check(1)").fetchone()
+            reader.execute("SELECT version FROM migrations").fetchall()
+    except sqlite3.Error as error:
+        return str(error) if is_damage(error) else None
+    return None if found == "ok" else str(found).splitlines()[-1]  # after a heading
 
 
 class Database:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import StoreUnavailable
-from .database import translated
+from .database import is_damage, translated
 from .writer import Writer
 
 
@@ -40,10 +40,15 @@ class Reader:
         StoreUnavailable
             If the database cannot be read.
         """
+        self._writer.health.require_undamaged()
         try:
             return self._current().execute(sql, values).fetchall()
         except sqlite3.Error as error:
             self.close()
+            if is_damage(error):
+                self._writer.health.report_damage(str(error))
+            elif "i/o error" in str(error).lower():
+                self._writer.health.report(translated(error).message)
             raise translated(error) from None
         except OSError as error:
             self.close()

@@ -158,7 +158,7 @@ class ExecStore(LoggingConfigurable):
 
     def trouble(self) -> str | None:
         """Return what is wrong with the store, if anything is."""
-        return self.health.trouble or self.health.alarm
+        return self.health.damage or self.health.trouble or self.health.alarm
 
     def close(self) -> None:
         """Write what is left, and close every file."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -23,7 +24,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import ExecError, StorageFull, StoreUnavailable
-from .database import LOCK_WAIT_SECONDS, Database, is_corruption, set_aside, translated
+from .database import (
+    LOCK_WAIT_SECONDS,
+    Database,
+    check_file,
+    damage_message,
+    is_corruption,
+    is_damage,
+    set_aside,
+    translated,
+)
 from .reserve import Reserve
 
 _RETRY_SECONDS = 1.0
@@ -35,6 +45,8 @@ _REST_SECONDS = 0.3
 # Free pages up to so much stay in the file, for what is written next; a turn gives so many back.
 _KEPT_FREE_BYTES = 1024 * 1024
 _PAGES_GIVEN_BACK = 500
+_CHECK_SECONDS = 60.0
+_CHECK_REST = 100.0  # times as long as a check has taken: a large database costs one hundredth of a processor
 _QUICK_SECONDS = 0.002  # less than what others wait for anyway, and not much more than the way to a thread and back
 #: What has more is not written on the spot.
 SHORT_CHARACTERS = 32 * 1024
@@ -53,6 +65,8 @@ class StoreHealth:
         self._log = log
         self.trouble: str | None = None
         self.alarm: str | None = None
+        #: Says that the database in use is damaged, and what to do; nothing but a restart takes it back.
+        self.damage: str | None = None
 
     def report(self, trouble: str | None) -> None:
         """Take in the outcome of a write: what was wrong with it, or None."""
@@ -67,6 +81,22 @@ class StoreHealth:
         """Take in what an administrator must know and no later success undoes."""
         self.alarm = alarm
         self._log.critical("store: %s", alarm)
+
+    def report_damage(self, found: str) -> None:
+        """Take in what shows that the database in use is damaged."""
+        if self.damage is None:
+            self.damage = damage_message(found)
+            self._log.critical("store: %s", self.damage)
+
+    def require_undamaged(self) -> None:
+        """Refuse to use a damaged database: whatever is written to it is lost.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        if self.damage is not None:
+            raise StoreUnavailable(self.damage)
 
 
 class Writer:
@@ -96,6 +126,7 @@ class Writer:
         self._retry: asyncio.TimerHandle | None = None
         self._in_use = threading.Lock()
         self.commits = self._synced = self._checkpointed = 0
+        self._check_at = time.monotonic() + _CHECK_SECONDS
         self._sync: asyncio.Future[None] | None = None
         self._syncs_quickly = False
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -141,7 +172,9 @@ class Writer:
         Busy
             With nothing written: the database is in use, or something is the matter with it.
         """
-        if self.closed or self._unsaved or self.health.trouble is not None or not self._in_use.acquire(blocking=False):
+        if self.closed or self._unsaved or self.health.trouble is not None or self.health.damage is not None:
+            raise Busy
+        if not self._in_use.acquire(blocking=False):
             raise Busy
         try:
             return self._attempt(job, True, 0.0)
@@ -165,6 +198,7 @@ class Writer:
 
     def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
         """Run `job`. For the store's thread, and for start-up before there is any other."""
+        self.health.require_undamaged()
         with self._in_use:
             try:
                 return self._attempt(job, write, give_up_at)
@@ -344,7 +378,25 @@ class Writer:
         try:
             self._database.checkpoint()
         except sqlite3.DatabaseError as error:
-            self.health.report(translated(error).message)
+            if is_damage(error):
+                self.health.report_damage(str(error))
+            else:
+                self.health.report(translated(error).message)
+        if not self.closed and time.monotonic() >= self._check_at:
+            self._check_at = math.inf
+            self.syncer.submit(self.check)
+
+    def check(self) -> None:
+        """Look for damage in the database's file; in any thread."""
+        path = self._database.path
+        if path is None:
+            return
+        began = time.monotonic()
+        found = check_file(path)
+        now = time.monotonic()
+        self._check_at = now + max(_CHECK_SECONDS, _CHECK_REST * (now - began))
+        if found is not None:
+            self.health.report_damage(found)
 
     def give_back(self) -> None:
         """Give free space of the database back to the disk, if it is much; in the store's thread."""

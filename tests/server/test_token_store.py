@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_exec_ext.auth.tokens import new_token
 from tests.hosts import Host, running_host
+from tests.store.test_database import damage
 from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
 
 
@@ -77,3 +78,24 @@ def test_what_runs_in_the_name_of_a_lost_token_ends(host: Host) -> None:
     record = owner_of(host).call("GET", f"/executions/{running}", headers={"Prefer": "wait=10"}).json()
     assert record["state"] == "token_revoked"
     assert "not known any more" in record["reason"]
+
+
+def test_damage_is_noticed_while_the_server_runs_and_named_with_its_remedy(host: Host) -> None:
+    agent, owner = mint(host), owner_of(host)
+    assert owner.call("GET", "/").json()["trouble"] is None
+    with sqlite3.connect(database(host), timeout=5) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    owner.session()  # so that there is a log of writes again
+    damage(database(host), "all")
+    deadline = time.monotonic() + 10
+    while (answer := agent.call("GET", "/")).status_code == 200 and time.monotonic() < deadline:
+        time.sleep(0.1)  # until it is read from the file again
+    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+    for refused in (agent.call("GET", "/"), owner.call("POST", "/sessions", json={}), owner.call("GET", "/tokens")):
+        assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+        assert "restart" in refused.json()["message"] and "backup" in refused.json()["message"]
+    answer = owner.call("GET", "/")
+    assert answer.status_code == 200
+    assert "the database is damaged" in answer.json()["trouble"]
+    assert "the database is damaged" in host.log_text()

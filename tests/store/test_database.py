@@ -12,8 +12,10 @@ import pytest
 
 from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.store import database
+from jupyter_exec_ext.store import writer as writer_module
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
+from jupyter_exec_ext.store.reader import Reader
 from jupyter_exec_ext.store.reserve import Reserve
 from jupyter_exec_ext.store.writer import StoreHealth, Writer
 
@@ -143,6 +145,92 @@ async def test_a_damaged_database_is_set_aside_and_said(
     aside = set_aside_in(tmp_path)
     assert health.alarm is not None and str(aside) in health.alarm
     assert "set aside" in caplog.text
+    writer.close()
+
+
+def damage(path: Path, how: str) -> None:
+    """Damage a database in use, as a failing disk or another program does."""
+    size = path.stat().st_size
+    with path.open("rb+") as file:
+        if how == "emptied":
+            file.truncate(0)
+        elif how == "cut":
+            file.truncate(size // 2)
+        else:
+            file.seek(0 if how in ("all", "header") else 4096)
+            file.write(b"\xff" * (100 if how == "header" else size - file.tell()))
+    if how in ("all", "header"):
+        wal = path.with_name(f"{path.name}-wal")
+        wal.write_bytes(b"\xff" * wal.stat().st_size)
+
+
+KINDS = ["all", "header", "pages", "cut", "emptied"]
+
+
+async def damaged(path: Path, how: str) -> Writer:
+    """Return the writer of a database whose file was damaged behind its back."""
+    writer = Writer(path, None, StoreHealth(LOG))
+    for number in range(250):
+        await writer.run(lambda db, number=number: insert(db, f"s{number}" * 50), write=True)  # type: ignore[misc]
+    await writer.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    await writer.run(insert, write=True)
+    damage(path, how)
+    return writer
+
+
+async def refused(writer: Writer, reader: Reader) -> None:
+    assert writer.health.damage is not None
+    with pytest.raises(StoreUnavailable, match=r"damaged .* restarted.* backup"):
+        await writer.run(lambda db: insert(db, "another"), write=True)
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await writer.write(lambda db: insert(db, "short"), short=True)
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await writer.run(count)
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        reader.rows("SELECT 1")
+    await writer.run_last("key", lambda db: insert(db, "last"))
+    assert writer.has_unsaved("key")
+    reader.close()
+    writer.close()
+
+
+@pytest.mark.parametrize("how", KINDS)
+async def test_a_check_notices_damage_that_the_writer_does_not_meet(tmp_path: Path, how: str) -> None:
+    writer = await damaged(tmp_path / "db", how)
+    await writer.run(lambda db: insert(db, "unaware"), write=True)
+    assert writer.health.damage is None
+    writer.check()
+    await refused(writer, Reader(tmp_path / "db", writer))
+
+
+@pytest.mark.parametrize("how", KINDS)
+async def test_a_reader_notices_damage(tmp_path: Path, how: str) -> None:
+    writer = await damaged(tmp_path / "db", how)
+    reader = Reader(tmp_path / "db", writer)
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        reader.rows("SELECT * FROM sessions ORDER BY record")
+    await refused(writer, reader)
+
+
+@pytest.mark.parametrize("how", ["pages", "emptied"])
+async def test_a_check_comes_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(writer_module, "_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(writer_module, "_CHECKPOINT_COMMITS", 1)
+    writer = await damaged(tmp_path / "db", how)
+    await writer.run(lambda db: insert(db, "unaware"), write=True)
+    await writer.synced()
+    await asyncio.to_thread(writer.syncer.shutdown)  # which waits for the check
+    await refused(writer, Reader(tmp_path / "db", writer))
+
+
+async def test_a_check_finds_nothing_wrong_with_a_database_in_use(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
+    lock = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    writer.check()
+    assert writer.health.damage is None
+    lock.close()
+    await writer.run(insert, write=True)
     writer.close()
 
 
