@@ -37,6 +37,7 @@ _INTERRUPT_SECONDS = 2.0
 _START_WAIT_SECONDS = 0.5
 _EARLY_SECONDS = 0.1
 _AGAIN_SECONDS = 0.2
+_AFTER_IDLE = "output came after the kernel had reported idle; what it prints after the end is not shown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +311,8 @@ class KernelRun:
                 self._emit(ErrorEvent("ResultUnknown", reason))
         elif not self._translator.idle:
             reason = "the kernel did not report idle"
+        elif self._translator.has_output_after_idle:
+            reason = _AFTER_IDLE
         return self._ended(state, reason)
 
     def _ended(self, state: ExecutionState, reason: str | None) -> Verdict:

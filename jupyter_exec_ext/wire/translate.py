@@ -106,6 +106,9 @@ class RunTranslator:
         The kernel has begun to run the code; an interrupt reaches the code only from here on.
     replied, idle : bool
         The halves of completion seen so far.
+    has_output_after_idle : bool
+        Output came after idle: code can send that status itself, and a thread of it can print later. Nobody can tell
+        how much more of it comes after the run.
     waiting_for_input : bool
         The code has asked for input that was not answered yet.
     """
@@ -116,6 +119,7 @@ class RunTranslator:
         self.started = False
         self.replied = False
         self.idle = False
+        self.has_output_after_idle = False
         self.waiting_for_input = False
         self.execution_count: int | None = None
         self.error: ErrorInfo | None = None
@@ -137,6 +141,7 @@ class RunTranslator:
         kind = message.msg_type
         if message.channel == "iopub":
             if kind in _IOPUB_EVENTS:
+                self.has_output_after_idle = self.has_output_after_idle or self.idle
                 event: OutputEvent = _IOPUB_EVENTS[kind](message.content)
                 if isinstance(event, ErrorEvent):
                     self.error = ErrorInfo(event.name, event.value, event.traceback)

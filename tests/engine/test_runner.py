@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
+
 from jupyter_exec_ext.engine.ports import Kernel, KernelExit
 from jupyter_exec_ext.engine.runner import KernelRun, StopCause
 from jupyter_exec_ext.engine.shared_run import SharedKernelRun
@@ -97,6 +99,45 @@ async def test_a_run_whose_result_never_comes_is_no_success() -> None:
     assert (verdict.state, verdict.preserved) == (ExecutionState.ERROR, True)
     assert verdict.reason == "the kernel did not report the result"
     assert events == [ErrorEvent("ResultUnknown", "the kernel did not report the result")]
+
+
+OUTPUTS: list[tuple[str, dict[str, Any]]] = [
+    ("stream", {"name": "stdout", "text": "hidden?"}),
+    ("stream", {"name": "stderr", "text": "hidden?"}),
+    ("display_data", {"data": {"text/plain": "hidden?"}, "metadata": {}}),
+    ("update_display_data", {"data": {"text/plain": "hidden?"}, "transient": {"display_id": "d"}}),
+    ("execute_result", {"data": {"text/plain": "hidden?"}, "execution_count": 1}),
+    ("clear_output", {"wait": False}),
+]
+
+
+@pytest.mark.parametrize(("kind", "content"), OUTPUTS, ids=[f"{n}-{kind}" for n, (kind, _) in enumerate(OUTPUTS)])
+async def test_output_after_a_forged_idle_is_shown_and_the_record_says_so(kind: str, content: dict[str, Any]) -> None:
+    events: list[OutputEvent] = []
+    run, connection, _ = new_run(events)
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
+    run.on_message(status("idle"))
+    run.on_message(KernelMessage("iopub", kind, "msg-1", content))
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}))
+    verdict = await running
+    assert verdict.state is ExecutionState.OK
+    assert len(events) == 1
+    assert verdict.reason is not None and "output came after the kernel had reported idle" in verdict.reason
+
+
+async def test_output_before_idle_needs_no_remark() -> None:
+    events: list[OutputEvent] = []
+    run, connection, _ = new_run(events)
+    running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
+    await connection.sent.wait()
+    run.on_message(KernelMessage("iopub", "stream", "msg-1", {"name": "stdout", "text": "x"}))
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "ok", "execution_count": 1}))
+    run.on_message(KernelMessage("iopub", "stream", "msg-1", {"name": "stdout", "text": "y"}))
+    run.on_message(status("idle"))
+    verdict = await running
+    assert (verdict.state, verdict.reason, len(events)) == (ExecutionState.OK, None, 2)
 
 
 async def test_an_interrupt_that_waited_until_the_code_was_over_is_not_sent() -> None:
