@@ -53,6 +53,7 @@ def test_every_recipe_is_run_here() -> None:
 # --- a class -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("configurable-http-proxy")
 def test_jupyterhub_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{_SCRIPTS}{os.pathsep}{os.environ['PATH']}")
     etc, desk = tmp_path / "etc", tmp_path / "users" / USER
@@ -202,6 +203,7 @@ def assert_the_password_opens_it(host: Host) -> None:
 # --- a gateway -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("sandbox")
 def test_a_gateway_for_agents(tmp_path: Path) -> None:
     srv, port = tmp_path / "srv", free_port()
     recipe = Recipe(

@@ -18,6 +18,7 @@ def check(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(900)  # without a cache, on a busy machine
 def test_types() -> None:
     check("-m", "mypy")
 
