@@ -265,8 +265,10 @@ def test_every_place_that_removes_copes_with_hostile_trees(tmp_path: Path, place
     for name in ("closed", "badly_named", "special_files"):
         TREES[name](path / name)
     remove()
-    assert not os.path.lexists(path)
+    if place != "engine":  # its directory is not moved aside, and a busy disk leaves the rest to the background
+        assert not os.path.lexists(path)
     _wait_until_removed()
+    assert not os.path.lexists(path)
 
 
 def test_sandbox_directory_is_emptied_before_it_is_used_again(tmp_path: Path) -> None:
