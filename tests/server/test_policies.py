@@ -112,6 +112,7 @@ def test_kernelspecs(host: Host, token: Callable[..., Bearer]) -> None:
     refused(none.call("POST", "/sessions", json={}), 403, "policy_denied", "kernelspecs", [])
 
 
+@pytest.mark.needs("sandbox")
 def test_isolation(host: Host) -> None:
     agent = mint(host, policy="boxed")
     specs = agent.call("GET", "/").json()["kernelspecs"]
