@@ -11,10 +11,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
+
+import psutil
 
 from jupyter_exec_ext.removal import remove_tree
 from tests.hosts import Host
@@ -102,12 +104,21 @@ class Figures:
 
 @contextmanager
 def campaign_directory() -> Iterator[Path]:
-    """Make a directory with a short path, and remove it at the end with whatever is in it."""
+    """Make a directory with a short path; at the end, remove it with whatever is in it and works there."""
     home = Path(tempfile.mkdtemp(prefix="jex"))
     try:
         yield home
     finally:
+        _kill_processes_of(home)
         remove_tree(home, move_aside=False, seconds=60.0)
+
+
+def _kill_processes_of(home: Path) -> None:
+    """Kill what kernels without isolation have left running: a child outlives a kernel that ends by itself."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOME") == str(home):
+                process.kill()
 
 
 class Campaign:
