@@ -480,9 +480,38 @@ class ConnectionFailed(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The request was sent and its answer never came: what it did is unknown."""
+    """The request was sent and its answer never came: what it did is unknown.
+
+    Parameters
+    ----------
+    idempotency_key : str, optional
+        The key of the run that was asked for: the same code with the same key is the same execution, so that it runs
+        once, however often it is asked for.
+    execution_id : str, optional
+        The execution, if the server had named it.
+    """
 
     code = "connection_lost"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        idempotency_key: str | None = None,
+        execution_id: str | None = None,
+        retry_after_seconds: float | None = None,
+        request_id: str | None = None,
+        limit: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds, request_id=request_id, limit=limit)
+        self.idempotency_key = idempotency_key
+        self.execution_id = execution_id
+
+
+class ServerLost(ClientError):
+    """The JupyterHub says that the server was stopped or has failed: what ran there is gone."""
+
+    code = "server_lost"
 
 
 class UnexpectedAnswer(ClientError):

@@ -20,7 +20,7 @@ from ..wire.aca import session_url
 from ..wire.aca_errors import error_from_answer
 from ..wire.jsontext import loads_strict
 from .access_tokens import AccessToken, Refusals, claims_in
-from .exchange import DEFAULT_RETRY
+from .patience import DEFAULT_RETRY
 from .steps import Failure, GetToken, Operation, Pause, Reply, Request
 
 # Carries out one attempt; most send the request and read the answer.

@@ -25,8 +25,8 @@ from .aio_tokens import AsyncExecApprovals, AsyncExecTokens
 from .changes import ChangeFollower
 from .connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .core import FRESH_SESSION, ExecApi, execution_request, executions_of, new_key, session_request
-from .exchange import RetryPolicy
 from .local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
+from .patience import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from .standard import StandardSession, open_standard_session
 from .steps import Result
 from .transfers import FileListing, FilesApi, save_locally
@@ -46,6 +46,9 @@ class AsyncExecClient:
         The server's token, if `server` is a URL without one.
     max_retries : int
         How often a request that is safe to repeat is repeated, with growing pauses.
+    outage_seconds : float
+        For how long runs and streams wait for a server that has answered before and does not now, such as behind a
+        proxy that restarts. They end as if nothing had happened, or with `ConnectionLost`.
 
     Attributes
     ----------
@@ -66,9 +69,10 @@ class AsyncExecClient:
         token: str | None = None,
         *,
         max_retries: int = 4,
+        outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
         self.connection_info = connection_to(server, token)
-        self._retry = RetryPolicy(max_retries)
+        self._retry = RetryPolicy(max_retries, outage_seconds=outage_seconds, why_lost=self.connection_info.why_lost)
         self._api = ExecApi(self._retry)
         self._driver = AioDriver(self.connection_info)
         self.tokens = AsyncExecTokens(self._driver, self._retry)

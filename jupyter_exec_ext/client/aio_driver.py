@@ -184,7 +184,7 @@ class AioDriver:
                 open_streams.callback(opened.handle.close)
             return opened
         if isinstance(step, ReadStream):
-            return await self._read(step.stream)
+            return await self._read(step)
         if isinstance(step, CloseStream):
             return step.stream.handle.close()
         if isinstance(step, Pause):
@@ -251,10 +251,10 @@ class AioDriver:
             return response
         return Stream(_lower(response.headers), response) if response.status == 200 else await _reply(response)
 
-    async def _read(self, stream: Stream) -> bytes | Failure:
-        response: aiohttp.ClientResponse = stream.handle
+    async def _read(self, step: ReadStream) -> bytes | Failure:
+        response: aiohttp.ClientResponse = step.stream.handle
         try:
-            return await response.content.readany()
+            return await asyncio.wait_for(response.content.readany(), step.silence_seconds)
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             return _failure(error)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..models import Execution, IssuedToken, Token
 from .aio_driver import AioDriver
-from .exchange import RetryPolicy
+from .patience import RetryPolicy
 from .tokens import TokensApi, approval, rejection, token_request
 
 

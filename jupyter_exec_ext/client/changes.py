@@ -9,9 +9,10 @@ from ..models import Change
 from ..wire.jsontext import loads_strict
 from ..wire.native import change_from_json
 from ..wire.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
-from .event_stream import API, STREAM_SILENCE_SECONDS
-from .exchange import RetryPolicy, error_from, open_stream
-from .steps import CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
+from .event_stream import API, STREAM_SILENCE_SECONDS, silence_seconds
+from .exchange import error_from, open_stream, wait
+from .patience import Patience, RetryPolicy
+from .steps import HEARTBEAT, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 
 class ChangeFollower:
@@ -26,32 +27,36 @@ class ChangeFollower:
     def __init__(self, retry: RetryPolicy, after: str = "") -> None:
         self._retry = retry
         self._after = after
-        self._fruitless = 0
+        self._patience = Patience(retry, outages=False)
+        self._opened = False
 
     def follow(self) -> Operation[None]:
         """Emit changes, without end; a connection that is cut is opened again where it was."""
         while True:
-            self._fruitless += 1
             failure = yield from self._read_once()
-            if self._fruitless > self._retry.max_retries:
+            pause = self._patience.pause(outage=True)
+            if pause is None:
                 raise ConnectionLost(f"the change feed was cut and could not be resumed: {failure.message}")
-            yield self._retry.pause(max(0, self._fruitless - 1))
+            yield from wait(pause, self._retry)
 
     def _read_once(self) -> Operation[Failure]:
         resume = {"Last-Event-ID": self._after} if self._after else {}
-        headers = {"Accept": MEDIA_TYPE, **resume}
+        headers = {"Accept": MEDIA_TYPE, "Prefer": HEARTBEAT, **resume}
         request = Request("GET", API + "events", headers=headers, read_timeout_seconds=STREAM_SILENCE_SECONDS)
-        stream = yield from open_stream(request, self._retry)
+        stream = yield from open_stream(request, self._retry, outages=self._opened)
         if isinstance(stream, Failure):
             return stream
+        if not self._opened:
+            self._opened, self._patience = True, Patience(self._retry, outages=True)
+        silence = silence_seconds(stream.headers)
         decoder = EventStreamDecoder()
-        chunk: bytes | Failure = yield ReadStream(stream)
+        chunk: bytes | Failure = yield ReadStream(stream, silence)
         while chunk and not isinstance(chunk, Failure):
-            self._fruitless = 0
+            self._patience.renew()
             for change in _changes_in(decoder.feed(chunk)):
                 self._after = change.id
                 yield Emit(change)
-            chunk = yield ReadStream(stream)
+            chunk = yield ReadStream(stream, silence)
         yield CloseStream(stream)
         return chunk if isinstance(chunk, Failure) else Failure(True, "the server ended it")
 

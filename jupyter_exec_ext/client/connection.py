@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -37,6 +37,9 @@ class JupyterConnectionInfo:
         Whether to check the server's certificate, or the path of a CA bundle to check it with.
     client_cert : str or (str, str), optional
         Path of a client certificate with its key, or of the two.
+    why_lost : callable, optional
+        Asked while the server does not answer, from any thread: why it will not come back, or None if it may. A
+        JupyterHub knows.
 
     Raises
     ------
@@ -51,6 +54,7 @@ class JupyterConnectionInfo:
     base_url: str = "/"
     verify: bool | str = True
     client_cert: str | tuple[str, str] | None = None
+    why_lost: Callable[[], str | None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if "://" in self.host:

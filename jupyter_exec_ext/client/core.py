@@ -6,11 +6,12 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import (
     ApiNotFound,
+    ConnectionFailed,
     ConnectionLost,
     ExecError,
     Forbidden,
@@ -21,18 +22,9 @@ from ..errors import (
 )
 from ..models import Execution, InputRequestEvent, KernelSpecInfo, Session
 from ..wire.native import execution_from_json, kernelspec_from_json, session_from_json
-from .event_stream import API, EventStreamReader
-from .exchange import (
-    DEFAULT_RETRY,
-    NO_RETRY,
-    RetryPolicy,
-    exchange,
-    is_of_api,
-    open_stream,
-    parsed,
-    segment,
-    transport_error,
-)
+from .event_stream import API, EventStreamReader, silence_seconds
+from .exchange import exchange, is_of_api, open_stream, parsed, segment, transport_error, wait
+from .patience import DEFAULT_RETRY, NO_RETRY, Patience, RetryPolicy
 from .steps import (
     IDEMPOTENCY_KEY,
     MINIMAL,
@@ -61,19 +53,32 @@ _NOTEBOOK_SECONDS = 300.0
 _LOOK_SECONDS = 0.1
 
 
+@dataclass(slots=True)
+class Contact:
+    """Whether a server has ever answered, so that it is worth waiting for when it does not."""
+
+    made: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ExecApi:
     """The operations of ``exec/v1``."""
 
     retry: RetryPolicy = DEFAULT_RETRY
+    contact: Contact = field(default_factory=Contact)
 
     @property
     def hurried(self) -> ExecApi:
         """The same, where nobody has time for repetitions."""
         return replace(self, retry=NO_RETRY)
 
-    def _call(self, method: str, path: str, json: Any = None, **options: Any) -> Operation[Any]:
-        return parsed((yield from exchange(Request(method, API + path, json, **options), self.retry)))
+    def _call(
+        self, method: str, path: str, json: Any = None, *, outages: bool = False, **options: Any
+    ) -> Operation[Any]:
+        request = Request(method, API + path, json, **options)
+        body = parsed((yield from exchange(request, self.retry, outages=outages)))
+        self.contact.made = True
+        return body
 
     def info(self) -> Operation[dict[str, Any]]:
         """Return what the server says about itself.
@@ -188,6 +193,7 @@ class ExecApi:
             "POST",
             place,
             request,
+            outages=self._waits_for(place),
             headers={"Prefer": f"respond-async, wait={wait_seconds}, {MINIMAL}", IDEMPOTENCY_KEY: key},
             read_timeout_seconds=wait_seconds + (START_SECONDS if place == FRESH_SESSION else _SPARE_SECONDS),
         )
@@ -200,6 +206,12 @@ class ExecApi:
             execution = yield from self.submit(place, request, key, wait_seconds=WAIT_SECONDS)
             while not execution.state.finished:
                 execution = yield from self.get_execution(execution.id, wait_seconds=WAIT_SECONDS)
+        except ConnectionFailed as error:
+            if execution is None:
+                raise
+            raise _lost(error, key, execution.id) from None
+        except ConnectionLost as error:
+            raise _lost(error, key, execution.id if execution else None) from None
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
@@ -227,6 +239,7 @@ class ExecApi:
         body = yield from self._call(
             "GET",
             f"executions/{segment(execution_id)}",
+            outages=True,
             headers=headers,
             read_timeout_seconds=wait_seconds + _SPARE_SECONDS,
         )
@@ -268,7 +281,9 @@ class ExecApi:
             start = replace(start, read_timeout_seconds=START_SECONDS)
         reader = EventStreamReader(start, after=0)
         try:
-            return (yield from self._follow(reader, answer=bool(request.get("allow_input"))))
+            return (yield from self._follow(reader, self._waits_for(place), answer=bool(request.get("allow_input"))))
+        except ConnectionLost as error:
+            raise _lost(error, key, reader.execution_id or None) from None
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
@@ -279,34 +294,52 @@ class ExecApi:
     def events(self, execution_id: str, after: int = 0, *, answer: bool = False) -> Operation[Execution]:
         """Emit the events of an execution that follow number `after`, to its end."""
         start = Request("GET", f"{API}executions/{segment(execution_id)}/events?after={after}")
-        return (yield from self._follow(EventStreamReader(start, after), answer=answer))
+        return (yield from self._follow(EventStreamReader(start, after), outages=True, answer=answer))
 
-    def _follow(self, reader: EventStreamReader, *, answer: bool) -> Operation[Execution]:
+    def _waits_for(self, place: str) -> bool:
+        """Whether an outage of the server is waited for: where it has answered before, as for a session's making."""
+        return place != FRESH_SESSION or self.contact.made
+
+    def _follow(self, reader: EventStreamReader, outages: bool, *, answer: bool) -> Operation[Execution]:
         """Read an event stream to its end, reopening it after the last event seen whenever it is cut."""
-        attempt = 0
+        patience = Patience(self.retry, outages=outages)
+        sent = False
         while reader.finished is None:
             seen = reader.last_seq
-            failure = yield from self._read_once(reader, answer)
-            if reader.finished is None:
-                attempt = attempt + 1 if reader.last_seq == seen else 1
-                if attempt > self.retry.max_retries:
-                    raise ConnectionLost(f"the event stream was cut and could not be resumed: {failure.message}")
-                yield self.retry.pause(attempt - 1)
+            request = reader.next_request()
+            failure = yield from self._read_once(reader, request, answer, outages)
+            if reader.finished is not None:
+                break
+            sent = sent or failure.sent
+            if reader.execution_id and (reader.last_seq != seen or not outages):
+                outages, patience = True, Patience(self.retry, outages=True)
+            pause = patience.pause(outage=True)
+            if pause is None:
+                raise self._given_up(request, failure, reader, sent)
+            yield from wait(pause, self.retry if outages else None)
         return reader.finished
 
-    def _read_once(self, reader: EventStreamReader, answer: bool) -> Operation[Failure]:
+    @staticmethod
+    def _given_up(request: Request, failure: Failure, reader: EventStreamReader, sent: bool) -> ExecError:
+        if not reader.execution_id:
+            return transport_error(request, Failure(sent, failure.message))
+        return ConnectionLost(f"the event stream was cut and could not be resumed: {failure.message}")
+
+    def _read_once(
+        self, reader: EventStreamReader, request: Request, answer: bool, outages: bool
+    ) -> Operation[Failure]:
         """Read one connection until the log's end or its own."""
-        request = reader.next_request()
-        stream = yield from open_stream(request, self.retry)
+        stream = yield from open_stream(request, self.retry, outages=outages)
         if isinstance(stream, Failure):
             if stream.sent and not request.repeatable:
                 raise transport_error(request, stream)
             return stream
         reader.opened(stream.headers)
+        silence = silence_seconds(stream.headers)
         seen = reader.last_seq
         chunk: bytes | Failure = b"-"
         while chunk and not isinstance(chunk, Failure) and reader.finished is None:
-            chunk = yield ReadStream(stream)
+            chunk = yield ReadStream(stream, silence)
             for event in () if isinstance(chunk, Failure) else reader.feed(chunk):
                 yield Emit(event)
                 if answer and isinstance(event, InputRequestEvent):
@@ -322,6 +355,11 @@ class ExecApi:
             record = yield from self.get_execution(reader.execution_id)
             reader.finished = record if record.state.finished else None
         return Failure(True, "the server ended it early")
+
+
+def _lost(error: ExecError, key: str, execution_id: str | None) -> ConnectionLost:
+    """Return the error for a run that was sent and of whose end nothing is known, with what finds it again."""
+    return ConnectionLost(error.message, idempotency_key=key, execution_id=execution_id)
 
 
 def session_request(

@@ -12,10 +12,16 @@ from ..wire.native import event_from_json, is_bare
 from ..wire.outputs import OutputFold, with_outputs
 from ..wire.sse import MEDIA_TYPE, EventStreamDecoder
 from .exchange import error_from
-from .steps import MINIMAL, Reply, Request
+from .steps import HEARTBEAT, MINIMAL, Reply, Request
 
 API = "exec/v1/"
 STREAM_SILENCE_SECONDS = 60.0
+_HEARTBEAT_SILENCE_SECONDS = 8.0
+
+
+def silence_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return after how long without a byte a stream is lost, by the headers of its answer; None if they do not say."""
+    return _HEARTBEAT_SILENCE_SECONDS if HEARTBEAT in headers.get("preference-applied", "") else None
 
 
 class EventStreamReader:
@@ -24,9 +30,10 @@ class EventStreamReader:
     def __init__(self, start: Request, after: int) -> None:
         # From the first event on, the outputs are what they make, and the end need not repeat them.
         self._fold = OutputFold() if after == 0 else None
-        self._headers = {"Accept": MEDIA_TYPE, **({"Prefer": MINIMAL} if after == 0 else {})}
-        silence_seconds = max(start.read_timeout_seconds, STREAM_SILENCE_SECONDS)
-        self._start = replace(start, headers={**start.headers, **self._headers}, read_timeout_seconds=silence_seconds)
+        prefer = f"{MINIMAL}, {HEARTBEAT}" if after == 0 else HEARTBEAT
+        self._headers = {"Accept": MEDIA_TYPE, "Prefer": prefer}
+        timeout_seconds = max(start.read_timeout_seconds, STREAM_SILENCE_SECONDS)
+        self._start = replace(start, headers={**start.headers, **self._headers}, read_timeout_seconds=timeout_seconds)
         self._decoder = EventStreamDecoder()
         self.last_seq = after
         self.execution_id = ""

@@ -2,66 +2,58 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import ConnectionFailed, ConnectionLost, ExecError, Forbidden, NotFound, Unauthenticated, UnexpectedAnswer
+from ..errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
+    Forbidden,
+    NotFound,
+    ServerLost,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
 from ..wire.freed_memory import keep_freed_memory
 from ..wire.jsontext import loads_strict
-from .steps import Failure, OpenStream, Operation, Pause, Reply, Request, Stream
+from .patience import Patience, RetryPolicy
+from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
 
 _BUSY_STATUSES = frozenset({502, 503, 504})
 _LARGE_BYTES = 1024 * 1024
 _GATEWAY_STATUSES = frozenset({502, 504})
+# 424 is a JupyterHub's for a server that does not run.
+_FOREIGN_STATUSES = _BUSY_STATUSES | {424}
 # A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
 # driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
 COOKIE_REQUEST = Request("GET", "exec/v1")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """When to try again.
-
-    Parameters
-    ----------
-    max_retries : int
-        How often, at most, one step is repeated; for a stream, without any progress in between.
-    base_seconds, max_seconds : float
-        The pause doubles from the one to the other, with jitter.
-    """
-
-    max_retries: int = 4
-    base_seconds: float = 0.1
-    max_seconds: float = 5.0
-
-    def pause(self, attempt: int, retry_after: str | None = None) -> Pause:
-        """Return how long to wait after failed attempt number `attempt`, from 0."""
-        if retry_after is not None and retry_after.isdecimal():
-            return Pause(min(float(retry_after), 60.0))
-        ceiling = min(self.max_seconds, self.base_seconds * 2**attempt)
-        return Pause(ceiling * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
-
-
-DEFAULT_RETRY = RetryPolicy()
-NO_RETRY = RetryPolicy(max_retries=0)
-
-
-def exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
+def exchange(request: Request, retry: RetryPolicy, *, outages: bool = False) -> Operation[Reply]:
     """Send a request, again where that is safe, and return the answer whatever its status.
 
     It is safe where nothing was sent, and for requests that do no more when repeated. A busy server (429, 502, 503,
     504) is asked again for the latter alone: for others the answer may come from a proxy that gave up waiting.
 
+    Parameters
+    ----------
+    outages : bool
+        Whether the server has answered before, so that it is waited for while it cannot be reached.
+
     Raises
     ------
-    ConnectionFailed, ConnectionLost
+    ConnectionFailed
+        If nothing was ever sent.
+    ConnectionLost
+        If it was sent and the server has not answered.
+    ServerLost
+        If it will not come back.
     """
-    reply = yield from _exchange(request, retry)
+    reply = yield from _exchange(request, retry, outages)
     if lacks_cookie(request, reply):
-        yield from _exchange(COOKIE_REQUEST, retry)
-        reply = yield from _exchange(request, retry)
+        yield from _exchange(COOKIE_REQUEST, retry, outages)
+        reply = yield from _exchange(request, retry, outages)
     return reply
 
 
@@ -86,22 +78,70 @@ def is_of_api(reply: Reply) -> bool:
     return error_from(reply).request_id is not None
 
 
-def _exchange(request: Request, retry: RetryPolicy) -> Operation[Reply]:
-    for attempt in range(retry.max_retries + 1):
+def is_foreign(reply: Reply) -> bool:
+    """Whether something else has answered for a server: a proxy, a page to log in at, a Hub that has no such server."""
+    if reply.ok or is_of_api(reply):
+        return False
+    if reply.status == 403:  # Jupyter refuses in JSON
+        return "html" in reply.headers.get("content-type", "")
+    return 300 <= reply.status < 400 or reply.status in _FOREIGN_STATUSES
+
+
+def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[Reply]:
+    patience = Patience(retry, outages=outages)
+    doubt = ""  # how the first attempt ended that may have been carried out
+    while True:
         outcome: Reply | Failure = yield request
-        last = attempt == retry.max_retries
+        outage = isinstance(outcome, Failure) or is_foreign(outcome)
+        doubt = doubt or _doubt_about(outcome)
+        retry_after = None
         if isinstance(outcome, Failure):
-            if not last and (request.repeatable or not outcome.sent):
-                yield retry.pause(attempt)
-                continue
-            raise transport_error(request, outcome)
-        if last or not is_busy(request, outcome):
-            return outcome
-        yield retry.pause(attempt, outcome.headers.get("retry-after"))
-    raise AssertionError("the loop returns or raises")
+            again = request.repeatable or not doubt
+        else:
+            again = is_busy(request, outcome) or (outage and outages and request.repeatable)
+            retry_after = outcome.headers.get("retry-after")
+        pause = patience.pause(outage=outage, retry_after=retry_after) if again else None
+        if pause is None:
+            return _final(request, outcome, doubt, waited=outages and again)
+        yield from wait(pause, retry if outage and outages else None)
 
 
-def open_stream(request: Request, retry: RetryPolicy) -> Operation[Stream | Failure]:
+def wait(pause: Pause, outage_of: RetryPolicy | None) -> Operation[None]:
+    """Wait until the next attempt and, in an outage, ask whether the server will come back at all.
+
+    Raises
+    ------
+    ServerLost
+    """
+    yield pause
+    if outage_of is not None and outage_of.why_lost is not None:
+        reason: str | None = yield Work(outage_of.why_lost)
+        if reason is not None:
+            raise ServerLost(reason)
+
+
+def _doubt_about(outcome: Reply | Failure) -> str:
+    """Return why a request may have been carried out that has no answer of the server's; empty if it was not."""
+    if isinstance(outcome, Failure):
+        return outcome.message if outcome.sent else ""
+    # A proxy that has passed it on and got no answer says one of these.
+    return f"a proxy answered {outcome.status}" if outcome.status in _GATEWAY_STATUSES and is_foreign(outcome) else ""
+
+
+def _final(request: Request, outcome: Reply | Failure, doubt: str, *, waited: bool) -> Reply:
+    """Return the last answer, or raise what it stands for where it does not say what became of the request."""
+    if isinstance(outcome, Failure):
+        raise transport_error(request, Failure(bool(doubt), doubt or outcome.message))
+    if outcome.ok or is_of_api(outcome):
+        return outcome
+    if doubt and (waited or request.method == "POST"):
+        raise transport_error(request, Failure(True, doubt))
+    if waited and is_foreign(outcome):
+        raise transport_error(request, Failure(True, f"something else answers in its place ({outcome.status})"))
+    return outcome
+
+
+def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) -> Operation[Stream | Failure]:
     """Send a request, and return its answer to be read piece by piece, or why one may ask for it again.
 
     Raises
@@ -111,23 +151,25 @@ def open_stream(request: Request, retry: RetryPolicy) -> Operation[Stream | Fail
     """
     stream: Stream | Reply | Failure = yield OpenStream(request)
     if isinstance(stream, Reply) and lacks_cookie(request, stream):
-        yield from exchange(COOKIE_REQUEST, retry)
+        yield from exchange(COOKIE_REQUEST, retry, outages=outages)
         stream = yield OpenStream(request)
     if isinstance(stream, Reply):
-        if is_busy(request, stream):
-            return Failure(True, f"the server answered {stream.status}")
+        if is_busy(request, stream) or (outages and request.repeatable and is_foreign(stream)):
+            return Failure(bool(_doubt_about(stream)), f"something answered {stream.status}")
         raise error_from(stream)
     return stream
 
 
-def transport_error(request: Request, failure: Failure) -> ExecError:
+def transport_error(request: Request, failure: Failure, execution_id: str | None = None) -> ExecError:
     """Return the error for a request that got no answer."""
-    if failure.sent and request.method == "POST":
+    if failure.sent:
         return ConnectionLost(
             f"{request.method} {request.path} was sent, but its answer was lost ({failure.message}); "
-            "whether it was carried out is unknown"
+            "whether it was carried out is unknown",
+            idempotency_key=request.headers.get(IDEMPOTENCY_KEY),
+            execution_id=execution_id,
         )
-    return ConnectionFailed(f"the server cannot be reached: {failure.message}")
+    return ConnectionFailed(f"the server cannot be reached, nothing was sent: {failure.message}")
 
 
 def error_from(reply: Reply) -> ExecError:

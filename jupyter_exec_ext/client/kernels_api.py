@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import ApiNotFound, KernelSpecNotFound, UnexpectedAnswer
 from ..models import KernelSpecInfo
-from .exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, parsed, segment
+from .exchange import exchange, parsed, segment
+from .patience import DEFAULT_RETRY, NO_RETRY, RetryPolicy
 from .steps import Operation, Request
 
 _TIDY_SECONDS = 5.0

@@ -17,8 +17,8 @@ from ..models import ErrorEvent, Execution, ExecutionState, KernelSpecInfo, Stat
 from ..wire.kernel import execute_request
 from ..wire.languages import source_for_kernel
 from ..wire.translate import RunTranslator
-from .exchange import RetryPolicy
 from .kernels_api import KernelsApi
+from .patience import RetryPolicy
 from .standard_connection import StandardConnection
 from .standard_follow import End, Follower
 from .standard_run import StandardRun

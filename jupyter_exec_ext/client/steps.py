@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
+#: In a Prefer header: send something every three seconds. Who does not know it sends something every 15 seconds.
+HEARTBEAT = "heartbeat=3"
 #: In a Prefer header (RFC 7240): send no output twice. Who does not know it sends all.
 MINIMAL = "return=minimal"
 
@@ -153,9 +155,16 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class ReadStream:
-    """Read what has come: bytes, empty at the end, or `Failure`."""
+    """Read what has come: bytes, empty at the end, or `Failure`.
+
+    Parameters
+    ----------
+    silence_seconds : float, optional
+        How long nothing may come, where that is shorter than the request allowed.
+    """
 
     stream: Stream
+    silence_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class Attempt:
         self.sent = False
         self.over = False
         self._connection: _Watched | None = None
+        self._silence_seconds: float | None = None
         self._timer = None if total_seconds is None else threading.Timer(total_seconds, self._cut)
         if self._timer is not None:
             self._timer.daemon = True
@@ -63,6 +64,13 @@ class Attempt:
             connection.watched = connection.sock
             if self.over:
                 connection.cut()
+
+    def allow_silence(self, seconds: float | None) -> None:
+        """Let reading fail after this long without a byte; None leaves it as it is."""
+        if seconds is not None and seconds != self._silence_seconds:
+            self._silence_seconds = seconds
+            if self._connection is not None and self._connection.watched is not None:
+                self._connection.watched.settimeout(seconds)
 
     def end(self) -> None:
         """Stop the clock."""

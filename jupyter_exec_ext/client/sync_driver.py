@@ -179,7 +179,7 @@ class SyncDriver:
                 open_streams.callback(opened.handle.close)
             return opened
         if isinstance(step, ReadStream):
-            return step.stream.handle.read()
+            return step.stream.handle.read(step.silence_seconds)
         if isinstance(step, CloseStream):
             return step.stream.handle.close()
         if isinstance(step, Pause):
@@ -314,8 +314,9 @@ class _Pieces:
         self._response = response
         self._attempt = attempt
 
-    def read(self) -> bytes | Failure:
+    def read(self, silence_seconds: float | None) -> bytes | Failure:
         """Return what has come, without waiting for the rest of an HTTP chunk: a cut must not take it away."""
+        self._attempt.allow_silence(silence_seconds)
         try:
             piece: bytes = self._response.raw.read1(_PIECE_BYTES, decode_content=True)
         except (urllib3.exceptions.HTTPError, HTTPException, OSError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..models import Execution, IssuedToken, Token
-from .exchange import RetryPolicy
+from .patience import RetryPolicy
 from .sync_driver import SyncDriver
 from .tokens import TokensApi, approval, rejection, token_request
 

@@ -14,7 +14,8 @@ from ..errors import UnexpectedAnswer
 from ..models import Execution, IssuedToken, Token
 from ..wire.native import execution_from_json, issued_token_from_json, token_from_json
 from .event_stream import API
-from .exchange import DEFAULT_RETRY, RetryPolicy, exchange, parsed, segment
+from .exchange import exchange, parsed, segment
+from .patience import DEFAULT_RETRY, RetryPolicy
 from .steps import Operation, Request
 
 

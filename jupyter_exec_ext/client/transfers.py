@@ -12,8 +12,9 @@ from ..wire.native import file_info_from_json
 from ..wire.paths import quoted_path
 from ..wire.transfer import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, sha256_in
 from .event_stream import API
-from .exchange import DEFAULT_RETRY, RetryPolicy, exchange, is_busy, open_stream, parsed, segment, transport_error
+from .exchange import exchange, is_busy, open_stream, parsed, segment, transport_error
 from .local_files import BLOCK_BYTES, FileSource, Progress, Target
+from .patience import DEFAULT_RETRY, RetryPolicy
 from .steps import (
     CloseStream,
     Failure,

@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpecManager
 
 from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import NO_RETRY
+from ..client.patience import NO_RETRY
 from ..client.standard import open_standard_session
 from ..client.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
 from ..client.sync import StandardExecSession

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import DEFAULT_RETRY, error_from, exchange
+from ..client.exchange import error_from, exchange
+from ..client.patience import DEFAULT_RETRY
 from ..client.steps import Request
 from ..client.sync_driver import SyncDriver
 from ..errors import ClientError, ConnectionFailed, ConnectionLost, ExecError, UnexpectedAnswer

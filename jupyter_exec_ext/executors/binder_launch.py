@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import DEFAULT_RETRY, RetryPolicy, error_from
+from ..client.exchange import error_from
+from ..client.patience import DEFAULT_RETRY, RetryPolicy
 from ..client.steps import Failure, Operation, Reply
 from ..errors import (
     ConnectionFailed,

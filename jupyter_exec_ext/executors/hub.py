@@ -6,11 +6,13 @@ import atexit
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..client.connection import JupyterConnectionInfo
+from ..client.patience import NO_RETRY
 from ..client.sync_driver import SyncDriver
 from ..errors import ClientError, ExecError, Unavailable, UnexpectedAnswer
 from .hub_api import HubServerApi, IssuedHubToken, whoami
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _STOP_SECONDS = 60.0
+_LOOK_SECONDS = 5.0
 _NOTE = "jupyter_exec_ext"
 
 
@@ -154,7 +157,8 @@ class JupyterHubServer:
                     raise
                 self._ours = server.started if launch.asked else self._ours
             own_token = None if self._own_token is None else self._own_token.text
-            self._connection_info = _server_at(server.url, self._hub, own_token or self._hub.token)
+            there = _server_at(server.url, self._hub, own_token or self._hub.token)
+            self._connection_info = replace(there, why_lost=partial(self._why_lost, server.started))
         except BaseException:
             with contextlib.suppress(ExecError):  # what went wrong first says more
                 self.stop()
@@ -180,6 +184,23 @@ class JupyterHubServer:
                     revoking = self._api.revoke_token(self._own_token.id)
                     driver.perform(within(_end("revoke the server's token"), revoking))
                     self._own_token = None
+
+    def _why_lost(self, started: str) -> str | None:
+        """Return why a server that was `started` then will not come back, or None if it may or the Hub is silent."""
+        hurried = replace(self._api, retry=NO_RETRY)
+        soon = Deadline(_LOOK_SECONDS, "the Hub did not answer", "", Unavailable)
+        try:
+            with contextlib.closing(SyncDriver(self._hub)) as driver:
+                state = driver.perform(
+                    within(soon, hurried.state())
+                )
+        except ExecError:
+            return None
+        if state.stopped:
+            return f"the JupyterHub says that the server {self._api.full_name} was stopped or has failed"
+        if state.started != started and started:
+            return f"the JupyterHub says that another server {self._api.full_name} was started meanwhile"
+        return None
 
     @property
     def _api(self) -> HubServerApi:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..client.exchange import DEFAULT_RETRY, RetryPolicy, error_from, exchange, segment
+from ..client.exchange import error_from, exchange, segment
+from ..client.patience import DEFAULT_RETRY, RetryPolicy
 from ..client.steps import Operation, Pause, Reply, Request
 from ..errors import (
     ExecError,

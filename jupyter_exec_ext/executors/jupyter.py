@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..client.idle import open_patient_session
+from ..client.patience import DEFAULT_OUTAGE_SECONDS
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
 from .functions import AnyFunction
@@ -34,6 +35,8 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         the session before any other code, and again to a fresh kernel. What they need must be installed there.
     functions_module : str
         The name under which the code can import them.
+    outage_seconds : float
+        For how long a block waits for a server that does not answer any more, such as behind a proxy that restarts.
 
     Raises
     ------
@@ -53,13 +56,14 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         *,
         functions: Sequence[AnyFunction] = (),
         functions_module: str = "functions",
+        outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
         super().__init__(kernel_name, timeout, output_dir, functions, functions_module)
         try:
             self._connection_info = connection_to(jupyter_server)
         except TypeError:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
-        self._client = ExecClient(self._connection_info)
+        self._client = ExecClient(self._connection_info, outage_seconds=outage_seconds)
         self._begin()
 
     def _open_session(self) -> ExecSession | StandardExecSession:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.client.core import FRESH_SESSION, ExecApi, execution_request, executions_of, seconds_left
-from jupyter_exec_ext.client.exchange import RetryPolicy, error_from
+from jupyter_exec_ext.client.exchange import error_from
+from jupyter_exec_ext.client.patience import RetryPolicy
 from jupyter_exec_ext.client.steps import (
     AskInput,
     CloseStream,
@@ -22,6 +23,7 @@ from jupyter_exec_ext.client.steps import (
     Reply,
     Request,
     Stream,
+    Work,
 )
 from jupyter_exec_ext.errors import (
     ApiNotFound,
@@ -33,6 +35,7 @@ from jupyter_exec_ext.errors import (
     MissingScope,
     NotFound,
     QueueFull,
+    ServerLost,
     SessionEnded,
     Unauthenticated,
     UnexpectedAnswer,
@@ -83,6 +86,8 @@ class Script:
             return self.events.append(step.event)
         if isinstance(step, AskInput):
             return step.event.prompt.upper()
+        if isinstance(step, Work):
+            return step.action()
         if isinstance(step, ReadStream):
             return next(self._chunks, b"")
         if isinstance(step, CloseStream):
@@ -125,14 +130,94 @@ def test_what_has_no_key_is_repeated_only_if_nothing_was_sent() -> None:
 
 def test_code_whose_fate_stays_unknown_is_said_to_be_so() -> None:
     with pytest.raises(ConnectionLost, match="unknown"):
-        Script(*[LOST] * 9).perform(API.submit(PLACE, {"code": "1"}, "key"))
+        Script(*[LOST] * 99).perform(API.submit(PLACE, {"code": "1"}, "key"))
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+REDIRECT = Reply(302, {"location": "/hub/login"}, b"")
+LOGIN_PAGE = Reply(403, {"content-type": "text/html"}, b"<html>")
+BAD_GATEWAY, NO_SUCH_SERVER = Reply(502, {}, b"<html>"), Reply(424, {}, b"{}")
+REFUSED = answer(403, {"message": "no", "code": "missing_scope", "request_id": "r1"})
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        [LOST, *[NOT_SENT] * 99],
+        [NOT_SENT, LOST, *[NOT_SENT] * 99],
+        [BAD_GATEWAY, *[NOT_SENT] * 99],
+        [LOST, *[REDIRECT] * 99],
+        [LOST, NOT_SENT, *[LOGIN_PAGE] * 99],
+        [LOST, *[NO_SUCH_SERVER] * 99],
+        [NOT_SENT, *[BAD_GATEWAY] * 99],
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_run_that_was_sent_once_is_never_said_not_to_have_been(outcomes: list[Any], streamed: bool) -> None:
+    api = ExecApi(RetryPolicy(max_retries=2))
+    start = api.stream if streamed else api.run
+    with pytest.raises(ConnectionLost) as lost:
+        Script(*outcomes).perform(start(PLACE, {"code": "1"}, "key"))
+    assert (lost.value.idempotency_key, lost.value.execution_id) == ("key", None)
+
+
+def test_a_run_that_was_named_before_it_was_lost_is_named_in_the_error() -> None:
+    script = Script(answer(202, to_json(execution(ExecutionState.RUNNING))), *[NOT_SENT] * 99)
+    with pytest.raises(ConnectionLost) as lost:
+        script.perform(API.run(PLACE, {"code": "1"}, "key"))
+    assert (lost.value.idempotency_key, lost.value.execution_id) == ("key", "exe_1")
+
+
+@pytest.mark.parametrize("outage", [NOT_SENT, LOST, REDIRECT, LOGIN_PAGE, NO_SUCH_SERVER, BAD_GATEWAY])
+def test_an_outage_is_waited_for_with_the_same_key(outage: Any) -> None:
+    script = Script(*[outage] * 30, answer(200, to_json(execution())))
+    assert script.perform(API.run(PLACE, {"code": "1"}, "key")).ok
+    assert {sent.headers["Idempotency-Key"] for sent in script.requests} == {"key"}
+    assert max(script.pauses) <= 2.0
+
+
+def test_an_outage_is_waited_for_no_longer_than_was_said() -> None:
+    script = Script(*[NOT_SENT] * 99)
+    with pytest.raises(ConnectionFailed, match="nothing was sent"):
+        script.perform(ExecApi(RetryPolicy(outage_seconds=20.0)).run(PLACE, {"code": "1"}, "key"))
+    assert 20.0 <= sum(script.pauses) <= 22.0
+
+
+def test_a_server_that_never_answered_is_given_up_soon() -> None:
+    script = Script(*[NOT_SENT] * 99)
+    with pytest.raises(ConnectionFailed):
+        script.perform(ExecApi(RetryPolicy(max_retries=2)).run(FRESH_SESSION, {"code": "1"}, "key"))
+    assert len(script.requests) == 3
+
+
+def test_a_refusal_of_the_servers_own_is_told_at_once_also_after_an_outage() -> None:
+    script = Script(LOST, BAD_GATEWAY, REFUSED)
+    with pytest.raises(MissingScope):
+        script.perform(API.run(PLACE, {"code": "1"}, "key"))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_server_that_will_not_come_back_is_not_waited_for(streamed: bool) -> None:
+    api = ExecApi(RetryPolicy(why_lost=lambda: "the Hub has stopped it"))
+    start = api.stream if streamed else api.run
+    script = Script(*[NOT_SENT] * 99)
+    with pytest.raises(ServerLost, match="the Hub has stopped it"):
+        script.perform(start(PLACE, {"code": "1"}, "key"))
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
-    script = Script(answer(status, retry_after="7"), answer(200, to_json(execution())))
+    busy = answer(status, {"message": "busy", "code": "shutting_down", "request_id": "r1"}, retry_after="7")
+    script = Script(busy, answer(200, to_json(execution())))
     script.perform(API.get_execution("exe_1"))
     assert script.pauses == [7.0]
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_without_its_server_is_asked_again_soon_whatever_it_says(status: int) -> None:
+    script = Script(answer(status, retry_after="7"), answer(200, to_json(execution())))
+    script.perform(API.get_execution("exe_1"))
+    assert script.pauses == [2.0]
 
 
 def test_a_limit_that_code_ran_into_is_told_at_once() -> None:
@@ -224,7 +309,7 @@ def test_a_server_that_is_not_there_is_told_from_one_that_was_cut_off() -> None:
 
 def test_a_proxy_that_gave_up_waiting_may_have_made_a_session() -> None:
     script = Script(Reply(504, {}, b"<html>"), INFO)
-    with pytest.raises(UnexpectedAnswer):
+    with pytest.raises(ConnectionLost, match=r"504.*unknown"):
         script.perform(API.open_session({}))
     assert [sent.method for sent in script.requests] == ["POST", "GET"]
 
@@ -375,13 +460,13 @@ def test_an_end_without_outputs_gets_those_that_were_streamed_over_all_connectio
     finished = script.perform(API.stream(PLACE, {"code": "1"}, "key"))
     assert (finished.stdout, finished.outputs) == ("abc", [{"output_type": "stream", "name": "stdout", "text": "abc"}])
     assert script.events[-1].execution == finished  # type: ignore[attr-defined]
-    assert {request.headers["Prefer"] for request in script.requests} == {"return=minimal"}
+    assert {request.headers["Prefer"] for request in script.requests} == {"return=minimal, heartbeat=3"}
 
 
 def test_who_has_not_seen_the_beginning_asks_for_all_at_the_end() -> None:
     script = Script(chunks(*frames("c", first_seq=3), end_frame(4)))
     assert script.perform(API.events("exe_1", after=2)) == execution()
-    assert "Prefer" not in script.requests[0].headers
+    assert script.requests[0].headers["Prefer"] == "heartbeat=3"
 
 
 @pytest.mark.parametrize("cut", range(1, len(frames("long text")[0])))
@@ -412,9 +497,10 @@ def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
 
 
 def test_resuming_without_progress_ends() -> None:
-    script = Script(chunks(*frames("a")), *[LOST] * 9)
-    with pytest.raises(ConnectionLost, match="resumed"):
+    script = Script(chunks(*frames("a")), *[LOST] * 99)
+    with pytest.raises(ConnectionLost, match="resumed") as lost:
         script.perform(API.stream(PLACE, {"code": "1"}, "key"))
+    assert (lost.value.idempotency_key, lost.value.execution_id) == ("key", "exe_1")
 
 
 def test_a_stream_that_never_began_is_begun_again_with_its_key() -> None:

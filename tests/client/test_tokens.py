@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client.aio import AsyncExecSession
-from jupyter_exec_ext.client.exchange import RetryPolicy
+from jupyter_exec_ext.client.patience import RetryPolicy
 from jupyter_exec_ext.client.tokens import TokensApi, approval, rejection, token_request
 from jupyter_exec_ext.errors import (
     ConnectionLost,
