@@ -180,7 +180,7 @@ class AsyncExecClient:
         if on_event is None and on_input is None:
             operation = self._api.run(FRESH_SESSION, request, key)
         else:
-            operation = self._api.stream(FRESH_SESSION, request, key, cancel_when_left=True)
+            operation = self._api.stream(FRESH_SESSION, request, key)
         return await self._driver.perform(self._api.in_fresh_session(operation), on_event, on_input)
 
     async def get_session(self, session_id: str) -> AsyncExecSession:
@@ -250,7 +250,7 @@ class AsyncExecSession:
             await self.close()
             return
         with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
-            await self._driver.perform(self._api.hurried.delete_session(self.id))
+            await self._driver.perform_to_the_end(self._api.hurried.delete_session(self.id))
 
     async def run(
         self,
@@ -284,7 +284,7 @@ class AsyncExecSession:
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
             return await self._driver.perform(self._api.run(self._place, request, idempotency_key or new_key()))
-        operation = self._api.stream(self._place, request, idempotency_key or new_key(), cancel_when_left=True)
+        operation = self._api.stream(self._place, request, idempotency_key or new_key())
         return await self._driver.perform(operation, on_event, on_input)
 
     async def stream(
@@ -298,7 +298,8 @@ class AsyncExecSession:
     ) -> AsyncIterator[OutputEvent]:
         """Run code and yield its output events as they come; the last is an `EndEvent` with the finished execution.
 
-        A cut connection is resumed without a gap. Leaving the loop early leaves the code running.
+        A cut connection is resumed without a gap. Leaving the loop early leaves the code running; Ctrl-C, or a task
+        that is cancelled while it waits here, stops it.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         async for event in self._driver.stream(self._api.stream(self._place, request, new_key()), Result(), on_input):
@@ -422,7 +423,7 @@ class AsyncExecSession:
 
     async def close(self) -> None:
         """Shut the session down on the server."""
-        await self._driver.perform(self._api.delete_session(self.id))
+        await self._driver.perform_to_the_end(self._api.delete_session(self.id))
 
 
 class AsyncStandardExecSession:
@@ -456,7 +457,7 @@ class AsyncStandardExecSession:
             await self.close()
             return
         with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
-            await self._driver.perform(self._session.close(hurried=True))
+            await self._driver.perform_to_the_end(self._session.close(hurried=True))
 
     async def run(
         self,
@@ -470,13 +471,13 @@ class AsyncStandardExecSession:
     ) -> Execution:
         """Run code and return the finished execution; see `AsyncExecSession.run`."""
         async with self._lock:
+            await self._driver.tidied()  # a run that was cancelled reads the same WebSocket until then
             operation = self._session.run(
                 code,
                 timeout_seconds=timeout_seconds,
                 language=language,
                 metadata=metadata,
                 allow_input=on_input is not None,
-                interrupt_when_left=True,
             )
             return await self._driver.perform(operation, on_event, on_input)
 
@@ -491,6 +492,7 @@ class AsyncStandardExecSession:
     ) -> AsyncIterator[OutputEvent]:
         """Run code and yield its output events as they come; see `AsyncExecSession.stream`."""
         async with self._lock:
+            await self._driver.tidied()  # a run that was cancelled reads the same WebSocket until then
             operation = self._session.run(
                 code,
                 timeout_seconds=timeout_seconds,
@@ -511,4 +513,4 @@ class AsyncStandardExecSession:
 
     async def close(self) -> None:
         """Shut the kernel down on the server; what runs ends as cancelled."""
-        await self._driver.perform(self._session.close())
+        await self._driver.perform_to_the_end(self._session.close())

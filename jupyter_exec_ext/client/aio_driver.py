@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import inspect
 import io
+import logging
 import os
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
 
-from ..errors import ClientError, Conflict
+from ..errors import ClientError, Conflict, ExecError
 from ..models import InputRequestEvent
 from ..wire.jsontext import dump_bytes
 from .aio_credential import AioCredential
@@ -52,6 +54,8 @@ _CONNECT_SECONDS = 10.0
 _PING_SECONDS = 30.0
 _GOODBYE_SECONDS = 1.0
 _LEFT_STREAM_SECONDS = 1.0
+_TIDY_LIMIT_SECONDS = 15.0
+_LOG = logging.getLogger(__name__)
 
 
 class RunLock:
@@ -91,6 +95,7 @@ class AioDriver:
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._tidying: set[asyncio.Task[Any]] = set()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -115,8 +120,12 @@ class AioDriver:
         return self._session
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, once what is being tidied up is done."""
         self._closed = True
+        await self._in_own_task(self._close())
+
+    async def _close(self) -> None:
+        await _once_more(self.tidied)
         if self._credential is not None:
             await self._credential.close()
         if self._session is not None:
@@ -129,7 +138,11 @@ class AioDriver:
         on_event: Callable[[Any], None] | None = None,
         on_input: AnswerInput | None = None,
     ) -> T:
-        """Carry an operation out and return its result; its events go to `on_event`."""
+        """Carry an operation out and return its result; its events go to `on_event`.
+
+        An operation that is cancelled tidies up in a task of its own: who cancels by a scope, as AnyIO does, cancels
+        whatever is waited for within it again and again.
+        """
         self._check_open()
         async with AsyncExitStack() as open_streams:
             outcome: Any = None
@@ -143,8 +156,54 @@ class AioDriver:
                 outcome = broken_off = None
                 try:
                     outcome = await self._do(step, open_streams, on_event, on_input)
+                except asyncio.CancelledError as error:
+                    await self._tidy_up(operation, error)
+                    raise
                 except BaseException as error:  # the operation has the last word: it may tidy up
                     broken_off = error
+
+    async def perform_to_the_end(self, operation: Operation[None]) -> None:
+        """Carry an operation out also if whoever waits for it is cancelled meanwhile."""
+        self._check_open()
+        await self._in_own_task(self._steps(operation, lambda: operation.send(None)))
+
+    async def tidied(self) -> None:
+        """Wait until what was cancelled has tidied up, which takes a bounded time."""
+        tidying = self._tidying - {task for task in (asyncio.current_task(),) if task is not None}
+        if tidying:
+            await asyncio.wait(tidying)
+
+    async def _tidy_up(self, operation: Operation[Any], cancelled: asyncio.CancelledError) -> None:
+        """Wait for a cancelled operation to tidy up, for as long as whoever cancelled it lets that be waited for."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._in_own_task(self._end(operation, cancelled))
+
+    async def _in_own_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+        await asyncio.shield(task)
+
+    async def _end(self, operation: Operation[Any], cancelled: asyncio.CancelledError) -> None:
+        """Carry out the last steps of a cancelled operation."""
+        try:
+            steps = self._steps(operation, lambda: operation.throw(cancelled))
+            await asyncio.wait_for(steps, _TIDY_LIMIT_SECONDS)
+        except asyncio.CancelledError as error:
+            if error is not cancelled:
+                raise
+        except (ExecError, asyncio.TimeoutError) as error:  # that it was cancelled is what the caller learns
+            _LOG.warning("a cancelled call could not tidy up: %s", error or "it took too long")
+
+    async def _steps(self, operation: Operation[Any], begin: Callable[[], Step]) -> None:
+        """Carry out the steps of an operation from `begin` on; they do no more when repeated."""
+        async with AsyncExitStack() as open_streams:
+            try:
+                step = begin()
+                while True:
+                    step = operation.send(await _once_more(partial(self._do, step, open_streams, None, None)))
+            except StopIteration:
+                return
 
     async def stream(
         self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None
@@ -162,8 +221,12 @@ class AioDriver:
                 if isinstance(step, Emit):
                     yield step.event
                     outcome = None
-                else:
+                    continue
+                try:
                     outcome = await self._do(step, open_streams, None, on_input)
+                except asyncio.CancelledError as error:
+                    await self._tidy_up(operation, error)
+                    raise
 
     async def _do(
         self,
@@ -302,6 +365,14 @@ class AioDriver:
         ws: aiohttp.ClientWebSocketResponse = step.socket.handle
         with contextlib.suppress(asyncio.TimeoutError):  # nobody at the other end says goodbye; it is closed anyway
             await asyncio.wait_for(ws.close(), _GOODBYE_SECONDS)
+
+
+async def _once_more(work: Callable[[], Awaitable[T]]) -> T:
+    """Begin again if cancelled, once: `asyncio.run` cancels, when it ends, all that it still waits for."""
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        return await work()
 
 
 def _payload(

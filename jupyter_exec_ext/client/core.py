@@ -272,10 +272,11 @@ class ExecApi:
 
     # --- event streams ---
 
-    def stream(
-        self, place: str, request: Mapping[str, Any], key: str, *, cancel_when_left: bool = False
-    ) -> Operation[Execution]:
-        """Run code and emit its events as they come; returns the finished execution."""
+    def stream(self, place: str, request: Mapping[str, Any], key: str) -> Operation[Execution]:
+        """Run code and emit its events as they come; returns the finished execution.
+
+        Broken off by Ctrl-C or by cancelling the task, it cancels the execution; left, it lets it run.
+        """
         start = Request("POST", API + place, request, headers={IDEMPOTENCY_KEY: key})
         if place == FRESH_SESSION:  # it begins when the kernel is there
             start = replace(start, read_timeout_seconds=START_SECONDS)
@@ -287,8 +288,7 @@ class ExecApi:
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
-            if cancel_when_left:
-                yield from self._abandon(reader.execution_id or (yield from self._id_of(place, request, key)))
+            yield from self._abandon(reader.execution_id or (yield from self._id_of(place, request, key)))
             raise
 
     def events(self, execution_id: str, after: int = 0, *, answer: bool = False) -> Operation[Execution]:

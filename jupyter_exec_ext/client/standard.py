@@ -75,7 +75,6 @@ class StandardSession:
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         allow_input: bool = False,
-        interrupt_when_left: bool = False,
     ) -> Operation[Execution]:
         """Run code, emitting its events, and return the finished execution."""
         source = source_for_kernel(code, language, self.spec.language)
@@ -96,8 +95,7 @@ class StandardSession:
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
-            if interrupt_when_left:  # nobody waits for it any more
-                yield self.api.interrupt_once(self.kernel_id)
+            yield self.api.interrupt_once(self.kernel_id)  # nobody waits for it any more
             # A signal's exception (Ctrl-C) may have come in the middle of a message: what follows would be misread.
             yield from self._connection.disconnect()
             raise

@@ -179,7 +179,7 @@ class ExecClient:
         if on_event is None and on_input is None:
             operation = self._api.run(FRESH_SESSION, request, key)
         else:
-            operation = self._api.stream(FRESH_SESSION, request, key, cancel_when_left=True)
+            operation = self._api.stream(FRESH_SESSION, request, key)
         return self._driver.perform(self._api.in_fresh_session(operation), on_event, on_input)
 
     def get_session(self, session_id: str) -> ExecSession:
@@ -283,7 +283,7 @@ class ExecSession:
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         if on_event is None and on_input is None:
             return self._driver.perform(self._api.run(self._place, request, idempotency_key or new_key()))
-        operation = self._api.stream(self._place, request, idempotency_key or new_key(), cancel_when_left=True)
+        operation = self._api.stream(self._place, request, idempotency_key or new_key())
         return self._driver.perform(operation, on_event, on_input)
 
     def stream(
@@ -297,7 +297,8 @@ class ExecSession:
     ) -> Iterator[OutputEvent]:
         """Run code and yield its output events as they come; the last is an `EndEvent` with the finished execution.
 
-        A cut connection is resumed without a gap. Leaving the loop early leaves the code running.
+        A cut connection is resumed without a gap. Leaving the loop early leaves the code running; Ctrl-C, or a task
+        that is cancelled while it waits here, stops it.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         yield from self._driver.stream(self._api.stream(self._place, request, new_key()), Result(), on_input)
@@ -474,7 +475,6 @@ class StandardExecSession:
                 language=language,
                 metadata=metadata,
                 allow_input=on_input is not None,
-                interrupt_when_left=True,
             )
             return self._driver.perform(operation, on_event, on_input)
 

@@ -157,8 +157,24 @@ class SyncDriver:
                 if isinstance(step, Emit):
                     yield step.event
                     outcome = None
-                else:
+                    continue
+                try:
                     outcome = self._do(step, open_streams, None, on_input)
+                except BaseException as error:
+                    self._tidy_up(operation, error, open_streams)
+                    raise
+
+    def _tidy_up(self, operation: Operation[Any], error: BaseException, open_streams: contextlib.ExitStack) -> None:
+        """Carry out the last steps of an operation that was broken off."""
+        try:
+            step = operation.throw(error)
+            while True:
+                step = operation.send(self._do(step, open_streams, None, None))
+        except StopIteration:
+            return
+        except BaseException as last:
+            if last is not error:
+                raise
 
     def _do(
         self,

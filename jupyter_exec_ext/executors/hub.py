@@ -191,9 +191,7 @@ class JupyterHubServer:
         soon = Deadline(_LOOK_SECONDS, "the Hub did not answer", "", Unavailable)
         try:
             with contextlib.closing(SyncDriver(self._hub)) as driver:
-                state = driver.perform(
-                    within(soon, hurried.state())
-                )
+                state = driver.perform(within(soon, hurried.state()))
         except ExecError:
             return None
         if state.stopped:

@@ -282,7 +282,7 @@ def test_a_kernel_that_does_not_start_is_not_started_again(status: int, code: st
 
 
 def test_who_leaves_before_the_stream_has_begun_cancels_what_it_would_have_told_of() -> None:
-    operation = API.stream(FRESH_SESSION, {"code": "1"}, "key", cancel_when_left=True)
+    operation = API.stream(FRESH_SESSION, {"code": "1"}, "key")
     assert isinstance(next(operation), OpenStream)
     asked = operation.throw(KeyboardInterrupt())
     assert isinstance(asked, Request)
