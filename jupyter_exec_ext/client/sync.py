@@ -249,7 +249,7 @@ class ExecSession:
             self.close()
             return
         with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
-            self._driver.perform(self._api.hurried.delete_session(self.id))
+            self._driver.perform_to_the_end(self._api.hurried.delete_session(self.id))
 
     def run(
         self,
@@ -421,7 +421,7 @@ class ExecSession:
 
     def close(self) -> None:
         """Shut the session down on the server."""
-        self._driver.perform(self._api.delete_session(self.id))
+        self._driver.perform_to_the_end(self._api.delete_session(self.id))
 
 
 class StandardExecSession:
@@ -455,7 +455,7 @@ class StandardExecSession:
             self.close()
             return
         with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
-            self._driver.perform(self._session.close(hurried=True))
+            self._driver.perform_to_the_end(self._session.close(hurried=True))
 
     def run(
         self,
@@ -469,6 +469,7 @@ class StandardExecSession:
     ) -> Execution:
         """Run code and return the finished execution; see `ExecSession.run`."""
         with self._lock:
+            self._driver.tidied()  # a run that was cancelled reads the same WebSocket until then
             operation = self._session.run(
                 code,
                 timeout_seconds=timeout_seconds,
@@ -489,6 +490,7 @@ class StandardExecSession:
     ) -> Iterator[OutputEvent]:
         """Run code and yield its output events as they come; see `ExecSession.stream`."""
         with self._lock:
+            self._driver.tidied()  # a run that was cancelled reads the same WebSocket until then
             operation = self._session.run(
                 code,
                 timeout_seconds=timeout_seconds,
@@ -508,4 +510,4 @@ class StandardExecSession:
 
     def close(self) -> None:
         """Shut the kernel down on the server; what runs ends as cancelled."""
-        self._driver.perform(self._session.close())
+        self._driver.perform_to_the_end(self._session.close())

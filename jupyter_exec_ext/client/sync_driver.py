@@ -143,6 +143,13 @@ class SyncDriver:
                 except BaseException as error:  # the operation has the last word: it may tidy up
                     broken_off = error
 
+    def perform_to_the_end(self, operation: Operation[None]) -> None:
+        """Carry an operation out; there is no task here that could be cancelled meanwhile."""
+        self.perform(operation)
+
+    def tidied(self) -> None:
+        """Return at once: what was broken off here has tidied up before it raised."""
+
     def stream(self, operation: Operation[Any], result: Result, on_input: AnswerInput | None = None) -> Iterator[Any]:
         """Carry an operation out and yield its events; the result is put into `result`."""
         self._check_open()
