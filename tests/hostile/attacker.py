@@ -66,6 +66,7 @@ class Attacker:
         self._token = token
         self._bearer = Bearer(host, token)
         self._session: str | None = None
+        self._submitted_at = 0.0
 
     def move_to(self, host: Host) -> None:
         """Go on at another server."""
@@ -74,12 +75,12 @@ class Attacker:
 
     def play(self, case: Case) -> Outcome:
         """Run a trick and wait for its end; leave a session that the next one can use."""
-        began = time.monotonic()
+        self._submitted_at = time.monotonic()
         try:
             state, problem, error_text = self._run(case)
         except (requests.RequestException, AssertionError) as error:
             state, problem, error_text = "none", f"{type(error).__name__}: {str(error)[:300]}", ""
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - self._submitted_at
         if not problem and error_text.startswith(_MISTAKES):
             problem = f"the trick itself is wrong: {error_text}"
         if not problem and seconds > self._limits.most_seconds:
@@ -112,6 +113,7 @@ class Attacker:
 
     def _submit(self, session: str, case: Case, wait_seconds: float) -> requests.Response:
         text = case.trick.text(self._limits.flood_seconds)
+        self._submitted_at = time.monotonic()
         return self._bearer.call(
             "POST",
             f"/sessions/{session}/executions",

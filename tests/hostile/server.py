@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import threading
@@ -32,6 +33,10 @@ MAX_KERNEL_BYTES = (128 + 64) * MIB  # of the server's memory, for each hostile 
 MAX_P99_SECONDS = 0.25
 WATCHDOG_SECONDS = 10.0
 
+_ABOUT_A_SESSION = re.compile(
+    rb"^\[I [^\]]+\] (Kernel (started|shutdown|restarted|interrupted): [0-9a-f-]{36}$"
+    rb"|session ses_[0-9a-f]+: kernel [0-9a-f-]{36} )"
+)
 _SAMPLE_SECONDS = 0.05
 _MANY = 1_000_000
 _HOSTILE = {
@@ -81,11 +86,12 @@ def running_server(home: Path, limits: Limits, token: str) -> Iterator[Host]:
         "max_sessions": 20,
         "max_session_seconds": None,
     }
-    options = {
+    options: dict[str, object] = {
         "ExecEngine.interrupt_grace_seconds": limits.grace_seconds,
         "ExecEngine.policies": policies,
         "ExecStore.max_bytes": MAX_STORE_BYTES,
     }
+    options["Application.logging_config"] = _logging_to(log_file(home))
     private = {"TMPDIR": home / "tmp", "XDG_RUNTIME_DIR": home / "x"}
     for directory in private.values():
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -93,6 +99,23 @@ def running_server(home: Path, limits: Limits, token: str) -> Iterator[Host]:
     environment = {name: str(directory) for name, directory in private.items()}
     with running_host("server", home, *arguments, token=token, env=environment) as host:
         yield host
+
+
+def log_file(home: Path) -> Path:
+    """Return the file with what the server itself logs.
+
+    Kernels without isolation have the server's standard streams, so theirs is in the log of the process, too.
+    """
+    return home / "own.log"
+
+
+def _logging_to(path: Path) -> dict[str, object]:
+    path.unlink(missing_ok=True)
+    handler = {"class": "logging.FileHandler", "filename": str(path), "level": "INFO", "formatter": "console"}
+    loggers: dict[str, object] = {name: {"handlers": ["own"]} for name in ("asyncio", "tornado", "concurrent")}
+    for name in ("ServerApp", "ExecExtensionApp"):
+        loggers[name] = {"level": "INFO", "handlers": ["own", "console"]}
+    return {"handlers": {"own": handler}, "loggers": loggers}
 
 
 def terminate(host: Host) -> float:
@@ -116,6 +139,29 @@ def directory_bytes(directory: Path) -> int:
         except FileNotFoundError:  # it was removed meanwhile
             continue
     return total
+
+
+@dataclass(frozen=True)
+class LogSizes:
+    """Sizes of a server's log.
+
+    Parameters
+    ----------
+    session_bytes : int
+        Lines about the start and end of sessions and their kernels: a few for each session that a request opens.
+    other_bytes : int
+        All other lines.
+    """
+
+    session_bytes: int
+    other_bytes: int
+
+
+def log_sizes(log: bytes) -> LogSizes:
+    """Return what a log has of each kind of line."""
+    lines = log.splitlines(keepends=True)
+    session_bytes = sum(len(line) for line in lines if _ABOUT_A_SESSION.search(line))
+    return LogSizes(session_bytes, len(log) - session_bytes)
 
 
 class Gauge:

@@ -9,7 +9,7 @@ from .connections import CONNECTIONS
 from .corpus import CASES, KINDS, TRICKS, choose
 from .files import FILES
 from .messages import MESSAGES
-from .server import Limits
+from .server import Limits, LogSizes, log_sizes
 from .trick import count_names
 
 #: A tenth of the tricks, each in one kind of kernel, the kinds in turn: 30 would always choose the same kind.
@@ -32,6 +32,14 @@ def test_each_part_has_all_kinds_and_all_together_are_the_corpus() -> None:
     parts = [choose(every=PART, offset=offset) for offset in range(PART)]
     assert all({case.kind for case in part} == set(KINDS) for part in parts)
     assert sorted(case.name for part in parts for case in part) == sorted(case.name for case in CASES)
+
+
+def test_log_is_measured_without_lines_about_sessions() -> None:
+    kernel = b"a6fc5666-50ea-4124-a192-c7320dedb28c"
+    about = b"[I 2026-11-26 06:11:09.953 ServerApp] Kernel started: " + kernel + b"\n"
+    about += b"[I 2026-11-26 06:11:11.752 ExecExtensionApp] session ses_5e13: kernel " + kernel + b" (python3)\n"
+    other = b"[I 2026-11-26 06:11:11.752 ServerApp] kernel x: Kernel started: " + kernel + b"\nTraceback\n"
+    assert log_sizes(about + other) == LogSizes(len(about), len(other))
 
 
 @pytest.mark.needs("sandbox", "Landlock")
