@@ -14,7 +14,7 @@ from ..errors import Forbidden
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE
 from .base import Access
 from .gate import authorize
-from .streaming import HEARTBEAT_SECONDS, StreamingHandler
+from .streaming import StreamingHandler
 
 # What it takes to read the same things one by one.
 NEEDED = {
@@ -56,11 +56,12 @@ class ChangesHandler(StreamingHandler):
         """Send changes until there will be none any more, or the caller may see nothing any more."""
         loop = asyncio.get_running_loop()
         ask_again_at, kinds, sent_at = 0.0, frozenset[str](), loop.time()
-        while (changes := await reader.read(_ASK_SECONDS)) is not None:
+        look_again_seconds = min(_ASK_SECONDS, self.heartbeat_seconds)
+        while (changes := await reader.read(look_again_seconds)) is not None:
             if loop.time() >= ask_again_at:  # a stream may last for longer than what its caller may do
                 ask_again_at, kinds = loop.time() + _ASK_SECONDS - _SPARE_SECONDS, await self._kinds()
             parts = list(self._frames(changes, kinds))
-            if not parts and loop.time() >= sent_at + HEARTBEAT_SECONDS - _SPARE_SECONDS:
+            if not parts and loop.time() >= sent_at + self.heartbeat_seconds - _SPARE_SECONDS:
                 parts.append(KEEP_ALIVE)
             if parts:
                 await self.send_parts(parts)

@@ -20,7 +20,7 @@ from ..wire.native import before_execution, execution_in, once_to_json, summary_
 from ..wire.requests import execution_request_from_json, fresh_run_from_json, input_from_json
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
 from .gate import authorize
-from .streaming import HEARTBEAT_SECONDS, StreamingHandler
+from .streaming import StreamingHandler
 
 _MAX_LIST = 1000
 _MAX_SEQ = 2**53
@@ -99,7 +99,7 @@ class ExecutionBase(StreamingHandler):
         sse = media_type == MEDIA_TYPE
         try:
             await self.begin_stream(media_type)
-            async for batch in follow(log, after, heartbeat_seconds=HEARTBEAT_SECONDS):
+            async for batch in follow(log, after, heartbeat_seconds=self.heartbeat_seconds):
                 lines = [entry.line for entry in batch]
                 if batch and batch[-1].type == EndEvent.type and not (self.minimal or log.end):
                     lines[-1] = await asyncio.to_thread(_whole, lines[-1], await ended())

@@ -19,6 +19,7 @@ FEATURES = (
     "events.ndjson",
     "input",
     "prefer.wait",
+    "prefer.heartbeat",
     "idempotency-key",
     "files",
     "notebook",

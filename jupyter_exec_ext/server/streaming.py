@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tornado.iostream import StreamClosedError
@@ -12,13 +13,22 @@ from ..wire.sse import MEDIA_TYPE
 from .base import ExecHandler, in_pieces
 
 HEARTBEAT_SECONDS = 15.0
+_HEARTBEAT = re.compile(r"\bheartbeat\s*=\s*(\d{1,2})\b")
 
 
 class StreamingHandler(ExecHandler):
     """Sends an answer piece by piece, as its events come."""
 
+    @property
+    def heartbeat_seconds(self) -> float:
+        """After how long without an event something is sent: ``heartbeat=N`` in the ``Prefer`` header, or 15 s."""
+        asked = _HEARTBEAT.search(self.request.headers.get("Prefer", "").lower())
+        return min(max(float(asked[1]), 1.0), HEARTBEAT_SECONDS) if asked else HEARTBEAT_SECONDS
+
     async def begin_stream(self, media_type: str) -> None:
         """Send the head of the answer."""
+        if self.heartbeat_seconds != HEARTBEAT_SECONDS:
+            self.set_header("Preference-Applied", f"heartbeat={self.heartbeat_seconds:g}")
         self.set_header("Content-Type", media_type)
         self.set_header("X-Accel-Buffering", "no")  # asks a reverse proxy not to hold events back
         connection = self.request.connection
