@@ -97,6 +97,7 @@ class Follower:
         yield from self._run.take(event)
         if isinstance(event, InputRequestEvent):
             value: str = yield AskInput(event)
+            self._run.translator.waiting_for_input = False
             yield from self._connection.send("stdin", "input_reply", {"value": value})
 
 
