@@ -60,12 +60,20 @@ class StoredTotals:
     files : int
         Event logs and spooled outputs on disk.
     database : int
-        The database's pages in use, and its write-ahead log.
+        The database's pages in use.
+    rows : int
+        The rows of all owners, which are a part of the database.
     """
 
     by_owner: Mapping[str, int] = field(default_factory=dict)
     files: int = 0
     database: int = 0
+    rows: int = 0
+
+    @property
+    def without_owner(self) -> int:
+        """What the database has beside rows of owners, in bytes: above all the audit trail."""
+        return self.database - self.rows
 
 
 class StorageAccount:

@@ -30,6 +30,8 @@ _SUPPRESSED_SECONDS = 60.0
 _PRUNE_SECONDS = 3600.0
 _PRUNE_AGAIN_SECONDS = 60.0
 _PRUNE_RECORDS = 5000  # at once: some milliseconds
+_PRUNE_OLDEST_RECORDS = 500
+_LATEST = "9999"  # after every moment
 
 Subscriber = Callable[[AuditRecord], None]
 
@@ -97,6 +99,15 @@ class AuditLog:
         if removed is not None:
             data = {"first_seq": removed[0], "last_seq": removed[1]}
             self._append(db, _Entry(time.time(), AuditKind.TRAIL, "pruned", "", "", data))
+
+    def prune_oldest(self, db: Database) -> bool:
+        """Remove some of the oldest records, in the caller's transaction; return whether there were any."""
+        removed = prune(db, _LATEST, _PRUNE_OLDEST_RECORDS)
+        if removed is None:
+            return False
+        data = {"first_seq": removed[0], "last_seq": removed[1]}
+        self._append(db, _Entry(time.time(), AuditKind.TRAIL, "pruned", "", "", data))
+        return True
 
     # --- what is recorded beside what it tells of ---
 

@@ -118,7 +118,8 @@ class Database:
             raise
 
     def _set_up(self) -> None:
-        self._connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes effect in a new file
+        # It takes effect in a new file, which another server may just be making, too.
+        self._execute_when_unlocked("PRAGMA auto_vacuum=INCREMENTAL", LOCK_WAIT_SECONDS)
         self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.execute(f"PRAGMA wal_autocheckpoint={_MOST_PAGES}")

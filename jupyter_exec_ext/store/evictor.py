@@ -10,12 +10,15 @@ from pathlib import Path
 
 from ..errors import StorageFull
 from .account import GrowingFiles, StorageAccount
+from .audit import AuditLog
 from .database import Database
 from .retention import Eviction, Removed, Retention, expire, measure
 from .writer import Writer
 
 #: Age, and what other servers of the same store have written, is looked at so often.
 LOOK_SECONDS = 60.0
+#: The audit trail has at most one in so many of the store's bytes; beyond that its oldest records go.
+AUDIT_DIVISOR = 4
 # Where nothing more could be removed, the next attempt waits so long, unless something has ended.
 _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 30.0
@@ -39,13 +42,14 @@ class Evictor:
         Gets the ids of sessions of which nothing is kept any more, in the store's thread.
     """
 
-    def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention) -> None:
+    def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention, audit: AuditLog) -> None:
         self.account = StorageAccount(retention.max_bytes)
         self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
         self._writer = writer
         self._logs = logs
         self._server = server
         self._retention = retention
+        self._audit = audit
         self._look_at = 0.0
         self._retry_at = 0.0
         self._lock = threading.Lock()
@@ -111,7 +115,11 @@ class Evictor:
 
         def job(db: Database) -> None:
             results[:] = [expire(db, self._logs, self._retention.max_age_seconds)]
-            self.account.load(measure(db, self._logs, self._server))
+            stored = measure(db, self._logs, self._server)
+            if stored.without_owner > self._retention.max_bytes // AUDIT_DIVISOR:
+                results.append(Removed(more=self._audit.prune_oldest(db)))
+                stored = measure(db, self._logs, self._server)
+            self.account.load(stored)
             results.append(Eviction(db, self._logs, self.account).run())
 
         self._writer.perform_last("expire", job)

@@ -111,19 +111,21 @@ def measure(db: Database, logs: Path, server: str) -> StoredTotals:
         The id of this server, whose running executions the account knows itself.
     """
     by_owner: dict[str, int] = {}
-    files = 0
+    files = rows = 0
     sql = f"SELECT owner, SUM({_ROW_SIZE}), SUM({_FILE_SIZE} + spool_bytes) FROM executions GROUP BY owner"  # noqa: S608
     for owner, row_bytes, file_bytes in db.execute(sql):
         by_owner[owner] = by_owner.get(owner, 0) + row_bytes + file_bytes
         files += file_bytes
+        rows += row_bytes
     for owner, row_bytes in db.execute(f"SELECT owner, SUM({_ROW_SIZE}) FROM sessions GROUP BY owner"):  # noqa: S608
         by_owner[owner] = by_owner.get(owner, 0) + row_bytes
+        rows += row_bytes
     running = db.execute("SELECT id, session_id, owner FROM executions WHERE NOT finished AND server != ?", (server,))
     for execution_id, session_id, owner in running:
         size = _measure_files(logs, session_id, execution_id)
         by_owner[owner] = by_owner.get(owner, 0) + size
         files += size
-    return StoredTotals(by_owner, files, db.size_bytes())
+    return StoredTotals(by_owner, files, db.size_bytes(), rows)
 
 
 def _measure_files(logs: Path, session_id: str, execution_id: str) -> int:

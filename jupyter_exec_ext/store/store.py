@@ -97,9 +97,9 @@ class ExecStore(LoggingConfigurable):
             self._instance.close()
             raise
         retention = Retention(self.max_age_seconds, self.max_bytes)
-        self._evictor = Evictor(self._writer, self.logs, self._instance.id, retention)
-        self._evictor.load()
         self.audit = AuditLog(self._writer, self.max_audit_age_seconds, self.log)
+        self._evictor = Evictor(self._writer, self.logs, self._instance.id, retention, self.audit)
+        self._evictor.load()
         self._trail = ExecutionTrail(self.audit, self.audit_code)
         self.sessions = SessionRepository(self._writer, self._instance.id, self.audit, self._evictor)
         self._reader = Reader(directory / DATABASE, self._writer)

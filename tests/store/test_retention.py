@@ -15,10 +15,12 @@ from jupyter_exec_ext.auth.caller import OWNER
 from jupyter_exec_ext.errors import StorageFull
 from jupyter_exec_ext.models import Execution, Session, SessionState, SpooledOutput, StreamEvent, Truncation
 from jupyter_exec_ext.store.account import StorageAccount, StoredTotals, entitlements, lineage_of, size_on_disk
+from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.eventlog import DurableLog
 from jupyter_exec_ext.store.retention import MAX_REMOVED
 from jupyter_exec_ext.store.spool import FileSpool
 from jupyter_exec_ext.store.store import ExecStore
+from jupyter_exec_ext.wire.chain import verify
 
 from .test_executions import NOW, QUEUED, finished
 
@@ -368,6 +370,26 @@ async def test_more_than_one_transaction_is_needed_then_all_of_it_goes(tmp_path:
     assert store._evictor.account.used(A) <= 20_000
     assert (await names_of(store, A))[-1] == "last"
     store.close()
+
+
+async def test_audit_trail_keeps_to_its_part_and_costs_nobody_a_record(store: ExecStore) -> None:
+    await run_once(store, "owners", OWNER, 50_000)
+    await run_once(store, "a", A, 50_000)
+    for _ in range(12):
+        for number in range(1000):
+            store.audit.record("file", "downloaded", B, "ses_1", path=f"{'x' * 300}{number}", size_bytes=1)
+        await settled(store)
+        await asyncio.get_running_loop().run_in_executor(store._writer.thread, store._evictor.evict)
+    trail = AuditReader(store.directory)
+    with trail.snapshot() as (ends, lines):
+        assert list(verify(lines, ends)) == []
+    assert ends.first_seq > 1
+    assert 2000 < ends.last_seq - ends.first_seq < 12_000
+    assert "pruned" in {line.record().action for line in trail.newest(9000)}
+    trail.close()
+    assert await in_use(store) <= MAX_BYTES // 2
+    assert await names_of(store, OWNER) == ["owners"]
+    assert await names_of(store, A) == ["a"]
 
 
 # --- the account ---
