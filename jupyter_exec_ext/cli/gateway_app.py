@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from typing import Any
 
 from kernel_gateway.gatewayapp import KernelGatewayApp
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
+
+# A connection on which no request begins for so long is closed. Tornado's own default is an hour.
+IDLE_CONNECTION_SECONDS = 600.0
+# A peer that is gone without a word, such as a machine that was switched off, is noticed after two minutes of silence:
+# its connection would otherwise be kept for as long as a stream or a long poll on it lasts.
+KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES = 60, 15, 4
+
+
+def notice_lost_peers(listening: socket.socket) -> None:
+    """Have the operating system probe silent connections that a listening TCP socket accepts, and close dead ones."""
+    if listening.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))  # the latter on macOS
+    settings = (
+        (idle, KEEPALIVE_IDLE_SECONDS),
+        (getattr(socket, "TCP_KEEPINTVL", None), KEEPALIVE_INTERVAL_SECONDS),
+        (getattr(socket, "TCP_KEEPCNT", None), KEEPALIVE_PROBES),
+    )
+    for option, value in settings:
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class ExecGatewayApp(KernelGatewayApp):  # type: ignore[misc]  # kernel_gateway has no types
@@ -31,13 +54,20 @@ class ExecGatewayApp(KernelGatewayApp):  # type: ignore[misc]  # kernel_gateway 
     def init_http_server(self) -> None:
         """Listen, and note the port."""
         ssl_options = self._build_ssl_options()
-        self.http_server = HTTPServer(self.web_app, xheaders=self.trust_xheaders, ssl_options=ssl_options)
+        self.http_server = HTTPServer(
+            self.web_app,
+            xheaders=self.trust_xheaders,
+            ssl_options=ssl_options,
+            idle_connection_timeout=IDLE_CONNECTION_SECONDS,
+        )
         try:
             sockets = bind_sockets(self.port, self.ip)
         except OSError as error:
             self.log.critical("cannot listen on %s port %s: %s", self.ip, self.port, error)
             self.exit(1)
         self.port = sockets[0].getsockname()[1]
+        for listening in sockets:
+            notice_lost_peers(listening)
         self.http_server.add_sockets(sockets)
 
     def init_signal(self) -> None:
