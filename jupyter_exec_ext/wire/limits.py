@@ -189,15 +189,15 @@ class OutputLimiter:
         self._tailing = False
         self._trimmed_clear: ClearEvent | None = None
         self._clear_waits = False  # the last thing in the head is a clear that waits for output
-        self._last: OutputEvent | None = None
+        self._last_clear: ClearEvent | None = None  # other events are not kept: one may hold a large message
 
     def feed(self, event: OutputEvent) -> Iterable[OutputEvent]:
         """Take in the next event; return what goes into the log now."""
         if isinstance(event, _NEWS_OF_THE_KERNEL):
             self._news_left -= 1
             return (event,) if self._news_left >= 0 else ()
-        last, self._last = self._last, event
-        if isinstance(event, ClearEvent) and event == last:  # clearing again clears nothing more
+        last_clear, self._last_clear = self._last_clear, event if isinstance(event, ClearEvent) else None
+        if last_clear is not None and event == last_clear:  # clearing again clears nothing more
             return ()
         if isinstance(event, InputRequestEvent):
             return self._pass_input_request(event)

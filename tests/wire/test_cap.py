@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from jupyter_exec_ext.wire.kernel import KernelMessage
 from jupyter_exec_ext.wire.limits import OutputLimiter, cost_of, fitting_head
 from jupyter_exec_ext.wire.outputs import OutputFold, finished_record
 from jupyter_exec_ext.wire.overflow import Overflow, SpooledFile
+from jupyter_exec_ext.wire.pieces import LeftOut
 from jupyter_exec_ext.wire.translate import RunTranslator
 
 SLACK_BYTES = 64 * 1024
@@ -260,3 +262,16 @@ def test_truncated_counts_stay_exact_where_characters_are_escaped() -> None:
     kept = sum(len(event.text) for event in events if isinstance(event, StreamEvent))
     (truncated,) = [event for event in events if isinstance(event, TruncatedEvent)]
     assert kept + truncated.truncated.stdout_bytes == 50_000
+
+
+def test_what_was_left_out_of_an_event_is_not_held_on_to() -> None:
+    """The next message would wait for its memory."""
+
+    class Pieces(list[str]):
+        """Text of which it can be seen whether it is still held."""
+
+    limiter, pieces = OutputLimiter(1000), Pieces(["x" * 10**6])
+    held = weakref.ref(pieces)
+    assert list(limiter.feed(DisplayEvent({"text/html": LeftOut(10**6, pieces)}, {}))) == []
+    del pieces
+    assert held() is None
