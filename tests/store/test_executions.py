@@ -30,6 +30,7 @@ from jupyter_exec_ext.models import (
     StoredExecution,
     StreamEvent,
 )
+from jupyter_exec_ext.store import writer
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.eventlog import DurableLog
@@ -273,6 +274,29 @@ async def test_what_is_accepted_is_synced_for_who_asks_and_soon_for_nobody(
     await asyncio.wait_for(synced.wait(), 30)
     await store.executions.finish(finished(), "me", log)
     await store.executions.finish(finished(replace(QUEUED, id="exe_2")), "me", other)
+
+
+async def test_a_short_run_is_synced_once(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end with all before it, if nobody asked meanwhile."""
+    monkeypatch.setattr(writer, "_QUICK_SECONDS", 60.0)  # where a sync is made is not to depend on this disk
+    syncs: list[Database] = []
+    sync = Database.sync
+
+    def counted_sync(self: Database) -> None:
+        syncs.append(self)
+        sync(self)
+
+    monkeypatch.setattr(Database, "sync", counted_sync)
+    for number in range(10):
+        execution = replace(QUEUED, id=f"exe_{number}")
+        log = await accept(store, execution)
+        log.append(RUNNING)
+        log.append(StreamEvent("stdout", "1\n"))
+        await store.executions.finish(finished(execution, "1\n"), "me", log)
+        if number == 0:  # what the store wrote at its start is synced, too
+            await store.executions.sync()
+            syncs.clear()
+    assert len(syncs) == 9
 
 
 async def test_one_sync_is_for_all_who_wait(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
