@@ -173,6 +173,8 @@ def _count(name: str, value: Any) -> int | None:
     if value is None:
         return None
     lowest = 0 if name in MAY_BE_ZERO else 1
+    if isinstance(value, float) and value.is_integer():  # JSON Schema takes 3.0 for 3
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= MAX_COUNT:
         raise InvalidRequest(f"{name!r} must be a whole number, {lowest} or more, or null for no limit")
     return value

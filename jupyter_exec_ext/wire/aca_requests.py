@@ -115,6 +115,8 @@ def _whole(data: dict[str, Any], name: str) -> int | None:
     value = data.get(name)
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():  # JSON Schema takes 3.0 for 3
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MAX_STREAMS_LENGTH:
         raise InvalidRequest(f"{name!r} must be a whole number greater than 0")
     return value

@@ -78,7 +78,7 @@ def test_an_unknown_field_is_refused(field: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("field", "good", "bad"),
     [
-        *((name, [1, 2**53, None], [0, -1, 1.5, True, "1", 2**54, []]) for name in COUNTS),
+        *((name, [1, 3.0, 2**53, None], [0, -1, 1.5, True, "1", 2**54, []]) for name in COUNTS),
         *((name, [0, 1, None], [-1, 0.5, False, "1", {}]) for name in SIZES),
         *((name, [0.001, 1, 1e9, None], [0, -1, True, "1", 2e9, float("nan"), float("inf")]) for name in SECONDS),
         ("kernelspecs", [[], ["*"], ["a"] * 100], [None, "*", ["a"] * 101, [""], [1], ["a" * 257]]),
