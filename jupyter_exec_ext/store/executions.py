@@ -19,7 +19,7 @@ from ..errors import IdempotencyKeyReused, StorageFull, UnexpectedAnswer
 from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredExecution
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
-from ..wire.native import execution_from_json, summary_to_json, to_json
+from ..wire.native import SUMMARY_CODE_CHARS, execution_from_json, summary_to_json, to_json
 from .account import ROW_BYTES, size_on_disk
 from .database import Database
 from .eventlog import DurableLog, LogLine, StoredLog
@@ -31,6 +31,7 @@ from .migrations import IS_OF_FRESH_SESSION
 from .spool import FileSpool, SpoolThread, open_spooled, spool_path
 from .writer import SHORT_CHARACTERS, Busy, Writer
 
+_LISTED_AT_ONCE = 8
 _ROW_BYTES = 16 * 1024  # a log that has more is a file: all that is in a row is written twice
 
 
@@ -297,10 +298,26 @@ class ExecutionRepository:
         return [row["id"] for row in rows[::-1]]
 
     async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
-        """Return the session's newest records, oldest first, without their outputs."""
-        sql = "SELECT record FROM executions WHERE session_id = ? ORDER BY accepted_at DESC, rowid DESC LIMIT ?"
-        rows = await self._writer.run(lambda db: db.execute(sql, (session_id, limit)).fetchall())
-        return await asyncio.to_thread(lambda: [execution_from_json(loads_strict(row["record"])) for row in rows[::-1]])
+        """Return the session's newest records, oldest first, without outputs and with the beginning of long code."""
+        ids = await self.list_ids(session_id, limit)
+        found: list[Execution] = []
+        for start in range(0, len(ids), _LISTED_AT_ONCE):  # each may have code of megabytes
+            chosen = ids[start : start + _LISTED_AT_ONCE]
+            sql = f"SELECT record FROM executions WHERE id IN ({', '.join('?' * len(chosen))}) "  # noqa: S608
+            sql += "ORDER BY accepted_at, rowid"
+            rows = await self._writer.run(partial(_fetch_all, sql, chosen))
+            found += await asyncio.to_thread(_listed, rows)
+        return found
+
+
+def _fetch_all(sql: str, values: Sequence[str], db: Database) -> Sequence[sqlite3.Row]:
+    rows: Sequence[sqlite3.Row] = db.execute(sql, tuple(values)).fetchall()
+    return rows
+
+
+def _listed(rows: Sequence[sqlite3.Row]) -> Sequence[Execution]:
+    read = (execution_from_json(loads_strict(row["record"])) for row in rows)
+    return [replace(execution, code=execution.code[:SUMMARY_CODE_CHARS]) for execution in read]
 
 
 def _row(db: Database, execution_id: str) -> sqlite3.Row | None:

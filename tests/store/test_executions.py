@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,22 @@ async def test_a_finished_execution_is_found_with_everything(store: ExecStore) -
     assert events == await texts(log)
     assert [line.type for line in await stored.read(0, 9)] == ["state", "stream", "end"]
     assert [e.id for e in await store.executions.list("ses_1", 10)] == ["exe_1"]
+
+
+async def test_a_list_has_the_beginning_of_long_code_in_the_memory_of_a_few(store: ExecStore) -> None:
+    code = "x = 1\n" * 200_000
+    for number in range(40):
+        execution = replace(QUEUED, id=f"exe_{number:02}", code=code)
+        await store.executions.finish(finished(execution), "me", await accept(store, execution))
+    tracemalloc.start()
+    try:
+        listed = await store.executions.list("ses_1", 30)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [execution.id for execution in listed] == [f"exe_{number:02}" for number in range(10, 40)]
+    assert {execution.code for execution in listed} == {code[:4096]}
+    assert most_bytes < 12 * 3 * len(code)  # of eight, as bytes, as text and parsed
 
 
 async def test_a_reader_follows_from_anywhere_at_its_own_pace(store: ExecStore) -> None:
