@@ -30,14 +30,30 @@ class OutputDirectory:
         self.files: list[str] = []
 
     def __call__(self, mime_type: str, content: bytes) -> str:
-        """Save a file and return its absolute path."""
+        """Save a file and return its absolute path.
+
+        Raises
+        ------
+        OSError
+            If it cannot be saved; nothing of it is left then.
+        """
         for name in self._names():
             path = (self._path / f"{name}.{EXTENSIONS[mime_type]}").absolute()
-            with contextlib.suppress(FileExistsError), path.open("xb") as file:
-                file.write(content)
+            with contextlib.suppress(FileExistsError):
+                self._write(path, content)
                 self.files.append(str(path))
                 return str(path)
         raise AssertionError("there is always another name")
+
+    @staticmethod
+    def _write(path: Path, content: bytes) -> None:
+        with path.open("xb") as file:
+            try:
+                file.write(content)
+                file.flush()
+            except BaseException:
+                path.unlink()
+                raise
 
     def text(self, data: Mapping[str, Any]) -> list[str]:
         """Return the text of one MIME bundle, in lines or pieces; its richest form is saved if that is no text."""

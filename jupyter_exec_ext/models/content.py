@@ -164,14 +164,14 @@ def pieces_of_bundle(data: Mapping[str, Any], save: Save | None) -> Iterator[str
     if html is None:
         return
     if save is not None:
-        yield f"HTML data saved to {save('text/html', str(html).encode('utf-8', 'replace'))}"
+        yield _saved("HTML data", "text/html", str(html).encode("utf-8", "replace"), save)
     elif says_nothing:
         yield str(html)
 
 
 def _picture(mime: str, content: bytes, data: Mapping[str, Any], save: Save | None) -> Iterator[str | ImageContent]:
     if save is not None:
-        yield f"Image data saved to {save(mime, content)}"
+        yield _saved("Image data", mime, content, save)
     elif mime in _SEEN_BY_MODELS:
         yield ImageContent(mime, content)
     else:
@@ -179,6 +179,14 @@ def _picture(mime: str, content: bytes, data: Mapping[str, Any], save: Save | No
         if text and not _OBJECT_REPR.fullmatch(text):
             yield text
         yield _not_shown(mime, content)
+
+
+def _saved(what: str, mime: str, content: bytes, save: Save) -> str:
+    """Save a file and return the line that says where, or why it could not be: the rest of the result stays."""
+    try:
+        return f"{what} saved to {save(mime, content)}"
+    except OSError as error:
+        return f"[{mime}, {len(content):,} bytes, could not be saved: {error.strerror or error}]"
 
 
 def _decoded(mime: str, value: str) -> bytes | None:

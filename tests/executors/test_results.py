@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -141,3 +142,53 @@ def test_named_files_never_replace_one_another(tmp_path: Path) -> None:
     saver.text({"image/png": PNG})
     assert [Path(path).name for path in saver.files] == ["plot-2.png", "plot-3.png"]
     assert (tmp_path / "plot-1.png").read_bytes() == b"old"
+
+
+def test_a_full_disk_takes_no_more_than_the_picture(tmp_path: Path) -> None:
+    """In a process of its own, whose files may have ten bytes."""
+    program = (
+        "import json, pathlib, resource, signal, sys\n"
+        "from jupyter_exec_ext.executors.results import OutputDirectory\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "saver = OutputDirectory(pathlib.Path(sys.argv[1]))\n"
+        "print(saver.text(json.loads(sys.argv[2])), saver.files)"
+    )
+    for data, kind in (({"image/png": PNG}, "image/png"), ({"text/html": "<p>long enough</p>"}, "text/html")):
+        ran = subprocess.run(
+            [sys.executable, "-c", program, tmp_path, json.dumps(data)], capture_output=True, text=True
+        )
+        assert f"[{kind}, " in ran.stdout and "could not be saved: File too large]'] []" in ran.stdout, ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def remove(path: Path) -> None:
+    path.rmdir()
+
+
+def make_a_file_of(path: Path) -> None:
+    path.rmdir()
+    path.write_text("")
+
+
+def make_a_broken_link_of(path: Path) -> None:
+    path.rmdir()
+    path.symlink_to(path / "nowhere")
+
+
+def make_a_device_of(path: Path) -> None:
+    path.rmdir()
+    path.symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize("spoil", [remove, make_a_file_of, make_a_broken_link_of, make_a_device_of])
+def test_a_directory_that_is_gone_takes_no_more_than_the_pictures(tmp_path: Path, spoil: Any) -> None:
+    directory = tmp_path / "out"
+    directory.mkdir()
+    collector = ResultCollector(directory)
+    spoil(directory)
+    collector.add(execution(stream("paid\n"), display(image__png=PNG), display(text__html="<p>"), stream("done\n")))
+    first, picture, page, last = collector.text.splitlines()
+    assert (first, last, collector.files) == ("paid", "done", [])
+    assert "image/png" in picture and "could not be saved" in picture
+    assert "text/html" in page and "could not be saved" in page
