@@ -20,6 +20,7 @@ from tests.support.outside_parts import PARTS, OutsidePart
 pytest_plugins = ["tests.support.outside_parts_plugin"]
 PARTS["warp drive"] = OutsidePart(lambda: "no ship has one", "apt-get install warp")
 PARTS["starship"] = OutsidePart(lambda: None, "apt-get install starship", ("warp drive",))
+PARTS["gravity"] = OutsidePart(lambda: "there is none here", "go to a planet", is_of_machine=True)
 PARTS["air"] = OutsidePart(lambda: None, "open a window")
 """
 TESTS = """
@@ -38,6 +39,9 @@ def test_marked(): raise AssertionError("ran")
 
 @pytest.mark.needs("air")
 def test_with_its_part(): pass
+
+@pytest.mark.needs("gravity")
+def test_of_the_machine(): raise AssertionError("ran")
 
 @pytest.mark.skip(reason="needs: nothing")
 def test_skipped_for_another_reason(): pass
@@ -60,9 +64,12 @@ def run_pytest(directory: Path, **env: str) -> subprocess.CompletedProcess[str]:
 def test_a_missing_part_skips_its_tests_and_the_summary_lists_them(tmp_path: Path) -> None:
     done = run_pytest(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed, 4 skipped" in done.stdout
+    assert "1 passed, 5 skipped" in done.stdout
     _, _, summary = done.stdout.partition("skipped because an outside part is missing")
-    assert summary.splitlines()[1:4] == [
+    assert summary.splitlines()[1:7] == [
+        "gravity: 1 skipped (there is none here)",
+        "    to install it: go to a planet",
+        "    in test_ship.py (1)",
         "warp drive: 3 skipped (no ship has one)",
         "    to install it: apt-get install warp",
         "    in test_ship.py (3)",
@@ -72,9 +79,10 @@ def test_a_missing_part_skips_its_tests_and_the_summary_lists_them(tmp_path: Pat
 def test_under_the_variable_a_missing_part_fails_its_tests(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, **{VARIABLE: "1"})
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 passed, 1 skipped, 3 errors" in done.stdout
+    assert "1 passed, 2 skipped, 3 errors" in done.stdout
     assert "needs warp drive: no ship has one; to install it: apt-get install warp" in done.stdout
-    assert "skipped because an outside part is missing" not in done.stdout
+    _, _, summary = done.stdout.partition("skipped because an outside part is missing")
+    assert "gravity: 1 skipped" in summary and "warp drive" not in summary
 
 
 def test_a_run_without_missing_parts_has_no_list() -> None:

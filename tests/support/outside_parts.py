@@ -2,7 +2,7 @@
 
 A test names its parts with ``@pytest.mark.needs("bubblewrap")``. A fixture or helper calls `require_part`. Where a part
 is missing the test is skipped, and the end of the run lists the skips by part with the way to install each. With
-`VARIABLE` set, as ``.ci/run`` does, a missing part fails the test instead.
+`VARIABLE` set, as ``.ci/run`` does, a missing part that a command installs fails the test instead.
 
 `outside_parts_plugin` is the pytest plugin with the marker and the list.
 """
@@ -46,11 +46,15 @@ class OutsidePart:
         A command, or the setting of the machine where no command installs it.
     requires : tuple of str
         Names of parts to look for first. A missing one is reported instead of this part.
+    is_of_machine : bool
+        Whether it is a feature of the machine that no command installs. Its tests are skipped where it is missing,
+        whatever is set.
     """
 
     find_problem: Callable[[], str | None]
     install: str
     requires: tuple[str, ...] = ()
+    is_of_machine: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class MissingPart:
     name: str
     problem: str
     install: str
+    is_of_machine: bool = False
 
     def __str__(self) -> str:
         return f"needs {self.name}: {self.problem}; to install it: {self.install}"
@@ -153,18 +158,24 @@ PARTS: dict[str, OutsidePart] = {
         "in a container also --security-opt seccomp=unconfined; a chroot has none",
     ),
     "sandbox": OutsidePart(_find_sandbox_problem, "see docs/isolation.md", ("bubblewrap", "user namespaces")),
-    "Landlock": OutsidePart(_find_landlock_problem, "Linux 6.7 or newer with landlock in the boot parameter lsm="),
+    "Landlock": OutsidePart(
+        _find_landlock_problem, "Linux 6.7 or newer with landlock in the boot parameter lsm=", is_of_machine=True
+    ),
     "control groups": OutsidePart(
-        _find_control_group_problem, "mount /sys/fs/cgroup writable; in a container --cgroupns=private --privileged"
+        _find_control_group_problem,
+        "mount /sys/fs/cgroup writable; in a container --cgroupns=private --privileged",
+        is_of_machine=True,
     ),
     "mounts": OutsidePart(
         _find_mount_problem,
         "run the tests as root; in a container with --cap-add=SYS_ADMIN; in a chroot, mount its root on itself",
+        is_of_machine=True,
     ),
     "immutable files": OutsidePart(
         _find_immutable_file_problem,
         "apt-get install e2fsprogs, and run the tests as root with a /tmp on ext4, XFS or Btrfs; "
         "in a container with --cap-add=LINUX_IMMUTABLE",
+        is_of_machine=True,
     ),
     "container engine": OutsidePart(
         _find_engine_problem, "apt-get install podman runc catatonit netavark iptables, or start Docker"
@@ -202,11 +213,13 @@ def find_missing(name: str) -> MissingPart | None:
         if missing := find_missing(required):
             return missing
     problem = part.find_problem()
-    return MissingPart(name, problem, part.install) if problem else None
+    return MissingPart(name, problem, part.install, part.is_of_machine) if problem else None
 
 
 def require_part(*names: str) -> None:
-    """Skip the test that runs where one of these parts is missing; fail it where `VARIABLE` is set.
+    """Skip the test that runs where one of these parts is missing.
+
+    Where `VARIABLE` is set, and a command installs the part, the test fails.
 
     Raises
     ------
@@ -215,6 +228,6 @@ def require_part(*names: str) -> None:
     """
     for name in names:
         if missing := find_missing(name):
-            if os.environ.get(VARIABLE):
+            if os.environ.get(VARIABLE) and not missing.is_of_machine:
                 pytest.fail(f"{missing} ({VARIABLE} is set)", pytrace=False)
             pytest.skip(str(missing))
