@@ -181,3 +181,42 @@ class DroppingProxy(Proxy):
         with contextlib.suppress(OSError):
             while data := source.recv(2**14):
                 target.sendall(data)
+
+
+class RandomCutProxy(Proxy):
+    """Forwards to a server, and cuts each connection after some bytes of either direction, or after some time.
+
+    Parameters
+    ----------
+    rng : random.Random
+        Decides where.
+    """
+
+    def __init__(self, target: JupyterConnectionInfo, rng: random.Random) -> None:
+        super().__init__(target)
+        self._rng = rng
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        where = self._rng.choice(["request", "answer", "time"])
+        request_bytes = self._rng.randrange(600) if where == "request" else 2**62
+        answer_bytes = self._rng.randrange(1500) if where == "answer" else 2**62
+        timer = threading.Timer(self._rng.uniform(0.0, 0.05), self._cut, (client, server))
+        with client, server:
+            if where == "time":
+                timer.start()
+            self._start(self._forward, client, server, request_bytes)
+            self._forward(server, client, answer_bytes)
+            timer.cancel()
+
+    def _forward(self, source: socket.socket, target: socket.socket, most_bytes: int) -> None:
+        left = most_bytes
+        with contextlib.suppress(OSError):
+            while left and (data := source.recv(2**14)[:left]):
+                target.sendall(data)
+                left -= len(data)
+        self._cut(source, target)
+
+    @staticmethod
+    def _cut(client: socket.socket, server: socket.socket) -> None:
+        hang_up(client)
+        hang_up(server)
