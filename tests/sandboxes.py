@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from jupyter_exec_ext.provisioners.sandbox.arguments import WORK_PLACES
 from jupyter_exec_ext.provisioners.sandbox.cgroup import ROOT, new_group
 from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK, base_directory, own_name
 
@@ -20,6 +22,10 @@ TRACE = "SANDBOX_OF_TEST"
 _PATIENCE_SECONDS = 3.0
 
 
+# What sandboxed kernels see of the machine besides the system: this environment, and this package where it is editable.
+SEEN = (sys.prefix, str(Path(__file__).parents[1]))
+#: Where they find their working directory: not where something of these is.
+WORK = next(place for place in WORK_PLACES if not any(f"{seen}/".startswith(f"{place}/") for seen in SEEN))
 # A command for another one, to be somewhere that only root could be otherwise, as the user one is.
 IN_NAMESPACES = ("unshare", "--user", "--map-current-user", "--keep-caps")
 # What runs behind it without the rights that it has there: bubblewrap wants none.

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.kernelspecs import needs_sandbox
 from tests.cli.test_cli import jupyter_exec
 from tests.hosts import Host, running_host
+from tests.sandboxes import WORK
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_isolation_can_be_asked_for(tmp_path: Path, server: Host) -> None:
     where, at = ["--server", server.info.url], {"JUPYTER_TOKEN": str(server.info.token)}
     code = "import os; print(os.getcwd())"
     done = jupyter_exec(tmp_path, "run", "--isolation", "sandbox", "-c", code, *where, env=at)
-    assert done.stdout == "/work\n", done.stderr
+    assert done.stdout == f"{WORK}\n", done.stderr
     started = jupyter_exec(tmp_path, "session", "start", "--isolation", "sandbox", *where, env=at)
     session_id = started.stdout.strip()
     listed = jupyter_exec(tmp_path, "session", "list", *where, env=at).stdout

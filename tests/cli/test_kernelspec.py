@@ -16,6 +16,7 @@ from tests.cli.kernelspecs import INSTALL, Jupyter, needs_sandbox
 from tests.cli.test_cli import jupyter_exec
 from tests.hosts import running_host
 from tests.kernelspecs import add_kernelspec
+from tests.sandboxes import WORK
 
 # --- install ---
 
@@ -277,8 +278,8 @@ def test_an_installed_kernelspec_runs_in_a_sandbox(tmp_path: Path) -> None:
         plain = jupyter_exec(tmp_path, "run", "-c", "import os; print(os.getcwd())", *where, env=at)
     assert done.returncode == 0, done.stderr
     # Of the home directory: what was named, and on the way to the kernelspec's own directory and the sockets.
-    assert done.stdout.splitlines()[0] == "/work False"
+    assert done.stdout.splitlines()[0] == f"{WORK} False"
     assert done.stdout.splitlines()[1].startswith("given ")
     assert "'root'" not in done.stdout
     assert (tmp_path / "out" / "made.txt").read_text() == "made"
-    assert plain.stdout != "/work\n"
+    assert plain.stdout != f"{WORK}\n"

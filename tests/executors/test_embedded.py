@@ -24,6 +24,7 @@ from jupyter_exec_ext.errors import KernelStartFailed, SessionEnded
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
 from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
+from tests.sandboxes import WORK
 
 
 def say(executor: StatefulCodeExecutor, code: str) -> str:
@@ -205,7 +206,7 @@ def test_a_kernel_in_a_sandbox_is_stopped_and_replaced_as_any_other(
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     with EmbeddedIPythonCodeExecutor(kernel_name="boxed", timeout=2) as executor:
-        assert say(executor, "import os; print(os.getcwd())") == "/work"
+        assert say(executor, "import os; print(os.getcwd())") == WORK
         assert "variables were kept" in executor.execute_code_blocks(python("while True: pass")).output
         assert "KernelDied" in executor.execute_code_blocks(python("os._exit(1)")).output
         assert say(executor, "print('again')") == "again"

@@ -22,6 +22,7 @@ from tests.forked import add_forked, add_plain, retire_all
 from tests.hosts import Host, running_host
 from tests.processes import kernel_of, marked
 from tests.provisioners.test_conformance import outcomes
+from tests.sandboxes import WORK
 
 pytestmark = pytest.mark.skipif(ForkServerProvisioner.unavailable() is not None, reason="no fork here")
 
@@ -144,7 +145,7 @@ def test_sessions_go_on_when_the_parent_is_killed(client: ExecClient, session: A
 @needs_sandbox
 def test_who_asks_for_isolation_gets_it_and_no_fork(client: ExecClient) -> None:
     with client.session("forked", isolation="sandbox") as session:
-        assert session.run("import os; print(os.getcwd())").stdout == "/work\n"
+        assert session.run("import os; print(os.getcwd())").stdout == f"{WORK}\n"
         assert session.record.isolation == "sandbox"
 
 
