@@ -114,7 +114,10 @@ def test_a_killed_server_leaves_nothing_without_an_end(tmp_path: Path) -> None:
     slowest_recovery = 0.0
     for number in range(kills + 1):
         began = time.monotonic()
-        with running_host("server", tmp_path, token=token, port=port) as host, ExecClient(host.info) as client:
+        with (
+            running_host("server", tmp_path, token=token, port=port) as host,
+            ExecClient(host.info, outage_seconds=0.0) as client,
+        ):
             for execution_id, stdout in list(acknowledged.items()):
                 record = client.get_execution(execution_id).refresh()
                 if number:

@@ -85,6 +85,7 @@ def running_server(home: Path, limits: Limits, token: str) -> Iterator[Host]:
         "max_open_executions": 100,
         "max_sessions": 20,
         "max_session_seconds": None,
+        "max_stored_bytes": MAX_STORE_BYTES // 2,  # that its records stay is looked at, and it has thousands
     }
     options: dict[str, object] = {
         "ExecEngine.interrupt_grace_seconds": limits.grace_seconds,
