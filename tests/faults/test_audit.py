@@ -34,7 +34,10 @@ def test_killed_servers_leave_a_pair_of_records_for_every_execution(tmp_path: Pa
     acknowledged: set[str] = set()
     kept: Head | None = None
     for _ in range(kills):
-        with running_host("server", tmp_path, token=token, port=port) as host, ExecClient(host.info) as client:
+        with (
+            running_host("server", tmp_path, token=token, port=port) as host,
+            ExecClient(host.info, outage_seconds=0.0) as client,
+        ):
             acknowledged |= _submit_until_killed(host, client, EXECUTIONS_EACH + rng.randrange(10))
         assert faults(store, kept) == []
         kept = head(store)
