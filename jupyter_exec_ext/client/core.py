@@ -55,7 +55,7 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Contact:
-    """Whether a server has ever answered, so that it is worth waiting for when it does not."""
+    """Record of whether a server has ever answered: then it is worth waiting for when it does not."""
 
     made: bool = False
 
@@ -297,7 +297,7 @@ class ExecApi:
         return (yield from self._follow(EventStreamReader(start, after), outages=True, answer=answer))
 
     def _waits_for(self, place: str) -> bool:
-        """Whether an outage of the server is waited for: where it has answered before, as for a session's making."""
+        """Return whether an outage is waited for: only of a server that has answered before, such as with a session."""
         return place != FRESH_SESSION or self.contact.made
 
     def _follow(self, reader: EventStreamReader, outages: bool, *, answer: bool) -> Operation[Execution]:

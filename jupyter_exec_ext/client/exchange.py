@@ -79,7 +79,7 @@ def is_of_api(reply: Reply) -> bool:
 
 
 def is_foreign(reply: Reply) -> bool:
-    """Whether something else has answered for a server: a proxy, a page to log in at, a Hub that has no such server."""
+    """Return whether a proxy, a login page or a Hub has answered in the server's place."""
     if reply.ok or is_of_api(reply):
         return False
     if reply.status == 403:  # Jupyter refuses in JSON

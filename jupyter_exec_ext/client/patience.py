@@ -50,7 +50,7 @@ NO_RETRY = RetryPolicy(max_retries=0, outage_seconds=0.0)
 
 
 class Patience:
-    """How much patience is left with one request, or one stream.
+    """Patience that is left with one request, or one stream.
 
     Parameters
     ----------

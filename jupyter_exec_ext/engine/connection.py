@@ -225,7 +225,7 @@ class KernelConnection:
 
     @property
     def reading(self) -> bool:
-        """Whether something has arrived that was not taken in yet."""
+        """True while something has arrived that was not taken in yet."""
         return bool(self._large or self._paused) or any(channel.has_input for channel in self._channels.values())
 
     def catch_up(self) -> None:

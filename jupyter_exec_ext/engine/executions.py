@@ -165,7 +165,7 @@ class LiveExecution:
 
     @property
     def finishing(self) -> bool:
-        """Whether its end is being written, or was."""
+        """True once its end is being written."""
         return self._finishing
 
     async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:

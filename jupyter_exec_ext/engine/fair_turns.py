@@ -77,6 +77,3 @@ class FairTurns:
             if not granted.done():
                 self._taken[key] += 1
                 granted.set_result(None)
-
-    def _has_room(self, key: str) -> bool:
-        return self._per_key is None or self._taken[key] < self._per_key

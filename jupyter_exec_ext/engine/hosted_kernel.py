@@ -173,7 +173,7 @@ class HostedKernel:
 
     @property
     def interrupts_by_message(self) -> bool:
-        """Whether its kernelspec says that it is interrupted by a message on the control channel."""
+        """True where its kernelspec has it interrupted by a message on the control channel."""
         spec = self._km.kernel_spec
         return spec is not None and spec.interrupt_mode == "message"
 
