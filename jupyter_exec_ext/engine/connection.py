@@ -24,7 +24,7 @@ from ..wire.flow import agrees_to_wait, keeping_request, waiting_request
 from ..wire.kernel import FrameCodec, KernelMessage
 from ..wire.large import read_large
 from ..wire.zmtp import FrameBuffer, SkippedMessage
-from .exhaustion import exhausted, out_of_resources, require_descriptor
+from .exhaustion import exhausted, out_of_resources, require_descriptors
 from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .resources import EngineResources
 
@@ -34,6 +34,8 @@ _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
 _PIECES_PER_TURN = 4
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
+# The descriptors that connecting a channel takes: a socket, and for a moment the file that it is at.
+_DESCRIPTORS_PER_CHANNEL = 2
 # What is read of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
 # drops what its own queue of 1,000 messages cannot take.
 _READ_AHEAD_BYTES = {"waits": 0, "drops": 16 * 1024 * 1024}
@@ -345,7 +347,7 @@ class KernelConnection:
             try:
                 await asyncio.wait_for(answered.wait(), patience_seconds)
             except asyncio.TimeoutError:
-                require_descriptor()
+                require_descriptors(_DESCRIPTORS_PER_CHANNEL)
                 ask()
 
     def _probe(self) -> None:

@@ -24,14 +24,19 @@ def exhausted(error: BaseException) -> OutOfResources:
     )
 
 
-def require_descriptor() -> None:
-    """Do nothing, if this process can still open something.
+def require_descriptors(count: int = 1) -> None:
+    """Do nothing, if this process can still open so many descriptors.
 
     Raises
     ------
     OutOfResources
     """
+    opened: list[int] = []
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+        opened.extend(os.dup(opened[0]) for _ in range(count - 1))
     except OSError as error:
         raise exhausted(error) from error
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

@@ -35,13 +35,15 @@ from ..errors import (
 from ..models import KernelSpecInfo
 from ..removal import remove_tree
 from .attached import AttachedKernel
-from .exhaustion import exhausted, out_of_resources
+from .exhaustion import exhausted, out_of_resources, require_descriptors
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
 from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, plain_name, why_unavailable
 from .kernelspec_stamp import Stamp, stamp_of
 from .ports import Kernel
 from .transport import over_sockets
 
+# What a server keeps for its requests, its files and the ends of its kernels: no kernel is started beyond it.
+KEPT_DESCRIPTORS = 32
 _QUICK_SECONDS = 0.002  # less than the way to a thread and back under load
 
 
@@ -247,6 +249,7 @@ class HostedKernels:
         directory = cwd or getattr(self._manager, "root_dir", None)
         if directory:
             options["cwd"] = directory
+        require_descriptors(KEPT_DESCRIPTORS)
         if not aside:
             await self.make_room()
         with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id):

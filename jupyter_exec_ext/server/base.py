@@ -23,6 +23,7 @@ from tornado.web import HTTPError, stream_request_body
 
 from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
+from ..engine.exhaustion import exhausted, out_of_resources
 from ..errors import (
     ExecError,
     Forbidden,
@@ -389,6 +390,8 @@ class ExecHandler(APIHandler):
             return _BY_STATUS[raised.status_code](raised.log_message or responses.get(raised.status_code, ""))
         if raised is None and status_code in _BY_STATUS:
             return _BY_STATUS[status_code](responses.get(status_code, ""))
+        if raised is not None and out_of_resources(raised):
+            return exhausted(raised)
         return InternalError("the server failed; its log has the details under this request id")
 
     def log_exception(

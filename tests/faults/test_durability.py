@@ -265,6 +265,25 @@ def test_a_server_without_descriptors_refuses_and_recovers(tmp_path: Path) -> No
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.timeout(120)
+def test_kernels_that_start_at_once_without_descriptors_are_refused(tmp_path: Path) -> None:
+    prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
+    with running_host("server", tmp_path, prefix=prefix) as host, ExecClient(host.info) as client:
+
+        def opened(_: int) -> bool:
+            try:
+                client.session()
+            except OutOfResources:
+                return False
+            return True
+
+        began = time.monotonic()
+        with ThreadPoolExecutor(10) as pool:
+            outcomes = list(pool.map(opened, range(80)))
+        assert 0 < sum(outcomes) < 80
+        assert time.monotonic() - began < 45  # nothing waits for a kernel that it cannot reach
+
+
 def settled_descriptors_of(host: Host, pooled: int) -> int:
     """Return how many there are while the pool has what it is to have, and nothing is being started or ended.
 
