@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.adapters.__main__ import environment_for
 from tests.hostile.attacker import Outcome
 from tests.hostile.campaign import Campaign, Figures, campaign_directory
 from tests.hostile.corpus import Case, choose
@@ -132,6 +133,16 @@ def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options],
     return run
 
 
+def _run_cancellations(options: Options) -> Result:
+    environment = {**os.environ, VARIABLE: "1"}
+    commands = [
+        [sys.executable, "-m", "pytest", "-q", "-s", "tests/client/test_cancellation.py"],
+        [str(environment_for("mcp")), "-m", "pytest", "-q", "-s", "tests/adapters/mcp/test_mcp_ends.py"],
+    ]
+    ends = [subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode for command in commands]
+    return Result([] if not any(ends) else ["pytest found failures; see above"])
+
+
 @dataclass(frozen=True)
 class Part:
     """A part that can be chosen."""
@@ -148,6 +159,18 @@ PARTS = {
         "injected faults, ten times as many as with a commit (docs/faults.md)",
         "75 min",
         _run_pytest(["tests/faults", "tests/engine/test_states.py"], EXEC_FAULT_SCALE="10"),
+    ),
+    "cuts": Part(
+        "1,000 connections cut at random, and proxies that are down for up to 20 s",
+        "10 min",
+        _run_pytest(
+            ["tests/faults/test_cuts.py", "tests/client/test_outages.py"], EXEC_FAULT_SCALE="20", **{VARIABLE: "1"}
+        ),
+    ),
+    "cancellations": Part(
+        "1,000 cancelled calls, and 500 cancellations and 100 ends of the MCP program",
+        "45 min",
+        _run_cancellations,
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

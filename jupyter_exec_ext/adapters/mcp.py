@@ -7,6 +7,7 @@ output. The token comes from ``JUPYTER_TOKEN``, where a client's configuration h
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,9 +17,11 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
 
+from ..client.aio import AsyncExecClient, AsyncStandardExecSession
 from ..errors import ExecError
 from ..models import content
-from ._code_session import CodeSession
+from ._code_session import CodeSession, OpenSession
+from ._session_keeper import SessionKeeper
 from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, Server
 
 __all__ = ["jupyter_mcp_server", "main"]
@@ -64,10 +67,14 @@ def jupyter_mcp_server(
     ValueError
         If a session and a kernel are given.
     """
-    session = CodeSession(
-        server, token, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
+    return _serving(
+        CodeSession(
+            server, token, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
+        )
     )
 
+
+def _serving(session: CodeSession) -> MCPServer[None]:
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
         async with session:
@@ -84,6 +91,29 @@ def jupyter_mcp_server(
     # What code does nobody knows before.
     made.tool(TOOL_NAME, description=TOOL_DESCRIPTION, annotations=ToolAnnotations(title="Run code"))(execute_code)
     return made
+
+
+class _KeptSession(CodeSession):
+    """A `CodeSession` that ends with its program, also where that is killed."""
+
+    _keeper: SessionKeeper | None = None
+
+    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OpenSession]:
+        client, session = await super()._open(client)
+        if not self._place.exists:
+            is_kernel = isinstance(session, AsyncStandardExecSession)
+            await self._dismiss()
+            self._keeper = await asyncio.to_thread(SessionKeeper, self.connection_info, session.id, is_kernel=is_kernel)
+        return client, session
+
+    async def _close(self, client: AsyncExecClient, session: OpenSession) -> None:
+        await super()._close(client, session)
+        await self._dismiss()
+
+    async def _dismiss(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await asyncio.to_thread(keeper.dismiss)
 
 
 def _block(part: content.Content) -> ContentBlock:
@@ -112,13 +142,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="stop code after this run time (default: %(default)g)",
     )
     args = parser.parse_args(argv)
-    jupyter_mcp_server(
+    session = _KeptSession(
         args.server,
         os.environ.get("JUPYTER_TOKEN"),
         kernel_name=args.kernel,
         timeout_seconds=args.timeout,
         session_id=args.session,
-    ).run("stdio")
+        name="MCP",
+    )
+    _serving(session).run("stdio")
 
 
 if __name__ == "__main__":

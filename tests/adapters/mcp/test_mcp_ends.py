@@ -1,0 +1,136 @@
+"""Ends of calls and programs over the Model Context Protocol: code and sessions end with them, whoever ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from itertools import product
+
+import anyio
+import psutil
+import pytest
+from mcp import Client, StdioServerParameters
+
+from jupyter_exec_ext import AsyncExecClient, LocalJupyterServer
+from jupyter_exec_ext.models import SessionState
+from tests.adapters.beacon import beacon
+from tests.support.full import scaled
+
+#: The revision with a handshake, and the one without.
+REVISIONS = ["legacy", "2026-07-28"]
+_CANCELLATIONS, _KILLS = scaled(250, per_commit=2), scaled(25, per_commit=1)
+_STOPPED_SECONDS, _ENDED_SECONDS = 3.0, 60.0
+
+
+def program(server: LocalJupyterServer) -> StdioServerParameters:
+    """Return the command of the MCP program."""
+    info = server.connection_info
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "jupyter_exec_ext.adapters.mcp", "--server", info.url],
+        env={"JUPYTER_TOKEN": str(info.token)},
+    )
+
+
+def pid_of_program() -> int:
+    (found,) = [
+        process.pid for process in psutil.Process().children() if "jupyter_exec_ext.adapters.mcp" in process.cmdline()
+    ]
+    return int(found)
+
+
+async def until_no_session(client: AsyncExecClient, within_seconds: float) -> float:
+    """Return after how many seconds there was none."""
+    began = time.monotonic()
+    while await client.list_sessions():
+        assert time.monotonic() - began < within_seconds
+        await asyncio.sleep(0.05)
+    return time.monotonic() - began
+
+
+def tell(what: str, seconds: list[float]) -> None:
+    ordered = sorted(seconds)
+    p95 = ordered[int(0.95 * (len(ordered) - 1))]
+    print(f"{what}: {len(ordered)} times, p95 {p95:.2f} s, at most {ordered[-1]:.2f} s")
+
+
+async def cancel_task(call: asyncio.Task[object]) -> None:
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+
+
+@pytest.mark.timeout(60 + 5 * _CANCELLATIONS)
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_cancelled_call_stops_its_code(local_server: LocalJupyterServer, revision: str) -> None:
+    stopped: list[float] = []
+    async with Client(program(local_server), mode=revision) as agent:
+        for number in range(_CANCELLATIONS):
+            async with beacon() as light:
+                if number % 2:
+                    call = asyncio.ensure_future(agent.call_tool("execute_code", {"code": light.code}))
+                    await light.lit()
+                    began = time.monotonic()
+                    await cancel_task(call)
+                else:
+                    with anyio.CancelScope() as scope:
+                        async with anyio.create_task_group() as group:
+                            group.start_soon(agent.call_tool, "execute_code", {"code": light.code})
+                            await light.lit()
+                            began = time.monotonic()
+                            scope.cancel()
+                await light.out()
+                stopped.append(time.monotonic() - began)
+        result = await agent.call_tool("execute_code", {"code": "print('next')"})
+        assert [block.text for block in result.content] == ["next\n"]
+    tell(f"cancelled over MCP {revision}", stopped)
+    assert max(stopped) < _STOPPED_SECONDS
+
+
+@pytest.mark.timeout(120 + 30 * _KILLS)
+@pytest.mark.parametrize(("revision", "number"), list(product(REVISIONS, [signal.SIGTERM, signal.SIGKILL])), ids=str)
+async def test_a_program_that_is_ended_leaves_no_session(
+    local_server: LocalJupyterServer, revision: str, number: signal.Signals
+) -> None:
+    ended: list[float] = []
+    async with AsyncExecClient(local_server.connection_info) as client:
+        for turn in range(_KILLS):
+            async with beacon() as light:
+                with suppress(Exception):  # of a client whose server has gone
+                    async with Client(program(local_server), mode=revision) as agent:
+                        call = asyncio.ensure_future(agent.call_tool("execute_code", {"code": light.code}))
+                        await light.lit()
+                        if turn % 3 == 2:  # idle by then
+                            await cancel_task(call)
+                        os.kill(pid_of_program(), number)
+                        ended.append(await until_no_session(client, _ENDED_SECONDS))
+                        await light.out()
+                        await cancel_task(call)
+            assert len(ended) == turn + 1
+    tell(f"MCP {revision} ended by {number.name}", ended)
+
+
+async def test_a_program_whose_whole_group_is_killed_leaves_no_session(local_server: LocalJupyterServer) -> None:
+    async with AsyncExecClient(local_server.connection_info) as client:
+        with suppress(Exception):
+            async with Client(program(local_server)) as agent:
+                await agent.call_tool("execute_code", {"code": "1"})
+                (session,) = await client.list_sessions()
+                assert session.state is SessionState.IDLE
+                os.killpg(pid_of_program(), signal.SIGKILL)
+                await until_no_session(client, _ENDED_SECONDS)
+        assert await client.list_sessions() == []
+
+
+async def test_no_keeper_is_left(local_server: LocalJupyterServer) -> None:
+    async with Client(program(local_server)) as agent:
+        await agent.call_tool("execute_code", {"code": "1"})
+        (keeper,) = psutil.Process(pid_of_program()).children()
+        assert "jupyter_exec_ext.adapters._session_keeper" in keeper.cmdline()
+        told = " ".join(keeper.cmdline()) + str(keeper.environ())
+        assert str(local_server.connection_info.token) not in told
+    assert not keeper.is_running()
