@@ -164,7 +164,9 @@ PARTS = {
         "1,000 connections cut at random, and proxies that are down for up to 20 s",
         "10 min",
         _run_pytest(
-            ["tests/faults/test_cuts.py", "tests/client/test_outages.py"], EXEC_FAULT_SCALE="20", **{VARIABLE: "1"}
+            ["tests/faults/test_cuts.py", "tests/client/test_outages.py", "tests/client/test_hub_outages.py"],
+            EXEC_FAULT_SCALE="20",
+            **{VARIABLE: "1"},
         ),
     ),
     "cancellations": Part(

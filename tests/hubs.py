@@ -79,6 +79,7 @@ def running_hub(
     env: Mapping[str, str] | None = None,
     prefix: Sequence[str] = (),
     recipe: Path | None = None,
+    ports: Mapping[str, int] | None = None,
 ) -> Iterator[HubHost]:
     """Start a Hub and the server of `USER`, and stop everything at the end.
 
@@ -91,6 +92,8 @@ def running_hub(
     recipe
         An administrator's configuration of the Hub. What it says of users' servers holds; they have Jupyter's usual
         directories, in their users' homes.
+    ports
+        ``port``, ``hub_port`` and ``proxy_port``, where somebody else has to know them.
     """
     require_part("configurable-http-proxy")
     root = home / "root"
@@ -101,12 +104,12 @@ def running_hub(
     if recipe is None:
         usual = [f"--ServerApp.root_dir={root}", *common_options(options)]
         own = {"EXEC_TEST_CANARY": CANARY, **{name: environment[name] for name in _DIRECTORIES}}
-    token, port = secrets.token_hex(16), free_port()
+    token = secrets.token_hex(16)
+    ports = ports or {name: free_port() for name in ("port", "hub_port", "proxy_port")}
+    port = ports["port"]
     given = {
         "home": str(home),
-        "port": port,
-        "hub_port": free_port(),
-        "proxy_port": free_port(),
+        **ports,
         "proxy_command": [str(HUB_PROXY)],
         "token": token,
         "admin": ADMIN,

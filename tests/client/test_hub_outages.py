@@ -1,0 +1,134 @@
+"""Outages of a JupyterHub's proxy: it comes back without its routes, which the Hub adds some seconds later."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from jupyter_exec_ext import AsyncExecClient
+from jupyter_exec_ext.models import StreamEvent
+from tests.hosts import free_port
+from tests.hubs import HubHost, running_hub
+from tests.support.full import IS_FULL
+from tests.support.outside_parts import HUB_PROXY
+from tests.tokens import UNPROTECTED
+
+COUNT = 10
+CODE = "import time\nfor i in range(30):\n    print(i, flush=True)\n    time.sleep(0.1)"
+PRINTED = "".join(f"{number}\n" for number in range(30))
+# What the proxy answers until the Hub has noticed is the Hub's page for a server that does not run.
+RECIPE = """
+c.ConfigurableHTTPProxy.should_start = False
+c.ConfigurableHTTPProxy.auth_token = "of-a-test"
+c.JupyterHub.last_activity_interval = 10
+"""
+pytestmark = [
+    pytest.mark.needs("configurable-http-proxy"),
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not IS_FULL, reason="runs in full only"),
+]
+
+
+class Proxy:
+    """A Hub's proxy that somebody else starts than the Hub."""
+
+    def __init__(self, ports: dict[str, int], log: Path) -> None:
+        self._log = log
+        self._command = [
+            str(HUB_PROXY),
+            "--ip=127.0.0.1",
+            f"--port={ports['port']}",
+            "--api-ip=127.0.0.1",
+            f"--api-port={ports['proxy_port']}",
+            f"--default-target=http://127.0.0.1:{ports['hub_port']}",
+            f"--error-target=http://127.0.0.1:{ports['hub_port']}/hub/error",
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env={"CONFIGPROXY_AUTH_TOKEN": "of-a-test", "PATH": "/usr/bin:/bin"},
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def ports() -> dict[str, int]:
+    return {name: free_port() for name in ("port", "hub_port", "proxy_port")}
+
+
+@pytest.fixture(scope="module")
+def proxy(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    proxy = Proxy(ports, tmp_path_factory.mktemp("proxy") / "proxy.log")
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def hub(proxy: Proxy, ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubHost]:
+    home = tmp_path_factory.mktemp("hub")
+    recipe = home / "recipe.py"
+    recipe.write_text(RECIPE)
+    with running_hub(home, UNPROTECTED, recipe=recipe, ports=ports) as host:
+        yield host
+
+
+async def collect(session: Any) -> str:
+    """Return what a stream printed; its events have all numbers once."""
+    events = [event async for event in session.stream(CODE)]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    return "".join(event.text for event in events if isinstance(event, StreamEvent))
+
+
+async def route_is_back(hub: HubHost) -> float:
+    """Wait until the user's server can be reached again; return after how many seconds."""
+    began = time.monotonic()
+    while True:
+        try:
+            answer = await asyncio.to_thread(
+                requests.get, f"{hub.info.url}exec/v1", headers=hub.info.auth_headers, timeout=5, allow_redirects=False
+            )
+            if answer.status_code == 200:
+                return time.monotonic() - began
+        except requests.RequestException:
+            pass  # the proxy does not listen yet
+        assert time.monotonic() - began < 60
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("down_seconds", [0.3, 1.0, 5.0, 20.0])
+async def test_runs_and_streams_outlive_an_outage_of_the_hubs_proxy(
+    hub: HubHost, proxy: Proxy, down_seconds: float
+) -> None:
+    async with AsyncExecClient(hub.info) as client:
+        sessions = [await client.session() for _ in range(2 * COUNT)]
+        work = [asyncio.ensure_future(session.run(CODE)) for session in sessions[:COUNT]]
+        streams = [asyncio.ensure_future(collect(session)) for session in sessions[COUNT:]]
+        await asyncio.sleep(1.0)  # into the middle of them
+        await asyncio.to_thread(proxy.stop)
+        await asyncio.sleep(down_seconds)
+        await asyncio.to_thread(proxy.start)
+        back = asyncio.ensure_future(route_is_back(hub))
+        assert [(await one).stdout for one in work] == [PRINTED] * COUNT
+        assert [await one for one in streams] == [PRINTED] * COUNT
+        for session in sessions:
+            await session.close()
+        print(f"\nproxy down {down_seconds:g} s, route back {await back:.1f} s later: {2 * COUNT} of {2 * COUNT} whole")
