@@ -44,12 +44,12 @@ _LEFT = {
     "link_to_root": "os.symlink('/', 'root')",
     "link_to_proc": "os.symlink('/proc/self/root', 'root'); os.symlink('/proc/self/fd/0', 'input')",
     "link_to_device": "os.symlink('/dev/zero', 'zero'); os.symlink('/dev/tty', 'terminal')",
-    "link_outside": "os.symlink('../..', 'up'); os.symlink('/etc/passwd', 'passwd')",
+    "link_outside": "os.symlink('../..', 'up'); os.symlink(outside() + '/passwd', 'passwd')",
     "link_upwards": "os.mkdir('d'); os.symlink('..', 'd/up')",
     "many_links": "for number in range(5_000 if LARGE else 100): os.symlink('..', str(number))",
     "chain_of_links": "for number in range(500): os.symlink(str(number + 1), str(number))",
     "hard_links": "touch('file')\nfor number in range(2_000 if LARGE else 50): os.link('file', str(number))",
-    "hard_link_outside": "os.link('/etc/passwd', 'passwd')",
+    "hard_link_outside": "os.link(outside() + '/passwd', 'passwd')",
     "sparse": "open('sparse', 'wb').truncate((1 << 32) - (1 << 20) if LARGE else 1 << 20)",
     "sparse_files": "for number in range(100 if LARGE else 5): open(str(number), 'wb').truncate(1 << 30)",
     "file_of_no_end": "open('file', 'wb').write(b'x' * (16 << 20 if LARGE else 1 << 20))",
@@ -61,7 +61,7 @@ _LEFT = {
     """,
     "directory_becomes_a_link": """
         os.mkdir('d'); touch('d/file')
-        later(lambda: (os.rename(where + '/d', where + '/e'), os.symlink('/etc', where + '/d'),
+        later(lambda: (os.rename(where + '/d', where + '/e'), os.symlink(outside(), where + '/d'),
                        os.unlink(where + '/d'), os.rename(where + '/e', where + '/d')))
     """,
     "file_becomes_a_fifo": """
@@ -156,7 +156,7 @@ _BESIDE = {
     """,
     "sockets_directory_moved": """
         base = os.path.dirname(socket_path('shell'))
-        try: os.rename(base, base + 'x'); os.symlink('/etc', base)
+        try: os.rename(base, base + 'x'); os.symlink(outside(), base)
         except OSError as error: print(error)
     """,
     "sockets_removed": """
@@ -184,7 +184,7 @@ _BESIDE = {
     "work_directory_removed": "import shutil\nshutil.rmtree(WORK, ignore_errors=True)",
     "work_directory_closed": "os.chmod(WORK, 0)",
     "work_directory_moved": """
-        try: os.rename(WORK, WORK + 'x'); os.symlink('/etc', WORK)
+        try: os.rename(WORK, WORK + 'x'); os.symlink(outside(), WORK)
         except OSError as error: print(error)
     """,
     "work_directory_is_a_file": """

@@ -220,6 +220,20 @@ HOME = os.path.expanduser("~")
 TEMPORARY = tempfile.gettempdir()
 
 
+def outside() -> str:
+    """Return a directory that is not the kernel's, for links.
+
+    Where the kernel may write to the system's own, as without isolation, it is another one: a later trick removes what
+    it finds behind the links of an earlier one.
+    """
+    if not os.access("/etc", os.W_OK):
+        return "/etc"
+    made = os.path.join(HOME, "outside")
+    os.makedirs(made, exist_ok=True)
+    touch(os.path.join(made, "passwd"))
+    return made
+
+
 def enter_new(base: str = WORK) -> str:
     """Make a directory of a new name in one of the places that the kernel may write, and return its path."""
     return tempfile.mkdtemp(prefix="trick", dir=base)
