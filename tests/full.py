@@ -174,6 +174,11 @@ PARTS = {
         "45 min",
         _run_cancellations,
     ),
+    "servers": Part(
+        "servers of every kind that executors are used with, one with a gateway behind it among them",
+        "5 min",
+        _run_pytest(["tests/executors/test_any_server.py"], **{VARIABLE: "1"}),
+    ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",
         "10 min",

@@ -281,8 +281,8 @@ class AioDriver:
         elif size is not None:
             headers["Content-Length"] = str(size)
         http = self._http()
-        if self.connection.token is None:
-            headers.update(_xsrf_header(http, self.connection.url))
+        # Beside a token, too: a server without authentication does not look at the token, and asks for this.
+        headers.update(_xsrf_header(http, self.connection.url))
         try:
             return await http.request(
                 request.method,
@@ -415,7 +415,7 @@ def _ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
 
 
 def _xsrf_header(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
-    """Return what a server without a token asks of a browser."""
+    """Return what a server asks of a browser, once it has set its cookie."""
     from yarl import URL
 
     cookie = http.cookie_jar.filter_cookies(URL(url)).get("_xsrf")

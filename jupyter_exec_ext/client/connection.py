@@ -30,7 +30,8 @@ class JupyterConnectionInfo:
     port : int, optional
         Without it, the scheme's own.
     token : str, optional
-        The server's token. It is sent in a header only and never shown by `repr`.
+        The server's token. It is sent in a header only and never shown by `repr`. An empty one is none, as for
+        Jupyter's own ``--IdentityProvider.token=``.
     base_url : str
         The path below which the server lives, such as ``/user/ada/`` under JupyterHub.
     verify : bool or str
@@ -59,6 +60,7 @@ class JupyterConnectionInfo:
     def __post_init__(self) -> None:
         if "://" in self.host:
             raise ValueError("the host is a name or an address; for a URL use JupyterConnectionInfo.from_url")
+        self.token = self.token or None
         # Any other character would be refused further down, in messages that show the whole header.
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise ValueError("the token holds characters other than printable ASCII; is there a line break in it?")

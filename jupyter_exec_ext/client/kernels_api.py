@@ -10,9 +10,11 @@ from ..errors import ApiNotFound, KernelSpecNotFound, UnexpectedAnswer
 from ..models import KernelSpecInfo
 from .exchange import exchange, parsed, segment
 from .patience import DEFAULT_RETRY, NO_RETRY, RetryPolicy
-from .steps import Operation, Request
+from .steps import Operation, Pause, Request
 
 _TIDY_SECONDS = 5.0
+# Together more than a kernel takes to start.
+_DELETE_PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class KernelsApi:
         """Return one kernelspec, the default one for None; raises `KernelSpecNotFound`."""
         body = yield from self.kernelspecs()
         name = kernel_name or str(body.get("default") or "python3")
+        if name not in body["kernelspecs"]:  # Jupyter lists them in lower case, and starts them by any
+            name = next((known for known in body["kernelspecs"] if known.lower() == name.lower()), name)
         if name not in body["kernelspecs"]:
             there = ", ".join(sorted(body["kernelspecs"])) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed on the server; there are: {there}")
@@ -56,7 +60,7 @@ class KernelsApi:
         spec = described.get("spec", {}) if isinstance(described, dict) else None
         if not isinstance(spec, dict):
             raise UnexpectedAnswer(f"the server's api/kernelspecs does not describe {name!r}")
-        return KernelSpecInfo(name, str(spec.get("display_name", name)), str(spec.get("language", "python")))
+        return KernelSpecInfo(name, str(spec.get("display_name", name)), str(spec.get("language") or ""))
 
     def list_kernels(self) -> Operation[list[dict[str, Any]]]:
         """Return the running kernels."""
@@ -82,10 +86,18 @@ class KernelsApi:
         return str(model.get("execution_state", "")) if isinstance(model, dict) else ""
 
     def delete(self, kernel_id: str) -> Operation[None]:
-        """Shut a kernel down; one that is gone already is fine."""
-        reply = yield from exchange(Request("DELETE", f"api/kernels/{segment(kernel_id)}"), self.retry)
-        if reply.status not in (404, 410):
-            parsed(reply)
+        """Shut a kernel down; one that is gone already is fine.
+
+        A server fails (500) while it restarts a kernel that has died, and is asked again.
+        """
+        for pause_seconds in (*_DELETE_PAUSES_SECONDS, None):
+            reply = yield from exchange(Request("DELETE", f"api/kernels/{segment(kernel_id)}"), self.retry)
+            if reply.status in (404, 410):
+                return
+            if reply.status != 500 or pause_seconds is None:
+                break
+            yield Pause(pause_seconds)
+        parsed(reply)
 
     def interrupt(self, kernel_id: str) -> Operation[None]:
         """Interrupt a kernel."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ConnectionLost, ExecError, SessionEnded
@@ -62,8 +63,10 @@ class StandardSession:
         self._run: StandardRun | None = None
 
     def connect(self) -> Operation[None]:
-        """Connect to the kernel and wait until it answers."""
+        """Connect to the kernel and wait until it answers; it says its language where its kernelspec does not."""
         yield from self._connection.connect()
+        if not self.spec.language:
+            self.spec = replace(self.spec, language=self._connection.language)
 
     # --- running code ---
 

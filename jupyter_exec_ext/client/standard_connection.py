@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConnectionLost, KernelStartTimeout, NotFound, SessionEnded, UnexpectedAnswer
-from ..wire.kernel import WEBSOCKET_PROTOCOL, KernelMessage, decode_websocket, encode_websocket, new_header
+from ..wire.kernel import (
+    WEBSOCKET_PROTOCOL,
+    KernelMessage,
+    decode_websocket,
+    encode_websocket,
+    language_told,
+    new_header,
+)
 from .exchange import segment
 from .kernels_api import KernelsApi
 from .steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
@@ -34,6 +41,8 @@ class StandardConnection:
         Why there is nothing to connect to any more.
     restarts_under_way : int
         While there are any, the kernel that answers may be the old one.
+    language : str
+        The language that the kernel says it runs; known once it has answered.
     """
 
     def __init__(self, api: KernelsApi, kernel_id: str, trusted_seconds: float | None = None) -> None:
@@ -41,6 +50,7 @@ class StandardConnection:
         self.kernel_id = kernel_id
         self.ended: str | None = None
         self.restarts_under_way = 0
+        self.language = ""
         self._session_id = uuid.uuid4().hex
         self._socket: Socket | None = None
         self._proven = False
@@ -143,7 +153,9 @@ class StandardConnection:
                     return message
                 if message is not None and message.parent_id in probes:
                     subscribed = subscribed or message.channel == "iopub"
-                    replied = replied or message.channel == "shell"
+                    if message.channel == "shell":
+                        replied = True
+                        self.language = language_told(message.content)
         self._proven = True
         return None
 

@@ -102,13 +102,13 @@ class SyncDriver:
             self._http.headers["Accept-Encoding"] = "identity"
 
     def _authenticate(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Set the token, and what a server without one asks of a browser; this also keeps .netrc out."""
+        """Set the token, and what a server asks of a browser; this also keeps .netrc out."""
         prepared.headers.update(self.connection.auth_headers)
-        if self.connection.token is None:
-            # There may be one for each of several paths; of those sent, a server compares the last.
-            sent = SimpleCookie(prepared.headers.get("Cookie", ""))
-            if "_xsrf" in sent:
-                prepared.headers["X-XSRFToken"] = sent["_xsrf"].value
+        # Beside a token, too: a server without authentication does not look at the token, and asks for this.
+        # There may be one for each of several paths; of those sent, a server compares the last.
+        sent = SimpleCookie(prepared.headers.get("Cookie", ""))
+        if "_xsrf" in sent:
+            prepared.headers["X-XSRFToken"] = sent["_xsrf"].value
         return prepared
 
     def _check_open(self) -> None:

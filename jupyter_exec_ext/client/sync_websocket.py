@@ -46,9 +46,8 @@ def connect(connection: JupyterConnectionInfo, step: Connect, cookies: Mapping[s
         ws = websocket.create_connection(
             connection.ws_url + step.path,
             timeout=step.timeout_seconds,
-            header=connection.auth_headers,
+            header=connection.auth_headers | _subprotocols_offered(step),
             cookie="; ".join(f"{name}={value}" for name, value in cookies.items()) or None,
-            subprotocols=list(step.subprotocols),
             sslopt=_ssl_options(connection),
             suppress_origin=True,
             enable_multithread=True,
@@ -60,7 +59,12 @@ def connect(connection: JupyterConnectionInfo, step: Connect, cookies: Mapping[s
         return Failure(True, f"the server answered {error.status_code} instead of opening a WebSocket")
     except (websocket.WebSocketException, OSError) as error:
         return Failure(True, str(error)[:300])
-    return Socket(ws.getsubprotocol(), _Peer(ws))
+    return Socket((ws.getheaders() or {}).get("sec-websocket-protocol"), _Peer(ws))
+
+
+def _subprotocols_offered(step: Connect) -> dict[str, str]:
+    """Return the header that offers sub-protocols; the library's own option fails where the server selects none."""
+    return {"Sec-WebSocket-Protocol": ", ".join(step.subprotocols)} if step.subprotocols else {}
 
 
 class _Peer:

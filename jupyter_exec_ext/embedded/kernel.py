@@ -17,6 +17,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import KernelStartFailed
+from ..wire.languages import normalize_language
 
 T = TypeVar("T")
 _CALL_SECONDS = 60.0
@@ -86,9 +87,9 @@ class EmbeddedKernel:
 
     @property
     def is_python(self) -> bool:
-        """Whether it runs Python."""
+        """Whether it runs Python, or may do so: its kernelspec names no language."""
         spec = self._manager.kernel_spec
-        return spec is not None and spec.language == "python"
+        return spec is not None and normalize_language(spec.language) in ("python", "")
 
     def connection_info(self) -> dict[str, Any]:
         """Return the addresses and the key, as in a connection file."""

@@ -21,7 +21,7 @@ import zmq
 
 from ..errors import KernelStartTimeout
 from ..wire.flow import agrees_to_wait, keeping_request, waiting_request
-from ..wire.kernel import FrameCodec, KernelMessage
+from ..wire.kernel import FrameCodec, KernelMessage, language_told
 from ..wire.large import read_large
 from ..wire.zmtp import FrameBuffer, SkippedMessage
 from .exhaustion import exhausted, out_of_resources, require_descriptors
@@ -103,6 +103,7 @@ class KernelConnection:
         self._waits = waits
         self._replied = asyncio.Event()
         self._subscribed = asyncio.Event()
+        self._info_reply: KernelMessage | None = None
         self._question = ""
         self._answered = asyncio.Event()
         self.asked_at: float | None = None
@@ -296,6 +297,8 @@ class KernelConnection:
                 self._waits = agrees_to_wait(message.content)
                 self._agreed.set()
         elif message.parent_id in self._probes:
+            if channel == "shell":
+                self._info_reply = message
             (self._subscribed if channel == "iopub" else self._replied).set()
         elif message.parent_id in self._turns:
             if channel == "shell":
@@ -352,6 +355,11 @@ class KernelConnection:
 
     def _probe(self) -> None:
         self._probes.update(self.send(channel, "kernel_info_request", {}) for channel in self._probe_channels)
+
+    @property
+    def language(self) -> str:
+        """The language that the kernel says it runs; empty until it has answered on the shell channel."""
+        return "" if self._info_reply is None else language_told(self._info_reply.content)
 
     async def has_turn(self) -> bool:
         """Wait until the kernel has done what it was asked before, by whomever; False if the connection was closed.

@@ -249,11 +249,12 @@ class ExecEngine(EngineSettings):
         moment, spec = utc_timestamp(time.time()), chosen.spec
         idle_timeout_seconds = idle_seconds(self, caller, request.idle_timeout_seconds)
         pooled = None if kind is None else self.pool.take(kind)
+        prepared = None if pooled is None else pooled.kernel
         record = Session(
             id=new_session_id() if pooled is None else pooled.session_id,
             owner=caller.principal,
             kernel_name=spec.name,
-            language=spec.language,
+            language=spec.language or ("" if prepared is None else prepared.language),
             state=SessionState.STARTING if pooled is None else SessionState.IDLE,
             created_at=moment,
             last_activity_at=moment,
@@ -277,7 +278,7 @@ class ExecEngine(EngineSettings):
             feed=self.feed,
             settings=settings,
             log=self.log,
-            prepared=None if pooled is None else pooled.kernel,
+            prepared=prepared,
         )
         live.on_end(self.pool.look)  # its kernel leaves room
         if caller.token_id is not None:

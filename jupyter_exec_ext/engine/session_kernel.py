@@ -19,6 +19,7 @@ import zmq
 from ..errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTimeout, SessionEnded
 from ..models import OutputEvent
 from ..wire.kernel import KernelMessage, execute_request
+from ..wire.languages import normalize_language
 from .connection import KernelConnection
 from .crash_files import CrashFile
 from .exhaustion import exhausted, out_of_resources
@@ -80,7 +81,7 @@ class SessionKernel:
     session_id : str
         What the mark says; processes that carry it end with the session.
     language : str
-        The kernel's language: what it can be asked and told depends on it.
+        The kernel's language, as its kernelspec names it: what the kernel can be asked and told depends on it.
     attach_to : str or None
         A kernel of somebody else's to use instead of one of the session's own, which is started.
     isolate : str or None
@@ -96,6 +97,8 @@ class SessionKernel:
     ----------
     setups : list of str
         The ids of the requests by which the present kernel was told to run our set-up code.
+    language : str
+        The kernel's language. Where its kernelspec names none, it is known once the kernel has answered.
     """
 
     def __init__(
@@ -132,8 +135,8 @@ class SessionKernel:
         self._host = host
         self._workdir = workdir
         self._session_id = session_id
-        self._is_python = language.lower() == _ANSWERING_LANGUAGE
-        self._answers_while_busy = self._is_python
+        self.language = language
+        self._answers_while_busy = False
         self._resources = resources
         self._post_mortem: PostMortem | None = None
         self._start_timeout = start_timeout_seconds
@@ -146,6 +149,10 @@ class SessionKernel:
         self._given_up: asyncio.Future[None] = self._loop.create_future()
         self._host_watch: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
+
+    @property
+    def _is_python(self) -> bool:
+        return normalize_language(self.language) == _ANSWERING_LANGUAGE
 
     @property
     def pid(self) -> int | None:
@@ -311,7 +318,7 @@ class SessionKernel:
                 on_message,
                 on_too_large=lambda reason: self._listener.on_too_large(reason),
                 # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
-                can_wait=self._is_python and kernel.ours and kernel.pid is not None,
+                can_wait=(self._is_python or not self.language) and kernel.ours and kernel.pid is not None,
                 waits=kernel.waits_for_readers,
                 may_be_busy=not kernel.ours,
             )
@@ -355,6 +362,7 @@ class SessionKernel:
                 await self._prove_running(connection)
         finally:
             self._post_mortem = await asyncio.shield(evidence)
+        self.language = self.language or connection.language
         self.setups.clear()
         for setup in (self._post_mortem.setup_code, self._setup_code if kernel.ours else None):
             if setup is not None:
@@ -417,7 +425,7 @@ class SessionKernel:
             connection,
             lambda: is_stopped(kernel.pid),
             emit,
-            answers_while_busy=self._answers_while_busy,
+            answers_while_busy=self._answers_while_busy or self._is_python,
             on_answer=learn,
         )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..errors import ExecError, QueueFull, SessionEnded
+from ..errors import ExecError, LanguageNotSupported, QueueFull, SessionEnded
 from ..models import Approval, ErrorEvent, Execution, ExecutionState, FilesEvent, Session, SessionState
 from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
@@ -219,7 +219,8 @@ class LiveSession:
             self._kernel.disconnect()
 
     async def _on_connected(self, kernel_id: str, starts: int) -> None:
-        await self._update(kernel_id=kernel_id, kernel_starts=starts)
+        language = self.record.language or self._kernel.language
+        await self._update(kernel_id=kernel_id, kernel_starts=starts, language=language)
 
     async def _on_kernel_removed(self) -> None:
         await self.close("its kernel was shut down outside the session")
@@ -340,8 +341,12 @@ class LiveSession:
 
     async def _verdict_on(self, record: Execution, run: KernelRun, kernel: Kernel) -> Verdict:
         """Run an execution's code; a run that does not keep its own bounds is ended by the watchdog."""
+        try:
+            source = source_for_kernel(record.code, record.language, self.record.language)
+        except LanguageNotSupported as error:  # the kernel's language was not known when the code was accepted
+            return Verdict(ExecutionState.ERROR, True, error.message)
         work = run.run(
-            source_for_kernel(record.code, record.language, self.record.language),
+            source,
             allow_input=record.allow_input,
             timeout_seconds=record.timeout_seconds,
         )

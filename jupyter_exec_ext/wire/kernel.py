@@ -29,6 +29,7 @@ DELIMITER = b"<IDS|MSG>"
 CONTENT_AFTER_DELIMITER = 5
 _MAX_TYPE_CHARACTERS = 128
 _MAX_ID_CHARACTERS = 256
+_MAX_LANGUAGE_CHARACTERS = 128
 _SHORT_BYTES = 16 * 1024
 
 
@@ -67,6 +68,13 @@ def new_header(msg_type: str, session_id: str, msg_id: str | None = None) -> dic
         "msg_type": msg_type,
         "version": PROTOCOL_VERSION,
     }
+
+
+def language_told(info_reply: Mapping[str, Any]) -> str:
+    """Return the language that the content of a ``kernel_info_reply`` names; empty if it names none."""
+    info = info_reply.get("language_info")
+    name = info.get("name") if isinstance(info, Mapping) else None
+    return name[:_MAX_LANGUAGE_CHARACTERS] if isinstance(name, str) else ""
 
 
 def execute_request(code: str, *, allow_input: bool) -> dict[str, Any]:
