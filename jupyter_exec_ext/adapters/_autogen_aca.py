@@ -11,6 +11,7 @@ from autogen_core.code_executor import CodeExecutor
 from pydantic import BaseModel, ConfigDict
 
 from ..executors import aca
+from ..models.plain_text import Ansi
 from ._autogen_results import JupyterCodeResult
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class ACADynamicSessionsCodeExecutorConfig(BaseModel):
     api_version: str
     output_dir: str
     save_files: bool = False
+    max_text_chars: int | None = None
+    ansi: Ansi = "remove"
 
 
 class ACADynamicSessionsCodeExecutor(
@@ -67,6 +70,8 @@ class ACADynamicSessionsCodeExecutor(
             api_version=options["api_version"],
             output_dir=str(self._output_dir),
             save_files=self._save_files,
+            max_text_chars=self._text_options.max_text_chars,
+            ansi=self._text_options.ansi,
         )
 
     @classmethod

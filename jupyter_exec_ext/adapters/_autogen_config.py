@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..client.connection import JupyterConnectionInfo
+from ..models.plain_text import Ansi
 
 # Whoever writes a config chooses where the token is sent, so it must not be able to name any secret there is.
 _TOKEN_VARIABLE = r"JUPYTER_([A-Z0-9_]+_)?TOKEN"
@@ -31,6 +32,8 @@ class JupyterCodeExecutorConfig(BaseModel):
     kernel_name: str = "python3"
     timeout: int = 60
     output_dir: str | None = None
+    max_text_chars: int | None = None
+    ansi: Ansi = "remove"
     jupyter_server: str | None = Field(None, description="The server's URL; without it, one is started when needed.")
     token_variable: TokenVariable | None = Field(None, description="Which environment variable holds the token.")
     verify: bool | str = True

@@ -11,6 +11,7 @@ from ..client.sync import ExecSession, StandardExecSession
 from ..errors import ExecError, SessionEnded
 from ..executors.stateful import REFUSALS as REFUSALS
 from ..models.content import Content, TextContent
+from ..models.plain_text import TextCleaner
 
 Server = str | JupyterConnectionInfo | JupyterConnectable
 Session = ExecSession | AsyncExecSession | StandardExecSession | AsyncStandardExecSession
@@ -59,7 +60,7 @@ class NotRun:
 
     def to_text(self) -> str:
         """Return the reason, marked as one."""
-        return f"Not run: {self.reason}"
+        return TextCleaner().clean(f"Not run: {self.reason}")
 
     def to_content(self) -> list[Content]:
         """Return the same, as `Execution.to_content` would."""

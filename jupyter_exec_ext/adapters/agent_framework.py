@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent_framework import AgentSession, Content, ContextProvider, FunctionTool, SessionContext, SupportsAgentRun
 
-from ..models import Execution
-from ..models.content import ImageContent
+from ..models import Execution, ImageContent
 from ._code_session import CodeSession
 from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
 from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session

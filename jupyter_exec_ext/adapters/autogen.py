@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ from ..executors.cancelling import cancel_with
 from ..executors.functions import AnyFunction
 from ..executors.loading import FunctionsModule
 from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
-from ..executors.results import ResultCollector
+from ..executors.results import ResultCollector, TextOptions
 from ..models import Execution
+from ..models.plain_text import Ansi
 from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig
 from ._autogen_config import JupyterCodeExecutorConfig, check_token_variable, server_of
 from ._autogen_docker import DockerJupyterServer
@@ -85,6 +87,12 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         A session of the server, whose kernel is then used instead of a new one. It is neither replaced nor ended.
     session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
         The same, as an object, which knows its server.
+    max_text_chars : int, optional
+        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
+        them that says how much was left out. Without it, all of it is there.
+    ansi : {"remove", "keep"}
+        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
+        keeps escape sequences as the code wrote them.
 
     Raises
     ------
@@ -107,6 +115,8 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         functions_module: str = "functions",
         session_id: str | None = None,
         session: Session | None = None,
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -123,6 +133,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         self._kernel_name = kernel_name
         self._timeout = timeout
         self._output_dir = None if output_dir is None else Path(output_dir)
+        self._text_options = TextOptions(max_text_chars, ansi)
         self._functions = FunctionsModule(functions, functions_module)
         self._token_variable = check_token_variable(token_variable)
         self._session_id, self._given = session_id, session
@@ -228,7 +239,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
 
     async def _execute(self, code_blocks: Sequence[CodeBlock]) -> JupyterCodeResult:
         session, output_dir = await self._started()
-        collector = ResultCollector(output_dir)
+        collector = ResultCollector(output_dir, self._text_options)
         exit_code = 0
         for block in code_blocks:
             language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
@@ -264,7 +275,11 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             raise ValueError("an executor that uses somebody else's session cannot be dumped")
         if self._functions:
             raise ValueError("an executor with functions cannot be dumped: whoever loads it could not see what they do")
-        config: dict[str, Any] = {"kernel_name": self._kernel_name, "timeout": self._timeout}
+        config: dict[str, Any] = {
+            "kernel_name": self._kernel_name,
+            "timeout": self._timeout,
+            **asdict(self._text_options),
+        }
         if self._output_dir is not None:
             config["output_dir"] = str(self._output_dir)
         info = self._connection_info
@@ -275,7 +290,11 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
 
     @classmethod
     def _from_config(cls, config: JupyterCodeExecutorConfig) -> Self:
-        arguments: dict[str, Any] = {"jupyter_server": server_of(config)}
+        arguments: dict[str, Any] = {
+            "jupyter_server": server_of(config),
+            "max_text_chars": config.max_text_chars,
+            "ansi": config.ansi,
+        }
         if config.token_variable is not None:
             arguments["token_variable"] = config.token_variable
         return cls(kernel_name=config.kernel_name, timeout=config.timeout, output_dir=config.output_dir, **arguments)
@@ -289,6 +308,8 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
     jupyter_server : str, JupyterConnectionInfo or JupyterConnectable
         Where the server is, such as a `DockerJupyterServer`.
     kernel_name, timeout, output_dir, token, token_variable, functions, functions_module, session_id
+        As for `JupyterCodeExecutor`.
+    max_text_chars, ansi
         As for `JupyterCodeExecutor`.
     """
 
@@ -304,6 +325,8 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
         functions: Sequence[AnyFunction] = (),
         functions_module: str = "functions",
         session_id: str | None = None,
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
     ) -> None:
         if jupyter_server is None:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.")
@@ -317,4 +340,6 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
             functions=functions,
             functions_module=functions_module,
             session_id=session_id,
+            max_text_chars=max_text_chars,
+            ansi=ansi,
         )

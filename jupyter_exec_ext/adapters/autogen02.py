@@ -16,6 +16,7 @@ from autogen.coding.base import CodeBlock, IPythonCodeResult
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
 from ..executors.functions import AnyFunction
+from ..models.plain_text import Ansi
 
 __all__ = ["JupyterCodeExecutor"]
 
@@ -40,6 +41,8 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         The server's token, if `jupyter_server` does not have it.
     functions, functions_module
         As for `jupyter_exec_ext.JupyterCodeExecutor`: functions that the code can call.
+    max_text_chars, ansi
+        As for `jupyter_exec_ext.JupyterCodeExecutor`: how the output is given to the model.
 
     Raises
     ------
@@ -59,6 +62,8 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         token: str | None = None,
         functions: Sequence[AnyFunction] = (),
         functions_module: str = "functions",
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
     ) -> None:
         try:
             connection_info = connection_to(jupyter_server, token)
@@ -71,6 +76,8 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
             output_dir,
             functions=functions,
             functions_module=functions_module,
+            max_text_chars=max_text_chars,
+            ansi=ansi,
         )
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:

@@ -17,9 +17,9 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
 
+from .. import models
 from ..client.aio import AsyncExecClient, AsyncStandardExecSession
 from ..errors import ExecError
-from ..models import content
 from ._code_session import CodeSession, OpenSession
 from ._session_keeper import SessionKeeper
 from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, Server
@@ -116,8 +116,8 @@ class _KeptSession(CodeSession):
             await asyncio.to_thread(keeper.dismiss)
 
 
-def _block(part: content.Content) -> ContentBlock:
-    if isinstance(part, content.ImageContent):
+def _block(part: models.Content) -> ContentBlock:
+    if isinstance(part, models.ImageContent):
         return ImageContent(data=part.base64, mime_type=part.mime_type)
     return TextContent(text=part.text)
 

@@ -11,8 +11,7 @@ from agents.tool import FunctionToolCustomDataContext, ToolOutputImage, ToolOutp
 from agents.tool_context import ToolContext
 
 from ..errors import ExecError
-from ..models import Execution
-from ..models.content import Content, ImageContent
+from ..models import Content, Execution, ImageContent
 from ._code_session import CodeSession
 from ._shared import TOOL_DESCRIPTION, TOOL_NAME
 

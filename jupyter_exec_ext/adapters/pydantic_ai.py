@@ -10,8 +10,7 @@ from pydantic_ai.messages import BinaryContent, ToolReturn
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 
-from ..models import Execution
-from ..models.content import ImageContent
+from ..models import Execution, ImageContent
 from ._code_session import CodeSession
 from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
 from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session

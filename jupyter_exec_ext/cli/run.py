@@ -29,6 +29,8 @@ from ..models import (
     TruncatedEvent,
     UnresponsiveEvent,
 )
+from ..models.content import error_text, is_printed
+from ..models.repeats import fold_repeats
 from ..wire.outputs import truncation_marker
 from .output import hint
 from .servers import UsageError, client_for
@@ -37,6 +39,7 @@ from .terminal import EscapeFilter
 from .text import printable
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
+_KEPT_CHARACTERS = 4000  # of what was printed, to see whether an error is in it
 _EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
 _EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
 
@@ -166,6 +169,7 @@ class _Terminal:
         self._saver = saver
         self._lasting = lasting
         self._filters = {"stdout": EscapeFilter(), "stderr": EscapeFilter()}
+        self._printed = ""  # the end of it
         self.finished: Execution | None = None
 
     def show(self, event: OutputEvent) -> None:
@@ -175,14 +179,16 @@ class _Terminal:
             file = getattr(sys, name)
             is_terminal = file is not None and file.isatty()
             print(self._filters[name].feed(event.text) if is_terminal else event.text, end="", file=file, flush=True)
+            self._printed = (self._printed + event.text[-_KEPT_CHARACTERS:])[-_KEPT_CHARACTERS:]
             return
         self.close()
         if isinstance(event, (DisplayEvent, ResultEvent)):
             for piece in self._saver.text(event.data):
                 print(piece, flush=True)
         elif isinstance(event, ErrorEvent):
-            if event.name != "SystemExit":
-                print(event.traceback or f"{event.name}: {event.value}", file=sys.stderr)
+            error = error_text(event.traceback, event.name, event.value)
+            if event.name != "SystemExit" and not is_printed(error, self._printed):
+                print(fold_repeats(error), file=sys.stderr)
         elif isinstance(event, TruncatedEvent):
             print(truncation_marker(event.truncated.dropped_bytes, "output").strip(), file=sys.stderr)
         elif isinstance(event, UnresponsiveEvent):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..errors import ConnectionLost, PropertiesMissing, SessionEnded
 from ..models import ExecutionState
+from ..models.plain_text import Ansi
 from ..wire.aca import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE
 from ..wire.languages import normalize_language
 from .aca_pool import PoolSessions
@@ -19,7 +20,7 @@ from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult
 from .functions import AnyFunction
 from .loading import FunctionsModule
 from .prompts import FRESH_SESSION
-from .results import ResultCollector
+from .results import ResultCollector, TextOptions
 from .stateful import REFUSALS
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ class ACADynamicSessionsCodeExecutor:
         Save the files that code has written to ``/mnt/data``, too, after each call. This costs one request more.
     allowed_hosts, scope, verify
         As for `AsyncACAClient`.
+    max_text_chars : int, optional
+        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
+        them that says how much was left out. Without it, all of it is there.
+    ansi : {"remove", "keep"}
+        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
+        keeps escape sequences as the code wrote them.
 
     Raises
     ------
@@ -96,6 +103,8 @@ class ACADynamicSessionsCodeExecutor:
         allowed_hosts: Sequence[str] = ALLOWED_HOSTS,
         scope: str = SCOPE,
         verify: bool | str = True,
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -109,6 +118,7 @@ class ACADynamicSessionsCodeExecutor:
         self._functions = FunctionsModule(functions, functions_module)
         self._suppress_result_output = suppress_result_output
         self._save_files = save_files
+        self._text_options = TextOptions(max_text_chars, ansi)
         self._session_id = session_id
         self._client_options: dict[str, Any] = {
             "api_version": api_version,
@@ -225,7 +235,7 @@ class ACADynamicSessionsCodeExecutor:
         return await cancelled_by(cancellation_token, self._execute(code_blocks))
 
     async def _execute(self, code_blocks: Sequence[CodeBlock]) -> CodeResult:
-        collector = ResultCollector(self._output_dir)
+        collector = ResultCollector(self._output_dir, self._text_options)
         if self._save_files:
             session = await self._sessions.current()
             try:

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ..models import ErrorInfo, Execution, ExecutionState
+from ..models.plain_text import strip_ansi
 from ..wire.aca_results import RunResult, RunStatus, bundle_of, image_of
-from ..wire.translate import strip_ansi
 from .aca_code import without_enter
 
 # What stands last where Python raised an exception: `ZeroDivisionError: division by zero`.

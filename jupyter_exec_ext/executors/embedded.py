@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..client.sync import StandardExecSession
 from ..errors import KernelSpecNotFound
+from ..models.plain_text import Ansi
 from .functions import AnyFunction
 from .stateful import StatefulCodeExecutor
 
@@ -34,6 +35,12 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         Functions that the code can call; see `JupyterCodeExecutor`.
     functions_module : str
         The name under which the code can import them.
+    max_text_chars : int, optional
+        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
+        them that says how much was left out. Without it, all of it is there.
+    ansi : {"remove", "keep"}
+        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
+        keeps escape sequences as the code wrote them.
 
     Raises
     ------
@@ -52,8 +59,10 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         env: Mapping[str, str] | None = None,
         functions: Sequence[AnyFunction] = (),
         functions_module: str = "functions",
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
     ) -> None:
-        super().__init__(kernel_name, timeout, output_dir, functions, functions_module)
+        super().__init__(kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi)
         from ..embedded.driver import EmbeddedDriver, shut_down  # ZeroMQ is loaded only where it is used
 
         self._driver = EmbeddedDriver(env or {})

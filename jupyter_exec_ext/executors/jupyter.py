@@ -10,6 +10,7 @@ from ..client.idle import open_patient_session
 from ..client.patience import DEFAULT_OUTAGE_SECONDS
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
+from ..models.plain_text import Ansi
 from .functions import AnyFunction
 from .stateful import StatefulCodeExecutor
 
@@ -35,6 +36,12 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         the session before any other code, and again to a fresh kernel. What they need must be installed there.
     functions_module : str
         The name under which the code can import them.
+    max_text_chars : int, optional
+        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
+        them that says how much was left out. Without it, all of it is there.
+    ansi : {"remove", "keep"}
+        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
+        keeps escape sequences as the code wrote them.
     outage_seconds : float
         For how long a block waits for a server that does not answer any more, such as behind a proxy that restarts.
 
@@ -56,9 +63,11 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         *,
         functions: Sequence[AnyFunction] = (),
         functions_module: str = "functions",
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
-        super().__init__(kernel_name, timeout, output_dir, functions, functions_module)
+        super().__init__(kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi)
         try:
             self._connection_info = connection_to(jupyter_server)
         except TypeError:

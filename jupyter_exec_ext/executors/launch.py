@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from ..client.steps import CloseStream, Failure, OpenStream, Operation, Pause, ReadStream, Reply, Request, Step
 from ..errors import ExecError, ServerStartTimeout, UnexpectedAnswer
+from ..models.plain_text import strip_ansi
 from ..wire.jsontext import loads_strict
 from ..wire.sse import MEDIA_TYPE, EventStreamDecoder
-from ..wire.translate import strip_ansi
 
 T = TypeVar("T")
 # A JupyterHub sends something every 8 seconds, a BinderHub every 25: what is silent for longer leads nowhere.

@@ -6,15 +6,19 @@ import contextlib
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..models import Execution
-from ..models.content import EXTENSIONS, joined, named, pieces_of, pieces_of_bundle
+from ..models.content import joined, named, pieces_of, shortened_to_chars
+from ..models.mime_bundles import pieces_of_bundle
+from ..models.mime_types import extension
+from ..models.plain_text import Ansi, TextCleaner
 
 
 class OutputDirectory:
-    """Saves pictures and pages; an instance is what `Execution.to_text` and `to_content` take as ``save``.
+    """Saves pictures, pages and data; an instance is what `Execution.to_text` and `to_content` take as ``save``.
 
     Parameters
     ----------
@@ -38,7 +42,7 @@ class OutputDirectory:
             If it cannot be saved; nothing of it is left then.
         """
         for name in self._names():
-            path = (self._path / f"{name}.{EXTENSIONS[mime_type]}").absolute()
+            path = (self._path / f"{name}.{extension(mime_type)}").absolute()
             with contextlib.suppress(FileExistsError):
                 self._write(path, content)
                 self.files.append(str(path))
@@ -56,12 +60,38 @@ class OutputDirectory:
                 raise
 
     def text(self, data: Mapping[str, Any]) -> list[str]:
-        """Return the text of one MIME bundle, in lines or pieces; its richest form is saved if that is no text."""
+        """Return the text of one MIME bundle, in lines or pieces; what is not text is saved and named by its path."""
         return [named(piece) for piece in pieces_of_bundle(data, self)]
 
     def _names(self) -> Iterator[str]:
         for number in itertools.count(1):
             yield f"{self._stem}-{number}" if self._stem else uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How an executor gives text to a model.
+
+    Parameters
+    ----------
+    max_text_chars : int or None
+        Of longer text, the head and the tail are kept, with a marker between them; None for all of it.
+    ansi : {"remove", "keep"}
+        As for `Execution.to_text`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong value.
+    """
+
+    max_text_chars: int | None = None
+    ansi: Ansi = "remove"
+
+    def __post_init__(self) -> None:
+        if self.max_text_chars is not None and self.max_text_chars < 1:
+            raise ValueError("max_text_chars must be greater than or equal to 1.")
+        TextCleaner(self.ansi)
 
 
 class ResultCollector:
@@ -70,11 +100,15 @@ class ResultCollector:
     Parameters
     ----------
     output_dir : Path
-        Where images and HTML pages are saved, each under a new name.
+        Where pictures, pages and data are saved, each under a new name.
+    options : TextOptions, optional
+        How the text is given.
     """
 
-    def __init__(self, output_dir: Path) -> None:
+    def __init__(self, output_dir: Path, options: TextOptions | None = None) -> None:
         self._directory = OutputDirectory(output_dir)
+        self._max_text_chars = None if options is None else options.max_text_chars
+        self._cleaner = TextCleaner("remove" if options is None else options.ansi)
         self._pieces: list[str] = []
 
     @property
@@ -84,13 +118,15 @@ class ResultCollector:
 
     def add(self, execution: Execution) -> None:
         """Take in all outputs of an execution, in order, why it was stopped, if it was, and whether any were lost."""
-        self._pieces.extend(map(named, pieces_of(execution, self._directory)))
+        for piece in pieces_of(execution, self._directory):
+            self.note(named(piece))
 
     def note(self, text: str) -> None:
         """Add a line of our own."""
-        self._pieces.append(text)
+        self._pieces.append(self._cleaner.clean(text))
 
     @property
     def text(self) -> str:
         """All text so far; what does not end a line is followed by a line break, and nothing else is put in."""
-        return joined(self._pieces)
+        text = joined([*self._pieces, self._cleaner.note])
+        return text if self._max_text_chars is None else shortened_to_chars(text, self._max_text_chars)

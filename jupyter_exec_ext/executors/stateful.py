@@ -22,11 +22,12 @@ from ..errors import (
     SessionNotFound,
 )
 from ..models import Execution
+from ..models.plain_text import Ansi
 from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor
 from .functions import AnyFunction
 from .loading import FunctionsModule, LoadedFunctions
 from .prompts import CODE_WRITER_SYSTEM_MESSAGE, FRESH_SESSION, FUNCTION_PROMPT_TEMPLATE
-from .results import ResultCollector
+from .results import ResultCollector, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -69,6 +70,12 @@ class StatefulCodeExecutor(ABC):
         Functions that the code can call.
     functions_module : str
         The name under which the code can import them.
+    max_text_chars : int, optional
+        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
+        them that says how much was left out. Without it, all of it is there.
+    ansi : {"remove", "keep"}
+        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
+        keeps escape sequences as the code wrote them.
 
     Raises
     ------
@@ -86,6 +93,8 @@ class StatefulCodeExecutor(ABC):
         output_dir: Path | str,
         functions: Sequence[AnyFunction],
         functions_module: str,
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -95,6 +104,7 @@ class StatefulCodeExecutor(ABC):
         self._kernel_name = kernel_name
         self._timeout = timeout
         self._output_dir = output_dir
+        self._text_options = TextOptions(max_text_chars, ansi)
         self._functions = LoadedFunctions(FunctionsModule(functions, functions_module), float(timeout))
         self._replacing = threading.Lock()
         self._stopped = False
@@ -195,7 +205,7 @@ class StatefulCodeExecutor(ABC):
             If the functions cannot be loaded into a fresh kernel.
         """
         self._check_running()
-        collector = ResultCollector(self._output_dir)
+        collector = ResultCollector(self._output_dir, self._text_options)
         exit_code = 0
         for block in code_blocks:
             if not self._run(block, collector):

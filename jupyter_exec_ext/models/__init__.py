@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .audit import AuditKind, AuditRecord, ChainEnds
 from .changes import Change
-from .content import Content, ImageContent, Save, TextContent
+from .content import Content, TextContent
 from .events import (
     ClearEvent,
     DisplayEvent,
@@ -39,6 +39,7 @@ from .executions import (
     StoredExecution,
     Truncation,
 )
+from .mime_bundles import ImageContent, Save
 from .sessions import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
 from .tokens import Grant, IssuedToken, StoredToken, Token, TokenRequest
 

@@ -1,37 +1,22 @@
-"""What a language model can use of an execution: text of limited size, pictures, and the names of files. Pure."""
+"""What a language model can use of an execution: text of limited size, pictures, and the names of files. Pure.
+
+`mime_bundles` decides how a single value is shown, `plain_text` what text may have in it, `repeats` folds tracebacks.
+"""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .mime_bundles import ImageContent, Save, not_shown, pieces_of_bundle
+from .plain_text import Ansi, TextCleaner, strip_ansi
+from .repeats import fold_repeats
 
 if TYPE_CHECKING:
     from .executions import Execution
 
-#: Takes a MIME type and the content of a file, saves it and returns where.
-Save = Callable[[str, bytes], str]
-
 MAX_TEXT_BYTES, MAX_TRACEBACK_BYTES, MAX_IMAGES, MAX_IMAGE_BYTES = 20_000, 4_000, 8, 5_000_000
-#: What is a picture or page of its own, in the order of preference, and the extension of its file.
-EXTENSIONS = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/gif": "gif",
-    "image/webp": "webp",
-    "image/svg+xml": "svg",
-    "image/bmp": "bmp",
-    "application/pdf": "pdf",
-    "text/html": "html",
-}
-_SEEN_BY_MODELS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_TEXTS = ("text/markdown", "text/latex", "text/plain")
-# `<Figure size 640x480 with 1 Axes>`: says nothing where the thing itself is there.
-_OBJECT_REPR = re.compile(r"<[^<>]*>\s*")
 _MAX_FILES = 50
 _ENDS = {
     "timeout": "Timeout: ",
@@ -51,40 +36,16 @@ class TextContent:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageContent:
-    """A picture of a kind that models see: PNG, JPEG, GIF or WebP.
-
-    Parameters
-    ----------
-    data : bytes
-        The file itself, not its base64.
-    """
-
-    mime_type: str
-    data: bytes
-
-    @property
-    def base64(self) -> str:
-        """The data as ASCII text."""
-        return base64.b64encode(self.data).decode("ascii")
-
-    @property
-    def data_url(self) -> str:
-        """The picture as a URL that holds it."""
-        return f"data:{self.mime_type};base64,{self.base64}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.mime_type!r}, {len(self.data):,} bytes)"
-
-
 Content = TextContent | ImageContent
 
 
-def to_text(execution: Execution, *, max_bytes: int = MAX_TEXT_BYTES, save: Save | None = None) -> str:
+def to_text(
+    execution: Execution, *, max_bytes: int = MAX_TEXT_BYTES, save: Save | None = None, ansi: Ansi = "remove"
+) -> str:
     """Return all that an execution gave as text; see `Execution.to_text`."""
-    pieces = [*pieces_of(execution, save, MAX_TRACEBACK_BYTES), *_closing_notes(execution)]
-    return shortened(joined(map(named, pieces)), max_bytes) or "(no output)"
+    cleaner = TextCleaner(ansi)
+    pieces = [cleaner.clean(named(piece)) for piece in _all_pieces(execution, save)]
+    return shortened(joined([*pieces, cleaner.note]), max_bytes) or "(no output)"
 
 
 def to_content(
@@ -94,49 +55,68 @@ def to_content(
     max_images: int = MAX_IMAGES,
     max_image_bytes: int = MAX_IMAGE_BYTES,
     save: Save | None = None,
+    ansi: Ansi = "remove",
 ) -> list[Content]:
     """Return what an execution gave as texts and pictures, in order; see `Execution.to_content`."""
+    cleaner = TextCleaner(ansi)
     runs: list[list[str] | ImageContent] = []
     shown = 0
-    for piece in [*pieces_of(execution, save, MAX_TRACEBACK_BYTES), *_closing_notes(execution)]:
+    for piece in _all_pieces(execution, save):
         if isinstance(piece, ImageContent) and shown < max_images and len(piece.data) <= max_image_bytes:
             runs.append(piece)
             shown += 1
         elif runs and isinstance(runs[-1], list):
-            runs[-1].append(named(piece))
+            runs[-1].append(cleaner.clean(named(piece)))
         else:
-            runs.append([named(piece)])
-    texts = {index: joined(run) for index, run in enumerate(runs) if isinstance(run, list)}
-    total = sum(len(text.encode("utf-8", "replace")) for text in texts.values())
-    # Each text keeps its share, so that the last ones are there as well.
-    share = min(1.0, max_text_bytes / total) if total else 1.0
-    content: list[Content] = []
-    for index, run in enumerate(runs):
+            runs.append([cleaner.clean(named(piece))])
+    runs.append([cleaner.note])
+    return _within(runs, max_text_bytes) or [TextContent("(no output)")]
+
+
+def _within(runs: list[list[str] | ImageContent], max_text_bytes: int) -> list[Content]:
+    """Return pictures and joined texts; of long texts each keeps its share, so that the last ones are there as well."""
+    merged: list[str | ImageContent] = []
+    for run in runs:
         if isinstance(run, ImageContent):
-            content.append(run)
-        elif texts[index]:
-            size = len(texts[index].encode("utf-8", "replace"))
-            content.append(TextContent(shortened(texts[index], int(size * share))))
-    return content or [TextContent("(no output)")]
+            merged.append(run)
+        elif merged and isinstance(merged[-1], str):
+            merged[-1] = joined([merged[-1], *run])
+        else:
+            merged.append(joined(run))
+    sizes = [len(part.encode()) if isinstance(part, str) else 0 for part in merged]
+    share = min(1.0, max_text_bytes / sum(sizes)) if any(sizes) else 1.0
+    content: list[Content] = []
+    for part, size in zip(merged, sizes, strict=True):
+        if isinstance(part, ImageContent):
+            content.append(part)
+        elif part:
+            content.append(TextContent(shortened(part, int(size * share))))
+    return content
 
 
-def pieces_of(
-    execution: Execution, save: Save | None, max_traceback_bytes: int | None = None
-) -> Iterator[str | ImageContent]:
+def _all_pieces(execution: Execution, save: Save | None) -> Iterator[str | ImageContent]:
+    yield from pieces_of(execution, save)
+    yield from _closing_notes(execution)
+
+
+def pieces_of(execution: Execution, save: Save | None) -> Iterator[str | ImageContent]:
     """Return an execution's outputs in order, and why it was stopped, if it was.
 
     Parameters
     ----------
     save : callable or None
-        Where pictures and pages go, which are then named by their paths.
+        Where pictures, pages and data go, which are then named by their paths.
     """
+    printed = ""
     for output in execution.outputs:
         kind = output.get("output_type")
         if kind == "stream":
-            yield str(output["text"])
+            printed = "".join(output["text"])  # nbformat has lines, too
+            yield printed
         elif kind == "error":
-            error = "\n".join(output["traceback"]) or f"{output['ename']}: {output['evalue']}"
-            yield error if max_traceback_bytes is None else shortened(error, max_traceback_bytes)
+            error = error_text("\n".join(output["traceback"]), output["ename"], output["evalue"])
+            if not is_printed(error, printed):
+                yield shortened(fold_repeats(error), MAX_TRACEBACK_BYTES)
         else:
             yield from pieces_of_bundle(output.get("data", {}), save)
     if execution.reason and execution.state.value in _ENDS:
@@ -146,56 +126,21 @@ def pieces_of(
         yield _INCOMPLETE
 
 
-def pieces_of_bundle(data: Mapping[str, Any], save: Save | None) -> Iterator[str | ImageContent]:
-    """Return what of one MIME bundle a model can use: its picture, or else its text."""
-    for mime in EXTENSIONS:
-        if mime in data and mime != "text/html":
-            picture = _decoded(mime, str(data[mime]))
-            if picture is not None:
-                yield from _picture(mime, picture, data, save)
-                return
-    text = next((str(data[mime]) for mime in _TEXTS if mime in data), None)
-    if text is None and "application/json" in data:
-        text = json.dumps(data["application/json"], ensure_ascii=False, separators=(",", ":"))
-    html = data.get("text/html")
-    says_nothing = text is None or _OBJECT_REPR.fullmatch(text)
-    if text is not None and not (says_nothing and html is not None):
-        yield text
-    if html is None:
-        return
-    if save is not None:
-        yield _saved("HTML data", "text/html", str(html).encode("utf-8", "replace"), save)
-    elif says_nothing:
-        yield str(html)
+def error_text(traceback: str, name: str, value: str) -> str:
+    """Return an error's traceback, or its name and message where it has none."""
+    return traceback or f"{name}: {value}"
 
 
-def _picture(mime: str, content: bytes, data: Mapping[str, Any], save: Save | None) -> Iterator[str | ImageContent]:
-    if save is not None:
-        yield _saved("Image data", mime, content, save)
-    elif mime in _SEEN_BY_MODELS:
-        yield ImageContent(mime, content)
-    else:
-        text = str(data.get("text/plain", ""))
-        if text and not _OBJECT_REPR.fullmatch(text):
-            yield text
-        yield _not_shown(mime, content)
+def is_printed(error: str, printed: str) -> bool:
+    """Return whether a kernel has printed an error itself, as IPython does with its `UsageError`.
 
-
-def _saved(what: str, mime: str, content: bytes, save: Save) -> str:
-    """Save a file and return the line that says where, or why it could not be: the rest of the result stays."""
-    try:
-        return f"{what} saved to {save(mime, content)}"
-    except OSError as error:
-        return f"[{mime}, {len(content):,} bytes, could not be saved: {error.strerror or error}]"
-
-
-def _decoded(mime: str, value: str) -> bytes | None:
-    if mime == "image/svg+xml" and value.lstrip().startswith("<"):
-        return value.encode("utf-8", "replace")
-    try:
-        return base64.b64decode("".join(value.split()), validate=True)
-    except (binascii.Error, ValueError):
-        return None
+    Parameters
+    ----------
+    printed : str
+        The stream output before the error, or its end.
+    """
+    error, last = strip_ansi(error).strip(), strip_ansi(printed[-2 * len(error) - 1000 :]).rstrip()
+    return last.endswith(error) and last[: -len(error)][-1:] in ("", "\n")
 
 
 def _closing_notes(execution: Execution) -> Iterator[str]:
@@ -210,11 +155,7 @@ def _closing_notes(execution: Execution) -> Iterator[str]:
 
 def named(piece: str | ImageContent) -> str:
     """Return a text, or what kind of picture is in its place."""
-    return piece if isinstance(piece, str) else _not_shown(piece.mime_type, piece.data)
-
-
-def _not_shown(mime: str, content: bytes) -> str:
-    return f"[{mime}, {len(content):,} bytes, not shown]"
+    return piece if isinstance(piece, str) else not_shown(piece.mime_type, len(piece.data))
 
 
 def joined(pieces: Iterable[str]) -> str:
@@ -242,3 +183,19 @@ def shortened(text: str, max_bytes: int) -> str:
     tail = encoded[len(encoded) - (max_bytes - max_bytes // 2) :].decode("utf-8", "ignore")
     left_out = len(encoded) - len(head.encode()) - len(tail.encode())
     return f"{head}\n[... {left_out:,} bytes left out ...]\n{tail}"
+
+
+def shortened_to_chars(text: str, max_chars: int) -> str:
+    """Return a text's head and tail as `shortened` does, by characters.
+
+    Parameters
+    ----------
+    max_chars : int
+        Without the marker.
+    """
+    if len(text) <= max_chars:
+        return text
+    tail = max_chars - max_chars // 2
+    return (
+        f"{text[: max_chars // 2]}\n[... {len(text) - max_chars:,} characters left out ...]\n{text[len(text) - tail :]}"
+    )

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from .content import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_TEXT_BYTES, Content, Save, to_content, to_text
+from .content import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_TEXT_BYTES, Content, to_content, to_text
+from .mime_bundles import Save
+from .plain_text import Ansi
 
 JSONObject = dict[str, Any]
 
@@ -245,18 +247,33 @@ class Execution:
         """The outputs beyond the cap that can be downloaded, by name."""
         return self.truncated.spooled if self.truncated is not None else ()
 
-    def to_text(self, *, max_bytes: int = MAX_TEXT_BYTES, save: Save | None = None) -> str:
+    def to_text(self, *, max_bytes: int = MAX_TEXT_BYTES, save: Save | None = None, ansi: Ansi = "remove") -> str:
         """Return what a language model can use of it: output, errors, why it was stopped, and the files it wrote.
+
+        The text can always be encoded: characters that are not valid Unicode are replaced and counted in its last line.
 
         Parameters
         ----------
         max_bytes : int
             Of longer text, the head and the tail are kept, with a marker between them. In UTF-8.
         save : callable, optional
-            Takes the MIME type and the content of a picture or page, and returns where it has saved it, which is
-            then in the text; without it, pictures are named by kind and size. `OutputDirectory` is one.
+            Takes the MIME type and the content of a picture, page or data file, and returns where it has saved it,
+            which is then in the text; without it, they are named by kind and size. `OutputDirectory` is one.
+        ansi : {"remove", "keep"}
+            Whether the text is as a terminal would show it in the end, without colours and overwritten progress bars,
+            or keeps escape sequences, carriage returns and backspaces as the code wrote them.
+
+        Returns
+        -------
+        str
+            ``"(no output)"`` where there is nothing to tell.
+
+        Raises
+        ------
+        ValueError
+            For another word in `ansi`.
         """
-        return to_text(self, max_bytes=max_bytes, save=save)
+        return to_text(self, max_bytes=max_bytes, save=save, ansi=ansi)
 
     def to_content(
         self,
@@ -265,6 +282,7 @@ class Execution:
         max_images: int = MAX_IMAGES,
         max_image_bytes: int = MAX_IMAGE_BYTES,
         save: Save | None = None,
+        ansi: Ansi = "remove",
     ) -> list[Content]:
         """Return the same as `to_text`, with pictures as data at their places.
 
@@ -278,9 +296,26 @@ class Execution:
             How large each of them may be; a larger one is named, too.
         save : callable, optional
             As for `to_text`; pictures are then paths.
+        ansi : {"remove", "keep"}
+            As for `to_text`.
+
+        Returns
+        -------
+        list of TextContent and ImageContent
+            At least one.
+
+        Raises
+        ------
+        ValueError
+            For another word in `ansi`.
         """
         return to_content(
-            self, max_text_bytes=max_text_bytes, max_images=max_images, max_image_bytes=max_image_bytes, save=save
+            self,
+            max_text_bytes=max_text_bytes,
+            max_images=max_images,
+            max_image_bytes=max_image_bytes,
+            save=save,
+            ansi=ansi,
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..models import Execution, ExecutionState
+from ..models.content import joined, named
+from ..models.mime_bundles import pieces_of_bundle
 from .aca_requests import RunRequest
 from .aca_results import RunResult, RunStatus, value_of
 from .native import seconds_of
@@ -76,13 +78,20 @@ def _shown(execution: Execution) -> tuple[str, str | None, str | None]:
         if kind == "stream" and output.get("name") == "stdout":
             printed.append(_joined(output.get("text")))
         elif kind == "execute_result":
-            text, own = _joined(data.get(_TEXT)), _picture(data)
+            text, own = _text_of(data), _picture(data)
         elif kind == "display_data":
             picture = _picture(data)
             displayed = picture or displayed
-            if picture is None and _TEXT in data:
-                printed.append(_joined(data[_TEXT]) + "\n")
+            if picture is None and data:
+                printed.append(_text_of(data) + "\n")
     return "".join(printed), text, own or displayed
+
+
+def _text_of(data: dict[str, Any]) -> str:
+    """Return the ``text/plain`` of a value, or else the text that stands for it."""
+    if _TEXT in data or _PNG in data:
+        return _joined(data.get(_TEXT))
+    return joined(map(named, pieces_of_bundle(data, None)))
 
 
 def _picture(data: dict[str, Any]) -> str | None:

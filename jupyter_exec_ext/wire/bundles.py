@@ -12,35 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..models.mime_types import is_base64
 from .large_json import dump_in_pieces
 from .pieces import LeftOut
 
 _PIECE_CHARACTERS = 256 * 1024
-_EXTENSIONS = {
-    "application/javascript": "js",
-    "application/pdf": "pdf",
-    "image/bmp": "bmp",
-    "image/gif": "gif",
-    "image/jpeg": "jpg",
-    "image/png": "png",
-    "image/svg+xml": "svg",
-    "image/webp": "webp",
-    "text/html": "html",
-    "text/latex": "tex",
-    "text/markdown": "md",
-}
 _NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")
 _SPACE = b" \t\r\n\v\f"
 _DIGITS = (string.ascii_letters + string.digits + "+/").encode()
-
-
-def extension(mime_type: str) -> str:
-    """Return what the name of a file of this type ends in; never anything that the type itself says."""
-    if mime_type in _EXTENSIONS:
-        return _EXTENSIONS[mime_type]
-    if mime_type.endswith("json"):
-        return "json"
-    return "txt" if mime_type.startswith("text/") else "bin"
 
 
 def raw_bytes(text: str) -> bytes:
@@ -82,8 +61,7 @@ class ValueContent:
         return list(_slices(self.value)) if isinstance(self.value, str) else dump_in_pieces(self.value)
 
     def _may_be_base64(self) -> bool:
-        picture = self.mime_type.startswith("image/") and self.mime_type != "image/svg+xml"
-        return (picture or self.mime_type == "application/pdf") and isinstance(self.value, (str, LeftOut))
+        return is_base64(self.mime_type) and isinstance(self.value, (str, LeftOut))
 
 
 def _slices(text: str) -> Iterator[str]:

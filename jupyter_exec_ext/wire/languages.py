@@ -75,6 +75,8 @@ def source_for_kernel(code: str, language: str | None, kernel_language: str) -> 
     if wanted == own or not own or wanted in _SUBSETS.get(own, ()):
         return code
     if own == "python" and wanted in _IPYTHON_CELL_MAGICS:
+        if not code.strip():
+            return ""  # a cell magic without a body is an error
         return f"%%{wanted}\n{code}"
     can = ", ".join([own, *sorted(_IPYTHON_CELL_MAGICS if own == "python" else _SUBSETS.get(own, ()))])
     raise LanguageNotSupported(

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..models.plain_text import strip_ansi
 from .jsontext import utf8_size
 from .kernel import FrameCodec, KernelMessage
 from .large_json import dump_in_pieces
 from .pieces import PIECE_BYTES, Buffer, KeepUpTo, LeftOut, Take, TooComplexError, loads_in_pieces
-from .translate import strip_ansi
 from .written import WrittenDict
 
 _BUNDLES = ("display_data", "update_display_data", "execute_result")

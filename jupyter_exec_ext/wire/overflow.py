@@ -24,7 +24,8 @@ from ..models import (
     SpooledOutput,
     StreamEvent,
 )
-from .bundles import TextContent, ValueContent, extension
+from ..models.mime_types import extension
+from .bundles import TextContent, ValueContent
 from .clip import head_of
 from .jsontext import encoded_size, utf8_size
 from .limits import METADATA, LeftOutWatcher, error_as_data, value_size

@@ -7,7 +7,6 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,19 +21,16 @@ from ..models import (
     ResultEvent,
     StreamEvent,
 )
+from ..models.mime_bundles import normalized_bundle
+from ..models.plain_text import strip_ansi
 from .kernel import KernelMessage
 
 _MAX_COUNT = 2**53 - 1
-# CSI, OSC and two-character escape sequences of ECMA-48.
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-
-
-def strip_ansi(text: str) -> str:
-    """Return `text` without ANSI escape sequences."""
-    return _ANSI.sub("", text) if "\x1b" in text else text
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
@@ -45,7 +41,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 def _display(content: Mapping[str, Any], *, update: bool) -> DisplayEvent:
     display_id = _mapping(content.get("transient")).get("display_id")
     return DisplayEvent(
-        _mapping(content.get("data")),
+        normalized_bundle(_mapping(content.get("data"))),
         _mapping(content.get("metadata")),
         display_id if isinstance(display_id, str) else None,
         update,
@@ -71,7 +67,9 @@ def _stream(content: Mapping[str, Any]) -> StreamEvent:
 
 
 def _result(content: Mapping[str, Any]) -> ResultEvent:
-    return ResultEvent(_mapping(content.get("data")), _mapping(content.get("metadata")), _execution_count(content))
+    return ResultEvent(
+        normalized_bundle(_mapping(content.get("data"))), _mapping(content.get("metadata")), _execution_count(content)
+    )
 
 
 _IOPUB_EVENTS = {
@@ -174,7 +172,7 @@ class RunTranslator:
         for item in payload if isinstance(payload, list) else ():
             # The pager (`name?` in IPython) comes with the reply only; without this it would be lost.
             if _mapping(item).get("source") == "page":
-                self._late.append(DisplayEvent(_mapping(item.get("data")), {}))
+                self._late.append(DisplayEvent(normalized_bundle(_mapping(item.get("data"))), {}))
 
     def close(self) -> list[OutputEvent]:
         """Return the events that only the reply carried, once no more messages are expected."""

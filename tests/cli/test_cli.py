@@ -52,6 +52,20 @@ def at(server: Host) -> dict[str, Any]:
     return {"env": {"JUPYTER_TOKEN": str(server.info.token)}}
 
 
+def test_an_error_that_ipython_prints_itself_is_printed_once(tmp_path: Path, server: Host) -> None:
+    done = jupyter_exec(tmp_path, "run", "-c", "%nosuchmagic", "--server", server.info.url, **at(server))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "UsageError: Line magic function `%nosuchmagic` not found.\n"
+
+
+def test_values_of_every_kind_are_saved_or_printed(tmp_path: Path, server: Host) -> None:
+    code = "display({'audio/wav': 'UklGRg=='}, raw=True)\ndisplay({'application/json': {'a': 1}}, raw=True)"
+    done = jupyter_exec(tmp_path, "run", "-c", code, "--server", server.info.url, **at(server))
+    saved = tmp_path / "output-1.wav"
+    assert (done.stdout, done.stderr) == (f'Audio data saved to {saved}\n{{"a":1}}\n', "")
+    assert saved.read_bytes() == b"RIFF"
+
+
 def test_the_quickstart_prints_and_saves_a_picture(tmp_path: Path) -> None:
     done = jupyter_exec(tmp_path, "run", str(QUICKSTART), "--output-dir", "out")
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 TEXT = (ROOT / "docs" / "defects.md").read_text()
 NUMBERS = [f"D{number}" for number in range(1, 62)]
+NUMBERS += [f"T{number}" for number in range(1, 9)]
 NUMBERS.insert(NUMBERS.index("D23") + 1, "D23b")
 LINK = re.compile(r"\[([\w/]+\.py)::(\w+)\]\(\.\./([\w/]+\.py)\)")
 
@@ -22,7 +23,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
     """Yield the number of each row with its cells."""
     for line in TEXT.splitlines():
         number, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        if re.fullmatch(r"D\d+b?", number):
+        if re.fullmatch(r"[DT]\d+b?", number):
             yield number, cells
 
 

@@ -61,7 +61,7 @@ def test_pictures_of_every_kind_are_saved(
     assert Path(path).is_absolute()
     assert Path(path).suffix == f".{extension}"
     assert Path(path).read_bytes() == content
-    assert collector.text == f"Image data saved to {path}"
+    assert collector.text == f"{'PDF' if extension == 'pdf' else 'Image'} data saved to {path}"
 
 
 def test_a_table_is_saved_as_html_and_its_text_kept(tmp_path: Path) -> None:

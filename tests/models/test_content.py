@@ -62,7 +62,7 @@ def test_pictures_are_paths_where_they_can_be_saved() -> None:
         return f"/out/{len(saved)}"
 
     ran = execution(picture(), picture("application/pdf", b"%PDF"))
-    text = "Image data saved to /out/1\nImage data saved to /out/2"
+    text = "Image data saved to /out/1\nPDF data saved to /out/2"
     assert ran.to_content(save=save) == [TextContent(text)]
     assert ran.to_text(save=save) == text.replace("out/1", "out/2")
     assert saved == {"image/png": PNG, "application/pdf": b"%PDF"}

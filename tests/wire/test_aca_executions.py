@@ -87,7 +87,9 @@ def test_a_run_that_goes_on_tells_nothing_yet() -> None:
         ([shown(image_png="QQ==", text_plain="f"), shown("execute_result", text_plain="1")], "", "QQ=="),
         ([shown(image_png="QQ=="), shown(image_png="Qg==")], "", "Qg=="),
         ([shown(image_png="QQ=="), shown("execute_result", image_png="Qg==", text_plain="f")], "", "Qg=="),
-        ([shown(text_html="<b>")], "", ""),
+        ([shown(text_html="<b>")], "<b>\n", ""),
+        ([shown(audio_wav="UklGRg==")], "[audio/wav, 4 bytes, not shown]\n", ""),
+        ([shown("execute_result", text_html="<b>")], "", "<b>"),
     ],
 )
 def test_what_was_shown_goes_to_stdout_or_is_the_value(outputs: list[dict[str, Any]], stdout: str, value: Any) -> None:

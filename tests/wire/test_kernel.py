@@ -20,6 +20,7 @@ from jupyter_exec_ext.models import (
     ResultEvent,
     StreamEvent,
 )
+from jupyter_exec_ext.models.plain_text import strip_ansi
 from jupyter_exec_ext.wire.kernel import (
     FrameCodec,
     KernelMessage,
@@ -28,7 +29,7 @@ from jupyter_exec_ext.wire.kernel import (
     execute_request,
     new_header,
 )
-from jupyter_exec_ext.wire.translate import RunTranslator, strip_ansi
+from jupyter_exec_ext.wire.translate import RunTranslator
 
 from .recorded import (
     MSG_ID,
@@ -185,7 +186,7 @@ def test_nan_in_content_is_read_as_text() -> None:
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("\x1b]0;title\x07text", "text"),
         ("\x1b[2K\x1b[1Gline", "line"),
-        ("\x1bM\x1b7up", "\x1b7up"),
+        ("\x1bM\x1b7up", "up"),
         ("no escapes", "no escapes"),
     ],
 )

@@ -22,7 +22,8 @@ from jupyter_exec_ext.models import (
     StreamEvent,
     Truncation,
 )
-from jupyter_exec_ext.wire.bundles import ValueContent, extension, raw_bytes
+from jupyter_exec_ext.models.mime_types import extension
+from jupyter_exec_ext.wire.bundles import ValueContent, raw_bytes
 from jupyter_exec_ext.wire.kernel import FrameCodec
 from jupyter_exec_ext.wire.large import read_large
 from jupyter_exec_ext.wire.limits import OutputLimiter

@@ -1,0 +1,151 @@
+"""Plain text for models: as a terminal would show it in the end, and always valid Unicode. Pure.
+
+`cli.terminal` filters text that goes to a terminal; this module does the terminal's part for readers that have none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+#: What becomes of escape sequences: they are obeyed and removed, or kept with everything else as the code wrote it.
+Ansi = Literal["remove", "keep"]
+
+# Moves of the cursor that programs use for progress bars: up, down, right, left, lines, column, and erasing a line.
+_MOVE = r"\x1b\[\d{0,4}[A-GK]"
+_STRING = r"\x1b[\]PX^_][^\x00-\x1f\x7f\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, hyperlinks, clipboard
+_CSI = r"(?:\x1b\[[0-?]*|\x9b[0-?]+)[ -/]*[@-~]"
+_SHORT = r"\x1b[ -/]*[0-~]?"
+_SEQUENCE = re.compile(f"{_STRING}|{_CSI}|{_SHORT}")
+# All that changes no line: colours, titles, modes, bells, and sequences that nothing is known of.
+_INERT = re.compile(rf"(?!{_MOVE})(?:{_STRING}|{_CSI}|{_SHORT}|[\x00\x07\x0e\x0f\x7f])")
+_TOKEN = re.compile(r"\r|\x08|\x1b\[(?P<count>\d{0,4})(?P<move>[A-GK])")
+_NEEDS_TERMINAL = re.compile("[\x00\x07\x08\r\x0e\x0f\x1b\x7f\x9b]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+#: A terminal's size: the cursor reaches no further to the right by itself, and no earlier lines.
+_COLUMNS, _LINES = 200, 100
+
+
+def strip_ansi(text: str) -> str:
+    """Return `text` without ANSI escape sequences."""
+    return _SEQUENCE.sub("", text) if "\x1b" in text or "\x9b" in text else text
+
+
+def as_terminal_shows(text: str) -> str:
+    """Return the lines that a terminal shows once all of `text` has been written to it.
+
+    A carriage return or a backspace goes back in the line, and what follows is written over what was there. Time and
+    memory grow with the length of the text, whatever is in it.
+    """
+    if _NEEDS_TERMINAL.search(text) is None:
+        return text
+    text = _INERT.sub("", text.replace("\r\n", "\n"))
+    if _TOKEN.search(text) is None:
+        return text
+    screen = _Screen()
+    for line in text.split("\n"):
+        screen.write_line(line)
+    return str(screen)
+
+
+class _Screen:
+    """Lines of text and a cursor."""
+
+    def __init__(self) -> None:
+        self._rows: list[str | list[str]] = []  # a row is a list of characters once it was written over
+        self._row = 0
+        self._column = 0
+
+    def __str__(self) -> str:
+        return "\n".join(row if isinstance(row, str) else "".join(row).rstrip(" ") for row in self._rows)
+
+    def write_line(self, line: str) -> None:
+        """Write a text, and set the cursor on the beginning of the next line."""
+        if self._row == len(self._rows):
+            self._rows.append("")
+            if _TOKEN.search(line) is None:
+                self._rows[-1] = line
+                line = ""
+        position = 0
+        for token in _TOKEN.finditer(line):
+            self._put(line[position : token.start()])
+            self._move(token)
+            position = token.end()
+        self._put(line[position:])
+        self._row += 1
+        self._column = 0
+
+    def _cells(self) -> list[str]:
+        row = self._rows[self._row]
+        if isinstance(row, str):
+            row = self._rows[self._row] = list(row)
+        return row
+
+    def _put(self, text: str) -> None:
+        if not text:
+            return
+        cells = self._cells()
+        cells.extend(" " * (self._column - len(cells)))
+        cells[self._column : self._column + len(text)] = text
+        self._column += len(text)
+
+    def _move(self, token: re.Match[str]) -> None:
+        if token["move"] is None:
+            self._column = 0 if token[0] == "\r" else max(0, self._column - 1)
+            return
+        move, count = token["move"], int(token["count"] or 0)
+        if move == "K":
+            self._erase(count)
+        elif move in "AF":
+            self._row = max(self._row - max(1, count), len(self._rows) - _LINES, 0)
+        elif move in "BE":
+            self._row = min(self._row + max(1, count), len(self._rows) - 1)
+        else:
+            change = {"C": max(1, count), "D": -max(1, count), "G": max(1, count) - 1 - self._column}[move]
+            self._column = max(0, min(self._column + change, max(self._column, _COLUMNS)))
+        if move in "EF":
+            self._column = 0
+
+    def _erase(self, part: int) -> None:
+        cells = self._cells()
+        if part in (0, 2):
+            del cells[self._column :]
+        if part in (1, 2):
+            erased = min(self._column + 1, len(cells))
+            cells[:erased] = " " * erased
+
+
+class TextCleaner:
+    """Makes texts fit for a model, and counts what it had to replace.
+
+    Parameters
+    ----------
+    ansi : {"remove", "keep"}
+        Whether the text is as a terminal shows it, or as the code wrote it.
+
+    Raises
+    ------
+    ValueError
+        For another word than these.
+    """
+
+    def __init__(self, ansi: Ansi = "remove") -> None:
+        if ansi not in ("remove", "keep"):
+            raise ValueError(f"ansi must be 'remove' or 'keep', not {ansi!r}")
+        self._keeps = ansi == "keep"
+        self._replaced = 0
+
+    def clean(self, text: str) -> str:
+        """Return a text that can be encoded, with characters that are none replaced by U+FFFD."""
+        if not text.isascii():
+            text, count = _SURROGATE.subn("\ufffd", text)
+            self._replaced += count
+        return text if self._keeps else as_terminal_shows(text)
+
+    @property
+    def note(self) -> str:
+        """The line that says how much was replaced; empty if nothing was."""
+        if not self._replaced:
+            return ""
+        what = "character that is" if self._replaced == 1 else "characters that are"
+        return f"Replaced: {self._replaced:,} {what} not valid Unicode"
