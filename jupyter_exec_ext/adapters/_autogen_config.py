@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,6 +34,7 @@ class JupyterCodeExecutorConfig(BaseModel):
     output_dir: str | None = None
     max_text_chars: int | None = None
     ansi: Ansi = "remove"
+    on_state_lost: Literal["fail", "continue"] = "fail"
     jupyter_server: str | None = Field(None, description="The server's URL; without it, one is started when needed.")
     token_variable: TokenVariable | None = Field(None, description="Which environment variable holds the token.")
     verify: bool | str = True

@@ -21,6 +21,7 @@ from ..executors.functions import AnyFunction
 from ..executors.loading import FunctionsModule
 from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
 from ..executors.results import ResultCollector, TextOptions
+from ..executors.stateful import OnStateLost, check_on_state_lost
 from ..models import Execution
 from ..models.plain_text import Ansi
 from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig
@@ -93,6 +94,9 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
     ansi : {"remove", "keep"}
         Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
         keeps escape sequences as the code wrote them.
+    on_state_lost : {"fail", "continue"}
+        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
+        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
 
     Raises
     ------
@@ -117,6 +121,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         session: Session | None = None,
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
+        on_state_lost: OnStateLost = "fail",
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -132,6 +137,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         self._kernel_name = kernel_name
         self._timeout = timeout
+        self._on_state_lost = check_on_state_lost(on_state_lost)
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._text_options = TextOptions(max_text_chars, ansi)
         self._functions = FunctionsModule(functions, functions_module)
@@ -249,7 +255,8 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
                 collector.note(session.note_on(outcome) or "")
             else:
                 collector.note(outcome.to_text())
-            if not outcome.ok:
+            lost = isinstance(outcome, Execution) and outcome.session_state_lost is not None
+            if not outcome.ok or (lost and self._on_state_lost == "fail"):
                 exit_code = 1
                 break
         return JupyterCodeResult(exit_code, collector.text, [Path(file) for file in collector.files])
@@ -278,6 +285,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         config: dict[str, Any] = {
             "kernel_name": self._kernel_name,
             "timeout": self._timeout,
+            "on_state_lost": self._on_state_lost,
             **asdict(self._text_options),
         }
         if self._output_dir is not None:
@@ -294,6 +302,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             "jupyter_server": server_of(config),
             "max_text_chars": config.max_text_chars,
             "ansi": config.ansi,
+            "on_state_lost": config.on_state_lost,
         }
         if config.token_variable is not None:
             arguments["token_variable"] = config.token_variable
@@ -307,7 +316,7 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
     ----------
     jupyter_server : str, JupyterConnectionInfo or JupyterConnectable
         Where the server is, such as a `DockerJupyterServer`.
-    kernel_name, timeout, output_dir, token, token_variable, functions, functions_module, session_id
+    kernel_name, timeout, output_dir, token, token_variable, functions, functions_module, session_id, on_state_lost
         As for `JupyterCodeExecutor`.
     max_text_chars, ansi
         As for `JupyterCodeExecutor`.
@@ -327,6 +336,7 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
         session_id: str | None = None,
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
+        on_state_lost: OnStateLost = "fail",
     ) -> None:
         if jupyter_server is None:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.")
@@ -342,4 +352,5 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
             session_id=session_id,
             max_text_chars=max_text_chars,
             ansi=ansi,
+            on_state_lost=on_state_lost,
         )

@@ -16,6 +16,7 @@ from autogen.coding.base import CodeBlock, IPythonCodeResult
 from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
 from ..executors.functions import AnyFunction
+from ..executors.stateful import OnStateLost
 from ..models.plain_text import Ansi
 
 __all__ = ["JupyterCodeExecutor"]
@@ -43,6 +44,8 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         As for `jupyter_exec_ext.JupyterCodeExecutor`: functions that the code can call.
     max_text_chars, ansi
         As for `jupyter_exec_ext.JupyterCodeExecutor`: how the output is given to the model.
+    on_state_lost : {"fail", "continue"}
+        As there: what follows where the kernel had ended between two calls.
 
     Raises
     ------
@@ -64,6 +67,7 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         functions_module: str = "functions",
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
+        on_state_lost: OnStateLost = "fail",
     ) -> None:
         try:
             connection_info = connection_to(jupyter_server, token)
@@ -78,6 +82,7 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
             functions_module=functions_module,
             max_text_chars=max_text_chars,
             ansi=ansi,
+            on_state_lost=on_state_lost,
         )
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:

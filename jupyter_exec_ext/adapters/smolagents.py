@@ -153,7 +153,8 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         if isinstance(execution, NotRun):
             self._kernel_is_fresh = execution.session_lost
             raise AgentError(execution.to_text(), self.logger)
-        self._kernel_is_fresh = execution.session_state_preserved is False
+        lost = execution.session_state_lost is not None
+        self._kernel_is_fresh = lost or execution.session_state_preserved is False
         if execution.error is not None and execution.error.name == self.FINAL_ANSWER_EXCEPTION:
             return CodeOutput(output=self._final_answer(execution), logs=_logs(execution), is_final_answer=True)
         if not execution.ok:
@@ -174,7 +175,8 @@ def _logs(execution: Execution) -> str:
     """Return what was printed and shown, apart from the value of the last expression and the error."""
     shown = [output for output in execution.outputs if output["output_type"] in ("stream", "display_data")]
     text = replace(execution, outputs=shown).to_text()
-    return text if shown or execution.files else ""
+    says_more = execution.files or execution.session_state_lost is not None
+    return text if shown or says_more else ""
 
 
 def _value(execution: Execution) -> Any:
@@ -182,7 +184,8 @@ def _value(execution: Execution) -> Any:
     for kind in ("execute_result", "display_data"):
         outputs = [output for output in execution.outputs if output["output_type"] == kind]
         if outputs:
-            shown = replace(execution, outputs=outputs[-1:], files=(), truncated=None)
+            bare = replace(execution, files=(), truncated=None, session_state_lost=None, late_from=())
+            shown = replace(bare, outputs=outputs[-1:])
             picture = next((item for item in shown.to_content() if isinstance(item, ImageContent)), None)
             if picture is not None:
                 with contextlib.suppress(OSError, PIL.Image.DecompressionBombError):  # not what it says it is

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..errors import ConnectionLost, ExecError, SessionEnded
@@ -61,6 +62,7 @@ class StandardSession:
         self._grace = interrupt_grace_seconds
         self._connection = StandardConnection(api, kernel_id, trusted_seconds)
         self._run: StandardRun | None = None
+        self._has_state = False
 
     def connect(self) -> Operation[None]:
         """Connect to the kernel and wait until it answers; it says its language where its kernelspec does not."""
@@ -108,6 +110,9 @@ class StandardSession:
 
     def _carry_out(self, run: StandardRun, source: str) -> Operation[Execution]:
         yield from run.log(StateEvent(ExecutionState.RUNNING))
+        yield from self._note_loss(run)
+        for late in self._connection.late_output.take():
+            yield from run.take(late)
         request = execute_request(source, allow_input=run.record.allow_input)
         sent = yield from self._connection.send("shell", "execute_request", request)
         if not isinstance(sent, Failure):
@@ -117,10 +122,20 @@ class StandardSession:
             verdict = yield from self._verdict(run, End.CANCELLED)
         else:
             raise ConnectionLost(f"the code may or may not have been sent: {sent.message}")
+        self._has_state = verdict[1]
+        self._connection.late_output.remember(run.translator.msg_id, run.record.id)
         return (yield from run.finish(*verdict))
 
+    def _note_loss(self, run: StandardRun) -> Operation[None]:
+        """Log that the kernel ended while nothing ran, if it did and had anything to lose."""
+        lost, self._connection.lost = self._connection.lost, None
+        if lost is not None:
+            self.kernel_starts += 1
+            if self._has_state:
+                yield from run.note_state_lost(lost, self.kernel_starts)
+
     def _to_the_end(self, run: StandardRun) -> Operation[_Verdict]:
-        follower = Follower(self._connection, run)
+        follower = Follower(self._connection, run, partial(self._note_loss, run))
         end = yield from follower.until()
         if end is not End.TIME_IS_UP:
             return (yield from self._verdict(run, end))
@@ -176,6 +191,8 @@ class StandardSession:
             yield from self._connection.disconnect()
             yield from self._connection.control(self.api.restart(self.kernel_id))
             self.kernel_starts += 1
+            self._has_state = False
+            self._connection.distrust()
         finally:
             self._connection.restarts_under_way -= 1
 

@@ -7,20 +7,24 @@ where nothing comes, the kernels API is asked.
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConnectionLost, KernelStartTimeout, NotFound, SessionEnded, UnexpectedAnswer
+from ..models import StateLoss
 from ..wire.kernel import (
     WEBSOCKET_PROTOCOL,
     KernelMessage,
+    Sender,
     decode_websocket,
     encode_websocket,
     language_told,
     new_header,
 )
+from ..wire.late import LateOutputBuffer
 from .exchange import segment
 from .kernels_api import KernelsApi
 from .steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
@@ -30,6 +34,22 @@ _TRUSTED_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
 _RESTART_LOOK_SECONDS = 0.05
 _CLOSED = Failure(True, "the connection was closed")
+
+
+def loss_by(exit_code: int | None) -> StateLoss:
+    """Return how a kernel ended, by the exit code of its process; a negative one is that of a signal."""
+    if exit_code is None:
+        return StateLoss("the kernel ended by itself")
+    if exit_code >= 0:
+        return StateLoss(f"the kernel exited with code {exit_code}", kernel_exit_code=exit_code)
+    known = {number.value: number.name for number in signal.Signals}
+    name = known.get(-exit_code, f"signal {-exit_code}")
+    return StateLoss(f"the kernel was ended by {name}", kernel_signal=name)
+
+
+def tells_death(message: KernelMessage) -> bool:
+    """Return whether the server says, of its own accord, that the kernel died."""
+    return message.msg_type == "status" and message.content.get("execution_state") in ("restarting", "dead")
 
 
 class StandardConnection:
@@ -43,6 +63,10 @@ class StandardConnection:
         While there are any, the kernel that answers may be the old one.
     language : str
         The language that the kernel says it runs; known once it has answered.
+    lost : StateLoss or None
+        How the kernel ended while nothing ran, where another process was found in its place.
+    late_output : LateOutputBuffer
+        What requests that have ended still write.
     """
 
     def __init__(self, api: KernelsApi, kernel_id: str, trusted_seconds: float | None = None) -> None:
@@ -55,6 +79,9 @@ class StandardConnection:
         self._socket: Socket | None = None
         self._proven = False
         self._last_used = 0.0
+        self.lost: StateLoss | None = None
+        self.late_output = LateOutputBuffer()
+        self._process: Sender | None = None
         self._trusted_seconds = _TRUSTED_SECONDS if trusted_seconds is None else trusted_seconds
 
     def connect(self) -> Operation[None]:
@@ -100,6 +127,21 @@ class StandardConnection:
     def distrust(self) -> None:
         """Have the connection proven anew before its next use: there is another kernel process behind it."""
         self._proven = False
+        self._process = self.lost = None
+
+    def note_restart(self, exit_code: object = None) -> None:
+        """Note that the server has started another process in the place of one that ended by itself."""
+        self._process = None
+        self.lost = loss_by(exit_code if isinstance(exit_code, int) else None)
+
+    def note_sender(self, message: KernelMessage) -> None:
+        """Take in which process has answered a request."""
+        sender, known = message.sender, self._process
+        if sender is None or sender == known:
+            return
+        self._process = sender
+        if known is not None and known.session_id != sender.session_id and self.lost is None:
+            self.lost = StateLoss("the kernel was replaced by another one")
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> Operation[str | Failure]:
         """Send a message and return its id."""
@@ -151,11 +193,18 @@ class StandardConnection:
                 message = yield from self.receive(ask_again_at - time.monotonic())
                 if isinstance(message, Failure):
                     return message
-                if message is not None and message.parent_id in probes:
+                if message is None:
+                    continue
+                if message.parent_id in probes:
                     subscribed = subscribed or message.channel == "iopub"
                     if message.channel == "shell":
                         replied = True
                         self.language = language_told(message.content)
+                        self.note_sender(message)
+                elif tells_death(message):
+                    self.note_restart(message.content.get("exit_code"))
+                else:
+                    self.late_output.keep(message)
         self._proven = True
         return None
 

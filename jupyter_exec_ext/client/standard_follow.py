@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import Enum, auto
 
 from ..errors import SessionEnded
 from ..models import InputRequestEvent
 from ..wire.kernel import KernelMessage
-from .standard_connection import StandardConnection
+from .standard_connection import StandardConnection, tells_death
 from .standard_run import StandardRun
 from .steps import AskInput, Failure, Operation
 
@@ -28,11 +29,21 @@ class End(Enum):
 
 
 class Follower:
-    """Takes in the messages of one run, over as many connections as it takes."""
+    """Takes in the messages of one run, over as many connections as it takes.
 
-    def __init__(self, connection: StandardConnection, run: StandardRun) -> None:
+    Parameters
+    ----------
+    note_loss : callable
+        Its operation is carried out once the code is known to run in another kernel than the code before it.
+    """
+
+    def __init__(
+        self, connection: StandardConnection, run: StandardRun, note_loss: Callable[[], Operation[None]]
+    ) -> None:
         self._connection = connection
         self._run = run
+        self._note_loss = note_loss
+        self._restarted = False
         self._probes: set[str] = set()
         self._quiet_since = 0.0
 
@@ -60,14 +71,21 @@ class Follower:
                     yield from self._reopen()
                 elif message is None:
                     yield from self._look(half)
-                elif _tells_death(message):
-                    return End.DIED
+                elif tells_death(message):
+                    if translator.busy or message.content.get("execution_state") == "dead":
+                        return End.DIED
+                    yield from self._ask_restarted()
                 elif message.parent_id in self._probes:
                     if message.channel == "shell" and not translator.replied:
-                        return End.LOST  # the kernel answers in turn: its answer to our request went by
+                        # The kernel answers in turn: its answer to our request went by, or died with the one before.
+                        return End.DIED if self._restarted else End.LOST
                 elif message.parent_id == translator.msg_id:
                     self._quiet_since = time.monotonic()
                     yield from self._take(message)
+                else:
+                    late = self._connection.late_output.event_of(message)
+                    if late is not None:
+                        yield from run.take(late)
             except SessionEnded:
                 return End.REMOVED
         return End.COMPLETE
@@ -77,7 +95,9 @@ class Follower:
         if time.monotonic() - self._quiet_since < _LOOK_SECONDS:
             return
         state = yield from self._connection.look()
-        if state == "idle" and not half and not self._probes:
+        if self._restarted:
+            yield from self._ask()
+        elif state == "idle" and not half and not self._probes:
             yield from self._reopen()
 
     def _reopen(self) -> Operation[None]:
@@ -85,13 +105,30 @@ class Follower:
         self._run.incomplete = True  # what was under way on the old connection is not replayed
         yield from self._connection.disconnect()
         yield from self._connection.open()
+        yield from self._ask()
+
+    def _ask(self) -> Operation[None]:
         sent = yield from self._connection.probe()
         if not isinstance(sent, Failure):  # else the next look at the connection tells
             self._probes.add(sent)
 
+    def _ask_restarted(self) -> Operation[None]:
+        """Find out where the code runs, of which nothing came before the server told of a kernel's end.
+
+        The kernel may have ended before it was sent: then the next one runs it. Or it was sent to the kernel that
+        ended. The next one answers in turn, so that the answer to a question tells.
+        """
+        self._restarted = True
+        self._connection.note_restart()
+        yield from self._ask()
+
     def _take(self, message: KernelMessage) -> Operation[None]:
         self._run.begin()
         event = self._run.translator.feed(message)
+        if message.channel == "shell":
+            self._connection.note_sender(message)
+        if self._connection.lost is not None:
+            yield from self._note_loss()
         if event is None:
             return
         yield from self._run.take(event)
@@ -99,8 +136,3 @@ class Follower:
             value: str = yield AskInput(event)
             self._run.translator.waiting_for_input = False
             yield from self._connection.send("stdin", "input_reply", {"value": value})
-
-
-def _tells_death(message: KernelMessage) -> bool:
-    """Whether the server says, of its own accord, that the kernel died."""
-    return message.msg_type == "status" and message.content.get("execution_state") in ("restarting", "dead")

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..models import EndEvent, Execution, ExecutionState, OutputEvent, StreamEvent, Truncation
+from ..models import (
+    EndEvent,
+    Execution,
+    ExecutionState,
+    OutputEvent,
+    SessionStateLostEvent,
+    StateLoss,
+    StreamEvent,
+    Truncation,
+)
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
 from ..wire.outputs import OutputFold, finished_record
@@ -87,6 +96,11 @@ class StandardRun:
             self.incomplete = self.incomplete or event.text.lstrip().startswith(_RATE_LIMITED)
         for passed in self._limiter.feed(event):
             yield from self.log(passed)
+
+    def note_state_lost(self, lost: StateLoss, kernel_starts: int) -> Operation[None]:
+        """Log that the code runs in another kernel than the code before it."""
+        self.record = replace(self.record, kernel_starts=kernel_starts, session_state_lost=lost)
+        yield from self.log(SessionStateLostEvent(lost.reason, lost.kernel_exit_code, lost.kernel_signal))
 
     def verdict(self) -> tuple[ExecutionState, bool, str | None]:
         """Return the state that the kernel's messages amount to."""

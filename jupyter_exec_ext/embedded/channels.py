@@ -141,7 +141,8 @@ class Channels:
     def receive(self, seconds: float) -> bytes | Failure | None:
         """Return the next message; None when the time is up.
 
-        Once the process has ended and all that it sent has been read, there is one last message as a server sends it.
+        Once the process has ended and all that it sent has been read, there is one last message as a server sends it,
+        with the exit code.
         """
         give_up_at = time.monotonic() + seconds
         with self._using:
@@ -172,7 +173,8 @@ class Channels:
     def _last_message(self) -> bytes:
         self._death_told = True
         header = new_header("status", self._codec.session_id)
-        message = encode_websocket("iopub", header, {"execution_state": "restarting"}, binary=True)
+        content = {"execution_state": "dead", "exit_code": self._kernel.exit_code}
+        message = encode_websocket("iopub", header, content, binary=True)
         assert isinstance(message, bytes)
         return message
 

@@ -107,6 +107,13 @@ class EmbeddedKernel:
         return not self._loop.is_closed() and bool(self._call(self._manager.is_alive()))
 
     @property
+    def exit_code(self) -> int | None:
+        """The exit code of a process that has ended, negative for a signal; None where it is not known."""
+        process = getattr(self._manager.provisioner, "process", None)
+        code = getattr(process, "returncode", None)
+        return code if isinstance(code, int) else None
+
+    @property
     def last_words(self) -> str:
         """The end of what a process that has ended wrote to its standard error."""
         self._errors.seek(0, os.SEEK_END)

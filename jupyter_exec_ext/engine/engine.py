@@ -275,6 +275,7 @@ class ExecEngine(EngineSettings):
             files=self._files_of(record),
             resources=self._resources,
             store=self._sessions,
+            executions=self._executions,
             feed=self.feed,
             settings=settings,
             log=self.log,

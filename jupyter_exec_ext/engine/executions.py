@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from ..models import Approval, Execution, ExecutionState, FilesEvent, OutputEvent, SpooledOutput, StateEvent
+from ..models import (
+    Approval,
+    Execution,
+    ExecutionState,
+    FilesEvent,
+    OutputEvent,
+    SessionStateLostEvent,
+    SpooledOutput,
+    StateEvent,
+    StateLoss,
+)
 from ..wire.large_json import is_large
 from ..wire.limits import OutputLimiter
 from ..wire.native import utc_timestamp
@@ -138,15 +148,18 @@ class LiveExecution:
         either: list[asyncio.Future[Any]] = [self._decided, self._finished]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
-    def start(self, kernel_starts: int) -> None:
-        """Note that the code is being sent to the kernel."""
+    def start(self, kernel_starts: int, lost: StateLoss | None = None) -> None:
+        """Note that the code is being sent to the kernel, a fresh one if the session's state was `lost`."""
         self.record = replace(
             self.record,
             state=advance(self.record.state, ExecutionState.RUNNING),
             started_at=utc_timestamp(time.time()),
             kernel_starts=kernel_starts,
+            session_state_lost=lost,
         )
         self._state_is_news()
+        if lost is not None:
+            self._log(SessionStateLostEvent(lost.reason, lost.kernel_exit_code, lost.kernel_signal))
 
     def emit(self, event: OutputEvent) -> None:
         """Take in output, within the cap; what is beyond it goes to the spool."""

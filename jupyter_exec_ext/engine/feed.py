@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
-from ..models import Execution, JSONObject, Session, Token
+from ..models import Execution, JSONObject, LateOutput, Session, Token
 from ..wire.jsontext import dump_bytes
-from ..wire.native import summary_to_json, to_json
+from ..wire.native import late_output_to_json, summary_to_json, to_json
 from ..wire.sse import EVENT_END, encode_event
 
-RESET, SESSION, EXECUTION, TOKEN = "reset", "session", "execution", "token"
+RESET, SESSION, EXECUTION, TOKEN, LATE_OUTPUT = "reset", "session", "execution", "token", "late_output"
 
 _MAX_CHANGES = 2048
 _MAX_BYTES = 8 * 1024 * 1024
@@ -41,7 +41,7 @@ class FeedEntry:
     cursor : str
         What a reader that has seen this one names to go on after it.
     kind : str
-        `SESSION`, `EXECUTION`, `TOKEN` or `RESET`: everything has to be listed again.
+        `SESSION`, `EXECUTION`, `TOKEN`, `LATE_OUTPUT` or `RESET`: everything has to be listed again.
     owner : str
         The principal it belongs to; only those who may see that principal's things are to see it.
     frame : bytes
@@ -112,6 +112,10 @@ class ChangeFeed:
     def note_execution(self, execution: Execution, owner: str) -> None:
         """Tell that an execution is new, or in another state."""
         self._add(EXECUTION, owner, summary_to_json(execution))
+
+    def note_late_output(self, late: LateOutput, owner: str) -> None:
+        """Tell that an execution that has ended has written more."""
+        self._add(LATE_OUTPUT, owner, late_output_to_json(late))
 
     def note_token(self, token: Token) -> None:
         """Tell that a token is new, or has changed."""

@@ -37,7 +37,7 @@ _INTERRUPT_SECONDS = 2.0
 _START_WAIT_SECONDS = 0.5
 _EARLY_SECONDS = 0.1
 _AGAIN_SECONDS = 0.2
-_AFTER_IDLE = "output came after the kernel had reported idle; what it prints after the end is not shown"
+_AFTER_IDLE = "output came after the kernel had reported idle; later output is shown with the next execution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,15 @@ class KernelRun:
 
     # --- fed from outside ---
 
-    def on_message(self, message: KernelMessage) -> None:
-        """Take in a message from the kernel; those of other clients' requests are not ours to show."""
+    @property
+    def request_id(self) -> str:
+        """The id of the request that was sent."""
+        return self._translator.msg_id
+
+    def on_message(self, message: KernelMessage) -> bool:
+        """Take in a message from the kernel; return False for one that belongs to another request."""
         if message.parent_id != self._translator.msg_id:
-            return
+            return False
         event = self._translator.feed(message)
         if event is not None:
             self._emit(event)
@@ -150,6 +155,7 @@ class KernelRun:
             self._wake()
         elif self._translator.complete or self._translator.idle:
             self._wake()
+        return True
 
     def on_exit(self, exit_: KernelExit) -> None:
         """Take in that the kernel process has ended."""

@@ -19,14 +19,15 @@ from functools import partial
 from typing import Any
 
 from ..errors import ExecError, LanguageNotSupported, QueueFull, SessionEnded
-from ..models import Approval, ErrorEvent, Execution, ExecutionState, FilesEvent, Session, SessionState
+from ..models import Approval, ErrorEvent, Execution, ExecutionState, FilesEvent, Session, SessionState, StateLoss
 from ..wire.kernel import KernelMessage
 from ..wire.languages import source_for_kernel
 from ..wire.native import utc_timestamp
 from .executions import LiveExecution
 from .feed import ChangeFeed
+from .late_output import SessionLateOutput
 from .patience import Patience
-from .ports import Kernel, KernelExit, KernelFiles, KernelHost, SessionFiles, SessionStore
+from .ports import ExecutionStore, Kernel, KernelExit, KernelFiles, KernelHost, SessionFiles, SessionStore
 from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .resources import EngineResources
 from .runner import KernelRun, StopCause, Verdict
@@ -80,6 +81,8 @@ class LiveSession:
         The isolation to start them with where their kernelspec has none of its own.
     setup_code : str or None
         What each of them runs, silently, before anything else.
+    executions : ExecutionStore
+        Is told how much late output an execution has.
     feed : ChangeFeed
         Is told of each change.
     prepared : SessionKernel or None
@@ -97,6 +100,7 @@ class LiveSession:
         files: SessionFiles,
         resources: EngineResources,
         store: SessionStore,
+        executions: ExecutionStore,
         feed: ChangeFeed,
         settings: SessionSettings,
         log: logging.Logger | logging.LoggerAdapter[Any],
@@ -130,6 +134,10 @@ class LiveSession:
             listener=listener,
             log=log,
         )
+        self._late_output = SessionLateOutput(record.id, record.owner, executions, feed)
+        self._state_in = 1 if record.attached else 0  # the kernel, by its number, that has state of this session's
+        self._exit_between_runs: KernelExit | None = None
+        self._restarted_outside = False
         self._queue: deque[LiveExecution] = deque()
         self._accepting = 0
         self._all_accepted = asyncio.Event()
@@ -205,8 +213,8 @@ class LiveSession:
             )
 
     def _on_message(self, message: KernelMessage) -> None:
-        if self._run is not None:
-            self._run.on_message(message)
+        if self._run is None or not self._run.on_message(message):
+            self._late_output.on_message(message)
 
     def _on_too_large(self, reason: str) -> None:
         if self._run is not None:
@@ -216,7 +224,14 @@ class LiveSession:
         if self._run is not None:
             self._run.on_exit(exit_)  # reads what is left, then the worker disconnects
         else:
+            self._note_exit_between_runs(exit_)
             self._kernel.disconnect()
+
+    def _note_exit_between_runs(self, exit_: KernelExit) -> None:
+        kernel = self._kernel.kernel
+        if self._state_in == self._kernel.starts and self._exit_between_runs is None:
+            self._exit_between_runs = exit_
+            self._restarted_outside = kernel is not None and kernel.being_shut_down
 
     async def _on_connected(self, kernel_id: str, starts: int) -> None:
         language = self.record.language or self._kernel.language
@@ -285,6 +300,7 @@ class LiveSession:
                 await self._fail(self._current, error)
             finally:
                 self._current = None
+                self._late_output.note_finished()
                 self._kernel.release()
         self._worker = None
         if self._closing is None:
@@ -301,6 +317,7 @@ class LiveSession:
 
     async def _execute(self, execution: LiveExecution) -> None:
         no_kernel = None
+        lost = await self._state_loss()
         try:
             await self._kernel.ready()
         except ExecError as error:
@@ -313,7 +330,9 @@ class LiveSession:
         kernel, connection = self._kernel.kernel, self._kernel.connection
         assert kernel is not None and connection is not None
         self.patience.over(execution)
-        execution.start(self.record.kernel_starts)
+        execution.start(self.record.kernel_starts, lost)
+        self._exit_between_runs = None
+        self._late_output.pass_to(execution)
         self.has_run = True
         kernel.touch()
         self._run = (KernelRun if kernel.ours else SharedKernelRun)(
@@ -329,15 +348,27 @@ class LiveSession:
         try:
             verdict = await self._verdict_on(execution.record, self._run, kernel)
         finally:
+            self._late_output.note_end(execution, self._run.request_id)
             self._run = None
             if health is not None:
                 health.close()
+        self._state_in = self._kernel.starts if verdict.preserved else 0
         if not verdict.preserved:
             self._kernel.disconnect()
             if self._closing is None:
                 self._revival = self._loop.create_task(self._revive())
         kernel.touch()
         await execution.finish(verdict, await self._changed_files())
+
+    async def _state_loss(self) -> StateLoss | None:
+        """Return how the kernel ended since the last execution, if it did; before there is another kernel."""
+        exit_ = self._exit_between_runs
+        if exit_ is None:
+            return None
+        if self._restarted_outside:
+            return StateLoss("the kernel was restarted outside the session", exit_.exit_code, exit_.signal)
+        death = await self._kernel.explain(exit_)
+        return StateLoss(death.reason, exit_.exit_code, exit_.signal)
 
     async def _verdict_on(self, record: Execution, run: KernelRun, kernel: Kernel) -> Verdict:
         """Run an execution's code; a run that does not keep its own bounds is ended by the watchdog."""
@@ -416,6 +447,7 @@ class LiveSession:
             async with self._kernel.lock:
                 await self._end_all(StopCause(ExecutionState.CANCELLED, "the session was restarted", at_once=True))
                 await self._kernel.renew()
+                self._exit_between_runs = None  # whoever restarts a session knows that its state is gone
         finally:
             busy = self._worker is not None
             if self._closing is None:
@@ -457,6 +489,7 @@ class LiveSession:
             await asyncio.wait(tasks, timeout=MARGIN_SECONDS)
         await self.patience.settled()
         await self._all_accepted.wait()  # what is just being recorded gets its end, too
+        await self._late_output.close()
         await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())
         await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason)

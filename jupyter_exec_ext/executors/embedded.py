@@ -10,7 +10,7 @@ from ..client.sync import StandardExecSession
 from ..errors import KernelSpecNotFound
 from ..models.plain_text import Ansi
 from .functions import AnyFunction
-from .stateful import StatefulCodeExecutor
+from .stateful import OnStateLost, StatefulCodeExecutor
 
 
 class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
@@ -41,6 +41,9 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
     ansi : {"remove", "keep"}
         Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
         keeps escape sequences as the code wrote them.
+    on_state_lost : {"fail", "continue"}
+        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
+        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
 
     Raises
     ------
@@ -61,8 +64,11 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         functions_module: str = "functions",
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
+        on_state_lost: OnStateLost = "fail",
     ) -> None:
-        super().__init__(kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi)
+        super().__init__(
+            kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi, on_state_lost
+        )
         from ..embedded.driver import EmbeddedDriver, shut_down  # ZeroMQ is loaded only where it is used
 
         self._driver = EmbeddedDriver(env or {})

@@ -12,7 +12,7 @@ from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
 from ..models.plain_text import Ansi
 from .functions import AnyFunction
-from .stateful import StatefulCodeExecutor
+from .stateful import OnStateLost, StatefulCodeExecutor
 
 
 class JupyterCodeExecutor(StatefulCodeExecutor):
@@ -42,6 +42,9 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
     ansi : {"remove", "keep"}
         Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
         keeps escape sequences as the code wrote them.
+    on_state_lost : {"fail", "continue"}
+        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
+        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
     outage_seconds : float
         For how long a block waits for a server that does not answer any more, such as behind a proxy that restarts.
 
@@ -65,9 +68,12 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         functions_module: str = "functions",
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
+        on_state_lost: OnStateLost = "fail",
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
-        super().__init__(kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi)
+        super().__init__(
+            kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi, on_state_lost
+        )
         try:
             self._connection_info = connection_to(jupyter_server)
         except TypeError:

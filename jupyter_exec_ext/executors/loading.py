@@ -175,6 +175,9 @@ class LoadedFunctions:
             self.forget()
             return False
         counts = now.execution_count, then.execution_count
+        if now.session_state_lost is not None:
+            self.forget()
+            return True
         begun_anew = now.kernel_starts == then.kernel_starts and None not in counts and counts[0] <= counts[1]  # type: ignore[operator]
         if now.kernel_starts > then.kernel_starts or begun_anew:
             self.forget()

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
 
 from ..errors import (
     ConnectionFailed,
@@ -32,10 +32,18 @@ from .results import ResultCollector, TextOptions
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+OnStateLost = Literal["fail", "continue"]
 # What AutoGen calls a block whose language nobody named.
 _UNNAMED_LANGUAGES = ("", "unknown")
 # With these a server refuses one piece of code, and a model can write another.
 REFUSALS = (InvalidRequest, PolicyDenied, LimitReached, PayloadTooLarge)
+
+
+def check_on_state_lost(choice: OnStateLost) -> OnStateLost:
+    """Return `choice`; raises `ValueError` if it is none."""
+    if choice not in get_args(OnStateLost):
+        raise ValueError(f"on_state_lost must be 'fail' or 'continue', not {choice!r}.")
+    return choice
 
 
 class CodeSession(Protocol):
@@ -76,6 +84,9 @@ class StatefulCodeExecutor(ABC):
     ansi : {"remove", "keep"}
         Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
         keeps escape sequences as the code wrote them.
+    on_state_lost : {"fail", "continue"}
+        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
+        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
 
     Raises
     ------
@@ -95,6 +106,7 @@ class StatefulCodeExecutor(ABC):
         functions_module: str,
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
+        on_state_lost: OnStateLost = "fail",
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -105,6 +117,7 @@ class StatefulCodeExecutor(ABC):
         self._timeout = timeout
         self._output_dir = output_dir
         self._text_options = TextOptions(max_text_chars, ansi)
+        self._on_state_lost = check_on_state_lost(on_state_lost)
         self._functions = LoadedFunctions(FunctionsModule(functions, functions_module), float(timeout))
         self._replacing = threading.Lock()
         self._stopped = False
@@ -188,7 +201,7 @@ class StatefulCodeExecutor(ABC):
         return self._functions.module.prompt(prompt_template)
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:
-        """Run code blocks one after the other, up to the first that fails.
+        """Run code blocks one after the other, up to the first that fails or finds the session's state lost.
 
         Returns
         -------
@@ -231,6 +244,8 @@ class StatefulCodeExecutor(ABC):
         note = self._functions.note_on(session, execution)
         if note is not None:
             collector.note(note)
+        if execution.session_state_lost is not None and self._on_state_lost == "fail":
+            return False
         return execution.ok
 
     def restart(self) -> None:

@@ -7,7 +7,7 @@ in place, so a record that was handed out stays what it was.
 from __future__ import annotations
 
 from .audit import AuditKind, AuditRecord, ChainEnds
-from .changes import Change
+from .changes import Change, LateOutput
 from .content import Content, TextContent
 from .events import (
     ClearEvent,
@@ -19,6 +19,7 @@ from .events import (
     OutputEvent,
     ResponsiveEvent,
     ResultEvent,
+    SessionStateLostEvent,
     StateEvent,
     StreamEvent,
     TruncatedEvent,
@@ -36,6 +37,7 @@ from .executions import (
     IdempotencyKey,
     JSONObject,
     SpooledOutput,
+    StateLoss,
     StoredExecution,
     Truncation,
 )
@@ -70,6 +72,7 @@ __all__ = [
     "IssuedToken",
     "JSONObject",
     "KernelSpecInfo",
+    "LateOutput",
     "OutputEvent",
     "ResponsiveEvent",
     "ResultEvent",
@@ -77,8 +80,10 @@ __all__ = [
     "Session",
     "SessionRequest",
     "SessionState",
+    "SessionStateLostEvent",
     "SpooledOutput",
     "StateEvent",
+    "StateLoss",
     "StoredExecution",
     "StoredToken",
     "StreamEvent",

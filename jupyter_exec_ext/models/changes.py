@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .events import OutputEvent
 from .executions import Execution
 from .sessions import Session
 from .tokens import Token
 
 
 @dataclass(frozen=True, slots=True)
+class LateOutput:
+    """Output of an execution that had ended already.
+
+    Parameters
+    ----------
+    execution_id, session_id : str
+        The execution whose code has written it, and its session.
+    late_bytes : int
+        Size of all late output of this execution so far, as in its record.
+    events : sequence of OutputEvent
+        What came while nothing ran in the session, as far as it is kept: the session's next execution begins with it.
+        Of much output, the first events.
+    """
+
+    execution_id: str
+    session_id: str
+    late_bytes: int
+    events: Sequence[OutputEvent] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """Something that has happened: exactly one of a session, an execution and a token, as it is now, or a reset.
+    """Something that has happened: one of a session, an execution and a token as it is now, late output, or a reset.
 
     Parameters
     ----------
@@ -25,8 +48,10 @@ class Change:
     session: Session | None = None
     execution: Execution | None = None
     token: Token | None = None
+    late_output: LateOutput | None = None
 
     @property
     def is_reset(self) -> bool:
         """Whether something may have happened that was not told, so that everything has to be listed again."""
-        return self.session is None and self.execution is None and self.token is None
+        known = (self.session, self.execution, self.token, self.late_output)
+        return all(record is None for record in known)

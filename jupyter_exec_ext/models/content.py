@@ -26,6 +26,11 @@ _ENDS = {
     "rejected": "Not run: ",
     "token_revoked": "Stopped: ",
 }
+_STATE_LOST = (
+    "State lost: {reason} after the code before this had run. This ran in a fresh kernel: variables, imports and "
+    "definitions from before are gone"
+)
+_LATE = "Late: some of this output is from earlier code, which wrote it after its end"
 _INCOMPLETE = "Incomplete: some output was lost on its way (dropped by the server, or with a cut connection)"
 
 
@@ -108,6 +113,8 @@ def pieces_of(execution: Execution, save: Save | None) -> Iterator[str | ImageCo
         Where pictures, pages and data go, which are then named by their paths.
     """
     printed = ""
+    if execution.session_state_lost is not None:
+        yield _STATE_LOST.format(reason=execution.session_state_lost.reason)
     for output in execution.outputs:
         kind = output.get("output_type")
         if kind == "stream":
@@ -124,6 +131,8 @@ def pieces_of(execution: Execution, save: Save | None) -> Iterator[str | ImageCo
         yield f"{_ENDS[execution.state.value]}{execution.reason}; the session's variables were {kept}"
     if execution.truncated is not None and execution.truncated.upstream:
         yield _INCOMPLETE
+    if execution.late_from:
+        yield _LATE
 
 
 def error_text(traceback: str, name: str, value: str) -> str:

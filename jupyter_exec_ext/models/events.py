@@ -13,12 +13,26 @@ from .executions import Execution, ExecutionState, FileInfo, JSONObject, Truncat
 class OutputEvent:
     """One numbered item of an execution's log.
 
-    `seq` starts at 1 and has no gaps; it is 0 until the log has numbered the event. `at` is UTC ISO 8601.
+    Parameters
+    ----------
+    seq : int
+        Starts at 1 and has no gaps; 0 until the log has numbered the event.
+    at : str
+        In UTC ISO 8601.
+    late_from : str or None
+        The earlier execution of the session whose code has written this after its end; None for the execution's own
+        output. In JSON, ``"late": true`` and ``"from"``.
     """
 
     type: ClassVar[str]
     seq: int = 0
     at: str = ""
+    late_from: str | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether it is output of an earlier execution, which had ended when it came."""
+        return self.late_from is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,24 @@ class ResponsiveEvent(OutputEvent):
     """A kernel that was unresponsive answers again."""
 
     type: ClassVar[str] = "responsive"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStateLostEvent(OutputEvent):
+    """The session's kernel had ended while nothing ran, so this code runs in a fresh one: variables are gone.
+
+    Parameters
+    ----------
+    reason : str
+        How it ended, as a clause, such as ``"the kernel exited with code 3"``.
+    kernel_exit_code, kernel_signal
+        The same as numbers and names, where that is known.
+    """
+
+    type: ClassVar[str] = "session_state_lost"
+    reason: str
+    kernel_exit_code: int | None = None
+    kernel_signal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

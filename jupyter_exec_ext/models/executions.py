@@ -183,6 +183,23 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class StateLoss:
+    """How a session's kernel ended between two executions, and its variables with it.
+
+    Parameters
+    ----------
+    reason : str
+        A clause, such as ``"the kernel exited with code 3"``.
+    kernel_exit_code, kernel_signal
+        How the process ended, where that is known.
+    """
+
+    reason: str
+    kernel_exit_code: int | None = None
+    kernel_signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One request to run code in a session, and what came of it.
 
@@ -208,6 +225,14 @@ class Execution:
         How the kernel process ended, where it did and where that is known.
     approval : Approval or None
         Where a person had to approve it.
+    session_state_lost : StateLoss or None
+        How the session's kernel had ended before this execution, while nothing ran. None where the variables of the
+        execution before were there.
+    late_bytes : int
+        Size of the output that its code has written after its end. It is not among the outputs; the session's next
+        execution has it, as far as that is kept.
+    late_from : sequence of str
+        The ids of earlier executions whose late output is among the outputs of this one.
     """
 
     id: str
@@ -236,6 +261,9 @@ class Execution:
     kernel_exit_code: int | None = None
     kernel_signal: str | None = None
     approval: Approval | None = None
+    session_state_lost: StateLoss | None = None
+    late_bytes: int = 0
+    late_from: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:

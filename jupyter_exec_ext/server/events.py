@@ -9,7 +9,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from ..auth.scopes import scope
-from ..engine.feed import EXECUTION, RESET, SESSION, TOKEN, FeedEntry, FeedReader
+from ..engine.feed import EXECUTION, LATE_OUTPUT, RESET, SESSION, TOKEN, FeedEntry, FeedReader
 from ..errors import Forbidden
 from ..wire.sse import KEEP_ALIVE, MEDIA_TYPE
 from .base import Access
@@ -20,6 +20,7 @@ from .streaming import StreamingHandler
 NEEDED = {
     SESSION: Access(scope("sessions:read"), "read"),
     EXECUTION: Access(scope("executions:read"), "execute"),
+    LATE_OUTPUT: Access(scope("executions:read"), "execute"),
     TOKEN: Access(scope("tokens:create"), "read", "tokens"),
 }
 # How often it is asked whether the caller may still see what it sees.

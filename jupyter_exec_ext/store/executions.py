@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import IdempotencyKeyReused, StorageFull, UnexpectedAnswer
+from ..errors import IdempotencyKeyReused, StorageFull, StoreUnavailable, UnexpectedAnswer
 from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredExecution
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
@@ -214,6 +214,21 @@ class ExecutionRepository:
             self._writer.retry_soon(loop)
         return lines
 
+    async def note_late_bytes(self, execution_id: str, late_bytes: int) -> None:
+        """Set how much late output a finished execution has, now or as soon as the storage permits.
+
+        The count is in the row. The log is finished and stays as it is.
+        """
+
+        def job(db: Database) -> None:
+            if self._writer.has_unsaved(execution_id):
+                raise StoreUnavailable(f"execution {execution_id} is not written yet")
+            sql = "UPDATE executions SET record = json_set(record, '$.late_bytes', ?) "
+            sql += "WHERE id = ? AND finished AND json_valid(record)"
+            db.execute(sql, (late_bytes, execution_id))
+
+        await self._writer.run_last(f"late output of {execution_id}", job)
+
     def _insert(self, db: Database, execution: Execution, owner: str, key: IdempotencyKey | None) -> bool:
         """Insert the row of an accepted execution; return False if it is there already."""
         row_bytes = _insert(db, execution, owner, self._server, key)
@@ -250,7 +265,8 @@ class ExecutionRepository:
         execution = execution_from_json(loads_strict(row["record"]))
         if row["finished"]:
             try:
-                execution = record_in(self._finished_log(row), row["end_offset"])
+                in_log = record_in(self._finished_log(row), row["end_offset"])
+                execution = replace(in_log, late_bytes=execution.late_bytes) if execution.late_bytes else in_log
             except (OSError, ValueError, UnexpectedAnswer):
                 # Somebody removed or damaged the file: the row is what there is.
                 reason = "; ".join(filter(None, (execution.reason, "its output is no longer kept")))

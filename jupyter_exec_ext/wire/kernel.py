@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from .jsontext import dump_bytes, dumps, loads_lenient
 
@@ -33,19 +33,50 @@ _MAX_LANGUAGE_CHARACTERS = 128
 _SHORT_BYTES = 16 * 1024
 
 
+class Sender(NamedTuple):
+    """A kernel's process, as jupyter_client's message ids name it: ``<session>_<pid>_<number>``.
+
+    Parameters
+    ----------
+    session_id : str
+        The kernel's own. Each kernel that is started has another one; a child that it forks has the same.
+    pid : str
+        The process.
+    """
+
+    session_id: str
+    pid: str
+
+
 class KernelMessage:
     """One received message; its content is parsed when it is first looked at."""
 
-    __slots__ = ("_content", "channel", "msg_type", "parent_id", "parent_type")
+    __slots__ = ("_content", "_msg_id", "channel", "msg_type", "parent_id", "parent_type")
 
     def __init__(
-        self, channel: str, msg_type: str, parent_id: str | None, content: Any, parent_type: str | None = None
+        self,
+        channel: str,
+        msg_type: str,
+        parent_id: str | None,
+        content: Any,
+        parent_type: str | None = None,
+        msg_id: Any = None,
     ) -> None:
         self.channel = channel
         self.msg_type = msg_type
         self.parent_id = parent_id
         self.parent_type = parent_type
+        self._msg_id = msg_id
         self._content = content
+
+    @property
+    def sender(self) -> Sender | None:
+        """The process that sent the message; None where the message's id does not name it."""
+        if not isinstance(self._msg_id, str) or len(self._msg_id) > _MAX_ID_CHARACTERS:
+            return None
+        session_id, _, rest = self._msg_id.partition("_")
+        pid, _, number = rest.partition("_")
+        return Sender(session_id, pid) if pid.isdecimal() and number.isdecimal() else None
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -209,6 +240,7 @@ def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMess
         _text_field(parent, "msg_id", _MAX_ID_CHARACTERS),
         content,
         _text_field(parent, "msg_type", _MAX_TYPE_CHARACTERS),
+        header.get("msg_id"),
     )
 
 

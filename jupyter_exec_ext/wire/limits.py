@@ -38,6 +38,8 @@ from .pieces import LeftOut
 
 #: What an event's line in the log has beside its texts and values, and its MIME types, each at most.
 LINE_BYTES = 160
+# Of an event that is late, the name of the execution that it is from.
+_LATE_BYTES = 64
 _MAX_TAIL_BYTES = 256 * 1024
 _MAX_PROMPT_BYTES, _SHORT_PROMPT_BYTES = 4096, 64
 #: A bundle's values under other MIME types than these are left out: with a longer name, or beyond so many.
@@ -92,6 +94,8 @@ def cost_of(event: OutputEvent) -> int:
     An error counts twice, since the finished record holds it as well. A value that takes much more memory than text
     counts more.
     """
+    if event.late_from is not None:
+        return _LATE_BYTES + cost_of(replace(event, late_from=None))
     if isinstance(event, StreamEvent):
         return LINE_BYTES + encoded_size(event.text)
     if isinstance(event, (DisplayEvent, ResultEvent)):
@@ -130,6 +134,10 @@ def fitting_head(text: str, max_cost: int) -> str:
             return head
         size = size * max_cost // cost
     return ""
+
+
+def _is_of_same_text(one: StreamEvent, other: StreamEvent) -> bool:
+    return one.name == other.name and one.late_from == other.late_from
 
 
 def _is_mime_type(name: str) -> bool:
@@ -270,8 +278,9 @@ class OutputLimiter:
     def _add_text_to_tail(self, event: StreamEvent) -> None:
         """Keep text in parts of moderate size: few enough to be joined at the end, short enough to be cut often."""
         last = self._tail[-1][0] if self._tail else event
-        goes_on = isinstance(last, StreamEvent) and last.name == event.name
-        line_bytes = 0 if goes_on else LINE_BYTES  # text that goes on is joined to the same line
+        goes_on = isinstance(last, StreamEvent) and _is_of_same_text(last, event)
+        # Text that goes on is joined to the same line.
+        line_bytes = 0 if goes_on else LINE_BYTES + (_LATE_BYTES if event.late else 0)
         if self._tail and isinstance(last, StreamEvent) and goes_on and len(last.text) < _PART_CHARACTERS:
             line_bytes += self._tail[-1][1] - _text_cost(last.text)
             self._tail_used -= self._tail.pop()[1]
@@ -294,7 +303,7 @@ class OutputLimiter:
             rest.append(TruncatedEvent(truncated))
         for event, _ in self._tail:
             last = rest[-1] if rest else None
-            if isinstance(event, StreamEvent) and isinstance(last, StreamEvent) and event.name == last.name:
+            if isinstance(event, StreamEvent) and isinstance(last, StreamEvent) and _is_of_same_text(event, last):
                 rest[-1] = replace(last, text=last.text + event.text)
             else:
                 rest.append(event)

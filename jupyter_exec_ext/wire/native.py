@@ -32,13 +32,16 @@ from ..models import (
     IssuedToken,
     JSONObject,
     KernelSpecInfo,
+    LateOutput,
     OutputEvent,
     ResponsiveEvent,
     ResultEvent,
     Session,
     SessionState,
+    SessionStateLostEvent,
     SpooledOutput,
     StateEvent,
+    StateLoss,
     StreamEvent,
     Token,
     TruncatedEvent,
@@ -51,7 +54,17 @@ from .outputs import text_in
 SUMMARY_CODE_CHARS = 4096
 
 Record = (
-    Execution | Session | ErrorInfo | Truncation | SpooledOutput | KernelSpecInfo | FileInfo | Approval | Token | Grant
+    Execution
+    | Session
+    | ErrorInfo
+    | Truncation
+    | SpooledOutput
+    | KernelSpecInfo
+    | FileInfo
+    | Approval
+    | StateLoss
+    | Token
+    | Grant
 )
 R = TypeVar("R")
 
@@ -67,6 +80,7 @@ EVENT_TYPES: dict[str, type[OutputEvent]] = {
         InputRequestEvent,
         UnresponsiveEvent,
         ResponsiveEvent,
+        SessionStateLostEvent,
         TruncatedEvent,
         FilesEvent,
         EndEvent,
@@ -156,7 +170,18 @@ def once_to_json(execution: Execution) -> JSONObject:
 def event_to_json(event: OutputEvent, seq: int, at: str) -> JSONObject:
     """Return an output event as a JSON object."""
     numbered = {"seq": seq, "type": event.type, "at": at}
-    return {**numbered, **_fields(event, _names(type(event))), **numbered}  # these are first, and not the event's own
+    fields = _fields(event, _event_names(type(event)))
+    if event.late_from is not None:
+        return {**numbered, **fields, "late": True, "from": event.late_from}
+    return {**numbered, **fields}
+
+
+def _names_of_its_own(cls: Any) -> tuple[str, ...]:
+    """Return the fields of a kind of event beside those that all kinds have."""
+    return tuple(name for name in _names(cls) if name not in _names(OutputEvent))
+
+
+_event_names: Callable[[Any], tuple[str, ...]] = cache(_names_of_its_own)
 
 
 def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
@@ -229,6 +254,8 @@ def execution_from_json(data: Any) -> Execution:
             "truncated": truncation_from_json,
             "files": _files_from_json,
             "approval": approval_from_json,
+            "session_state_lost": state_loss_from_json,
+            "late_from": tuple,
         },
     )
     if not execution.outputs or "stdout" in data:
@@ -243,6 +270,11 @@ def execution_from_json(data: Any) -> Execution:
 def approval_from_json(data: Any) -> Approval:
     """Read an `Approval`."""
     return _build(Approval, data, {"decision": Decision})
+
+
+def state_loss_from_json(data: Any) -> StateLoss:
+    """Read a `StateLoss`."""
+    return _build(StateLoss, data, {})
 
 
 def token_from_json(data: Any) -> Token:
@@ -281,7 +313,20 @@ def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:
         return Change(cursor, execution=execution_from_json(record))
     if kind == "token":
         return Change(cursor, token=token_from_json(record))
+    if kind == "late_output":
+        return Change(cursor, late_output=late_output_from_json(record))
     return Change(cursor) if kind == "reset" else None
+
+
+def late_output_to_json(late: LateOutput) -> JSONObject:
+    """Return late output as a JSON object; its events are in no log yet, and have no numbers."""
+    fields = _fields(late, ("execution_id", "session_id", "late_bytes"))
+    return {**fields, "events": [event_to_json(event, event.seq, event.at) for event in late.events]}
+
+
+def late_output_from_json(data: Any) -> LateOutput:
+    """Read a `LateOutput`."""
+    return _build(LateOutput, data, {"events": lambda items: tuple(filter(None, map(event_from_json, items)))})
 
 
 def kernelspec_from_json(data: Any) -> KernelSpecInfo:
@@ -294,7 +339,7 @@ def event_from_json(data: Any) -> OutputEvent | None:
     cls = EVENT_TYPES.get(data.get("type", "")) if isinstance(data, dict) else None
     if cls is None:
         return None
-    return _build(
+    event = _build(
         cls,
         data,
         {
@@ -304,3 +349,4 @@ def event_from_json(data: Any) -> OutputEvent | None:
             "files": _files_from_json,
         },
     )
+    return replace(event, late_from=str(data.get("from", ""))) if data.get("late") else event

@@ -22,6 +22,8 @@ from ..models import (
     JSONObject,
     OutputEvent,
     ResultEvent,
+    SessionStateLostEvent,
+    StateLoss,
     StreamEvent,
     TruncatedEvent,
     Truncation,
@@ -41,6 +43,7 @@ def truncation_marker(dropped_bytes: int, name: str) -> str:
 class _Stream:
     name: str
     chunks: list[str]
+    late_from: str | None = None
 
     def text(self) -> str:
         """Return the whole text; joined once, so that a record holds it once, too."""
@@ -60,24 +63,31 @@ class OutputFold:
 
     A ``display_id`` that this execution did not show yet (it belongs to an earlier one) is shown as a new output,
     so that nothing an agent printed is lost.
+
+    Late output of an earlier execution is an output like any other, and `late_from` names where it is from. Its text
+    is not joined with that of this execution.
     """
 
     error: ErrorInfo | None = None
     truncated: Truncation | None = None
     files: tuple[FileInfo, ...] = ()
     files_omitted: int = 0
+    session_state_lost: StateLoss | None = None
+    late_from: tuple[str, ...] = ()
     _items: list[_Stream | _Shown] = field(default_factory=list)
     _by_display_id: dict[str, list[_Shown]] = field(default_factory=dict)
     _clear_pending: bool = False
 
     def add(self, event: OutputEvent) -> None:
         """Take in the next event; types that are not output change nothing."""
+        if event.late_from is not None and event.late_from not in self.late_from:
+            self.late_from += (event.late_from,)
         if isinstance(event, ClearEvent):
             self._clear_pending = event.wait
             if not event.wait:
                 self._clear()
         elif isinstance(event, StreamEvent):
-            self._stream(event.name, event.text)
+            self._stream(event.name, event.text, event.late_from)
         elif isinstance(event, DisplayEvent):
             self._display(event)
         elif isinstance(event, ResultEvent):
@@ -101,6 +111,8 @@ class OutputFold:
             )
         elif isinstance(event, TruncatedEvent):
             self._truncate(event.truncated)
+        elif isinstance(event, SessionStateLostEvent):
+            self.session_state_lost = StateLoss(event.reason, event.kernel_exit_code, event.kernel_signal)
         elif isinstance(event, FilesEvent):
             self.files, self.files_omitted = tuple(event.files), event.omitted
 
@@ -122,13 +134,13 @@ class OutputFold:
         self._items.clear()
         self._by_display_id.clear()
 
-    def _stream(self, name: str, text: str) -> None:
+    def _stream(self, name: str, text: str, late_from: str | None = None) -> None:
         self._before_output()
         last = self._items[-1] if self._items else None
-        if isinstance(last, _Stream) and last.name == name:
+        if isinstance(last, _Stream) and last.name == name and last.late_from == late_from:
             last.chunks.append(text)
         else:
-            self._items.append(_Stream(name, [text]))
+            self._items.append(_Stream(name, [text], late_from))
 
     def _show(self, output: JSONObject, display_id: str | None = None) -> None:
         self._before_output()
@@ -204,5 +216,7 @@ def finished_record(record: Execution, fold: OutputFold, state: ExecutionState, 
         truncated=fold.truncated,
         files=fold.files,
         files_omitted=fold.files_omitted,
+        session_state_lost=fold.session_state_lost,
+        late_from=fold.late_from,
         **fields,
     )

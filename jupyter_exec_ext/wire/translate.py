@@ -8,6 +8,7 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..models import (
@@ -23,7 +24,7 @@ from ..models import (
 )
 from ..models.mime_bundles import normalized_bundle
 from ..models.plain_text import strip_ansi
-from .kernel import KernelMessage
+from .kernel import KernelMessage, Sender
 
 _MAX_COUNT = 2**53 - 1
 
@@ -82,11 +83,38 @@ _IOPUB_EVENTS = {
 }
 
 
+def late_event(message: KernelMessage, execution_id: str) -> StreamEvent | DisplayEvent | None:
+    """Return what a message of an execution that has ended adds to the execution after it; None for no output.
+
+    The later execution did not fail with an error that comes late, nor is a late result its value. So these become
+    text and something shown. And it keeps what it has shown, so that a late clear is not heeded.
+
+    Parameters
+    ----------
+    execution_id : str
+        The execution that has ended.
+    """
+    kind = message.msg_type
+    if message.channel != "iopub" or kind not in _IOPUB_EVENTS or kind == "clear_output":
+        return None
+    event = _IOPUB_EVENTS[kind](message.content)
+    if isinstance(event, ErrorEvent):
+        text = event.traceback or f"{event.name}: {event.value}"
+        return StreamEvent("stderr", f"{text}\n", late_from=execution_id)
+    if isinstance(event, ResultEvent):
+        return DisplayEvent(event.data, event.metadata, late_from=execution_id)
+    assert isinstance(event, (StreamEvent, DisplayEvent))
+    return replace(event, late_from=execution_id)
+
+
 class RunTranslator:
     """Follow the messages of one ``execute_request``.
 
     A run is complete when its ``execute_reply`` and its ``idle`` status have both come: the reply alone says
     nothing about output still on its way, and the status alone nothing about how the code ended.
+
+    Code can fork. A child that does not leave goes on as if it were the kernel, and reports the end of the code, too;
+    only the process that has begun with it ends it.
 
     A kernel can send anything at any time. Only the first reply counts, and an ``input_request`` only if input is
     allowed and the one before it was answered.
@@ -102,6 +130,8 @@ class RunTranslator:
     ----------
     started : bool
         The kernel has begun to run the code; an interrupt reaches the code only from here on.
+    busy : bool
+        The kernel has taken the request up.
     replied, idle : bool
         The halves of completion seen so far.
     has_output_after_idle : bool
@@ -123,6 +153,8 @@ class RunTranslator:
         self.error: ErrorInfo | None = None
         self._status = ""
         self._late: list[OutputEvent] = []
+        self.busy = False
+        self._process: Sender | None = None
 
     @property
     def complete(self) -> bool:
@@ -145,17 +177,30 @@ class RunTranslator:
                     self.error = ErrorInfo(event.name, event.value, event.traceback)
                 return event
             if kind == "status":
-                self.idle = self.idle or message.content.get("execution_state") == "idle"
+                self._note_status(message)
             elif kind == "execute_input":
                 self.started = True
                 self._count(message.content)
         elif kind == "execute_reply":
-            if not self.replied:
+            if not self.replied and not self._is_of_child(message):
                 self._reply(message.content)
         elif kind == "input_request" and self._allow_input and not self.waiting_for_input:
             self.waiting_for_input = True
             return InputRequestEvent(_text(message.content.get("prompt")), bool(message.content.get("password")))
         return None
+
+    def _note_status(self, message: KernelMessage) -> None:
+        state = message.content.get("execution_state")
+        if state == "busy":
+            self.busy = True
+            self._process = self._process or message.sender
+        elif state == "idle" and not self._is_of_child(message):
+            self.idle = True
+
+    def _is_of_child(self, message: KernelMessage) -> bool:
+        """Return whether the message was sent by a process that the code has forked."""
+        process, sender = self._process, message.sender
+        return process is not None and sender is not None and process != sender and process[0] == sender[0]
 
     def _count(self, content: Mapping[str, Any]) -> None:
         count = _execution_count(content)

@@ -80,6 +80,9 @@ class ExecutionStore(Protocol):
             As `accept` returned it.
         """
 
+    async def note_late_bytes(self, execution_id: str, late_bytes: int) -> None:
+        """Set how much late output a finished execution has, now or as soon as the storage permits."""
+
     async def get(self, execution_id: str) -> StoredExecution | None:
         """Return a record; of a finished execution with its outputs."""
 
