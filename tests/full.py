@@ -133,6 +133,14 @@ def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options],
     return run
 
 
+def _run_module(name: str) -> Callable[[Options], Result]:
+    def run(options: Options) -> Result:
+        done = subprocess.run([sys.executable, "-m", name], cwd=ROOT, check=False)
+        return Result([] if done.returncode == 0 else [f"{name} ended with {done.returncode}; see above"])
+
+    return run
+
+
 def _run_cancellations(options: Options) -> Result:
     environment = {**os.environ, VARIABLE: "1"}
     commands = [
@@ -178,6 +186,11 @@ PARTS = {
         "servers of every kind that executors are used with, one with a gateway behind it among them",
         "5 min",
         _run_pytest(["tests/executors/test_any_server.py"], **{VARIABLE: "1"}),
+    ),
+    "peers": Part(
+        "AutoGen's own tests of its executors, on this package's",
+        "10 min",
+        _run_module("tests.peers"),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

@@ -35,6 +35,7 @@ class JupyterCodeExecutorConfig(BaseModel):
     max_text_chars: int | None = None
     ansi: Ansi = "remove"
     on_state_lost: Literal["fail", "continue"] = "fail"
+    like_autogen: bool = True
     jupyter_server: str | None = Field(None, description="The server's URL; without it, one is started when needed.")
     token_variable: TokenVariable | None = Field(None, description="Which environment variable holds the token.")
     verify: bool | str = True

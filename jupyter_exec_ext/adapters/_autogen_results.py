@@ -1,11 +1,18 @@
-"""What AutoGen's executors answer, with the files that were saved."""
+"""Results as AutoGen's executors give them: their records, and their way of putting outputs together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from autogen_core.code_executor import CodeResult
+
+from ..executors.results import ResultCollector, TextOptions
+from ..models import Execution
+from ..models.content import named, pieces_of, shortened_to_chars
+from ..models.mime_bundles import ImageContent, Save, pieces_of_bundle
 
 
 @dataclass
@@ -23,3 +30,42 @@ class JupyterCodeResult(CodeResult):
     """
 
     output_files: list[Path] = field(default_factory=list)
+
+
+class AutoGenResultCollector(ResultCollector):
+    """Collects text and files as AutoGen does: a line break between any two outputs, and objects by their text.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Where pictures, pages and data are saved, each under a new name.
+    options : TextOptions, optional
+        How the text is given.
+    names_files : bool
+        Whether the path of a saved file follows the text of its object.
+    """
+
+    def __init__(self, output_dir: Path, options: TextOptions | None = None, *, names_files: bool = False) -> None:
+        super().__init__(output_dir, options)
+        self._names_files = names_files
+
+    def add(self, execution: Execution) -> None:
+        """Take in all outputs of an execution, in order, why it was stopped, if it was, and whether any were lost."""
+        pieces = pieces_of(execution, self._directory, self._of_bundle)
+        self.note("\n".join(map(named, pieces)))
+
+    def _of_bundle(self, data: Mapping[str, Any], save: Save | None) -> Iterator[str | ImageContent]:
+        saved_before = len(self.files)
+        described = list(pieces_of_bundle(data, save))
+        if "text/plain" not in data:
+            yield from described  # AutoGen gives such a value's JSON; a picture's would be its base64
+            return
+        yield str(data["text/plain"])
+        if self._names_files:
+            yield from self.files[saved_before:]
+
+    @property
+    def text(self) -> str:
+        """All text so far, with a line break between any two blocks, also after one that ends a line itself."""
+        text = "\n".join([*self._pieces, *filter(None, [self._cleaner.note])])
+        return text if self._max_text_chars is None else shortened_to_chars(text, self._max_text_chars)

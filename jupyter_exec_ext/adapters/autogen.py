@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -20,14 +21,15 @@ from ..executors.cancelling import cancel_with
 from ..executors.functions import AnyFunction
 from ..executors.loading import FunctionsModule
 from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
+from ..executors.quiet_pip import quiet_pip
 from ..executors.results import ResultCollector, TextOptions
 from ..executors.stateful import OnStateLost, check_on_state_lost
-from ..models import Execution
+from ..models import Execution, ExecutionState
 from ..models.plain_text import Ansi
 from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig
 from ._autogen_config import JupyterCodeExecutorConfig, check_token_variable, server_of
 from ._autogen_docker import DockerJupyterServer
-from ._autogen_results import JupyterCodeResult
+from ._autogen_results import AutoGenResultCollector, JupyterCodeResult
 from ._functions import SessionWithFunctions
 from ._own_server import own_server
 from ._shared import Server, Session
@@ -60,7 +62,7 @@ DockerJupyterCodeResult = JupyterCodeResult
 class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
     """Runs code blocks in a Jupyter kernel that keeps its state between calls.
 
-    It starts when it is first used, or with `start`, and can be started again after `stop`. Cancelling a block's
+    It starts with `start`, or as a context manager, and can be started again after `stop`. Cancelling a block's
     `CancellationToken` stops its code on the server, and raises `asyncio.CancelledError`.
 
     Parameters
@@ -97,12 +99,21 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
     on_state_lost : {"fail", "continue"}
         What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
         with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
+    like_autogen : bool
+        Whether to do as AutoGen's own class does: code that takes too long raises `asyncio.TimeoutError`, a run before
+        `start` raises `RuntimeError`, pip prints errors only, and outputs are put together as there. With False, code
+        that takes too long is a result, the first run starts the kernel, and the output names the files.
 
     Raises
     ------
     ValueError
         For a wrong argument.
     """
+
+    # What AutoGen's class does; that of its class for Docker differs.
+    _RAISES_TIMEOUT = True
+    _STARTS_ITSELF = False
+    _NAMES_FILES = False
 
     component_config_schema = JupyterCodeExecutorConfig
 
@@ -122,6 +133,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
+        like_autogen: bool = True,
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -138,6 +150,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         self._kernel_name = kernel_name
         self._timeout = timeout
         self._on_state_lost = check_on_state_lost(on_state_lost)
+        self._like_autogen = like_autogen
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._text_options = TextOptions(max_text_chars, ansi)
         self._functions = FunctionsModule(functions, functions_module)
@@ -158,6 +171,9 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
     @property
     def output_dir(self) -> Path | None:
         """Where images and HTML pages are saved; None while that is still to be chosen."""
+        if self._output_dir == Path(".") and self._like_autogen:
+            message = "Using the current directory as output_dir is deprecated"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
         return self._running[1] if self._running is not None else self._output_dir
 
     @property
@@ -233,6 +249,10 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         ------
         asyncio.CancelledError
             If the token is cancelled. The code has been stopped then.
+        asyncio.TimeoutError
+            If code takes too long, as in AutoGen. It has been stopped then.
+        RuntimeError
+            If it was not started, as in AutoGen.
         ExecError
             If the server cannot be reached or refuses. A session that the server has ended is no error: the result
             says that the variables are gone, and the next block gets a fresh one.
@@ -244,22 +264,38 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         return await running
 
     async def _execute(self, code_blocks: Sequence[CodeBlock]) -> JupyterCodeResult:
+        if self._running is None and self._like_autogen and not self._STARTS_ITSELF:
+            raise RuntimeError("Executor must be started before executing cells")
         session, output_dir = await self._started()
-        collector = ResultCollector(output_dir, self._text_options)
+        collector = self._new_collector(output_dir)
         exit_code = 0
         for block in code_blocks:
-            language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
-            outcome = await session.run(block.code, language)
-            if isinstance(outcome, Execution):
-                collector.add(outcome)
-                collector.note(session.note_on(outcome) or "")
-            else:
-                collector.note(outcome.to_text())
-            lost = isinstance(outcome, Execution) and outcome.session_state_lost is not None
-            if not outcome.ok or (lost and self._on_state_lost == "fail"):
+            if not await self._run(session, block, collector):
                 exit_code = 1
                 break
         return JupyterCodeResult(exit_code, collector.text, [Path(file) for file in collector.files])
+
+    def _new_collector(self, output_dir: Path) -> ResultCollector:
+        if self._like_autogen:
+            return AutoGenResultCollector(output_dir, self._text_options, names_files=self._NAMES_FILES)
+        return ResultCollector(output_dir, self._text_options)
+
+    async def _run(self, session: SessionWithFunctions, block: CodeBlock, collector: ResultCollector) -> bool:
+        """Run a block, and return whether the next one may follow."""
+        language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
+        code = quiet_pip(block.code, block.language) if self._like_autogen else block.code
+        outcome = await session.run(code, language)
+        if not isinstance(outcome, Execution):
+            collector.note(outcome.to_text())
+            return False
+        if outcome.state is ExecutionState.TIMEOUT and self._like_autogen and self._RAISES_TIMEOUT:
+            raise asyncio.TimeoutError(f"the code was stopped: {outcome.reason}")
+        collector.add(outcome)
+        note = session.note_on(outcome)
+        if note is not None:
+            collector.note(note)
+        lost = outcome.session_state_lost is not None and self._on_state_lost == "fail"
+        return outcome.ok and not lost
 
     async def restart(self) -> None:
         """Start over with a fresh kernel; a block that runs meanwhile ends as cancelled."""
@@ -286,6 +322,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             "kernel_name": self._kernel_name,
             "timeout": self._timeout,
             "on_state_lost": self._on_state_lost,
+            "like_autogen": self._like_autogen,
             **asdict(self._text_options),
         }
         if self._output_dir is not None:
@@ -303,6 +340,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             "max_text_chars": config.max_text_chars,
             "ansi": config.ansi,
             "on_state_lost": config.on_state_lost,
+            "like_autogen": config.like_autogen,
         }
         if config.token_variable is not None:
             arguments["token_variable"] = config.token_variable
@@ -312,15 +350,21 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
 class DockerJupyterCodeExecutor(JupyterCodeExecutor):
     """The same with AutoGen's other signature: the server comes first, and must be given.
 
+    As AutoGen's class of this name, it starts when it is first used, and code that takes too long is a result.
+
     Parameters
     ----------
     jupyter_server : str, JupyterConnectionInfo or JupyterConnectable
         Where the server is, such as a `DockerJupyterServer`.
     kernel_name, timeout, output_dir, token, token_variable, functions, functions_module, session_id, on_state_lost
         As for `JupyterCodeExecutor`.
-    max_text_chars, ansi
+    max_text_chars, ansi, like_autogen
         As for `JupyterCodeExecutor`.
     """
+
+    _RAISES_TIMEOUT = False
+    _STARTS_ITSELF = True
+    _NAMES_FILES = True
 
     def __init__(
         self,
@@ -337,6 +381,7 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
+        like_autogen: bool = True,
     ) -> None:
         if jupyter_server is None:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.")
@@ -353,4 +398,5 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
             max_text_chars=max_text_chars,
             ansi=ansi,
             on_state_lost=on_state_lost,
+            like_autogen=like_autogen,
         )

@@ -46,6 +46,8 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         As for `jupyter_exec_ext.JupyterCodeExecutor`: how the output is given to the model.
     on_state_lost : {"fail", "continue"}
         As there: what follows where the kernel had ended between two calls.
+    silence_pip : bool
+        As there: whether pip prints errors only.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
+        silence_pip: bool = True,
     ) -> None:
         try:
             connection_info = connection_to(jupyter_server, token)
@@ -83,6 +86,7 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
             max_text_chars=max_text_chars,
             ansi=ansi,
             on_state_lost=on_state_lost,
+            silence_pip=silence_pip,
         )
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:

@@ -44,6 +44,8 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
     on_state_lost : {"fail", "continue"}
         What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
         with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
+    silence_pip : bool
+        Whether pip, called in a line of its own, prints errors only, as with AutoGen.
 
     Raises
     ------
@@ -65,9 +67,18 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
+        silence_pip: bool = True,
     ) -> None:
         super().__init__(
-            kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi, on_state_lost
+            kernel_name,
+            timeout,
+            output_dir,
+            functions,
+            functions_module,
+            max_text_chars,
+            ansi,
+            on_state_lost,
+            silence_pip,
         )
         from ..embedded.driver import EmbeddedDriver, shut_down  # ZeroMQ is loaded only where it is used
 

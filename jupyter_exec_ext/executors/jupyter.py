@@ -45,6 +45,8 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
     on_state_lost : {"fail", "continue"}
         What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
         with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
+    silence_pip : bool
+        Whether pip, called in a line of its own, prints errors only, as with AutoGen.
     outage_seconds : float
         For how long a block waits for a server that does not answer any more, such as behind a proxy that restarts.
 
@@ -69,10 +71,19 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
+        silence_pip: bool = True,
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
         super().__init__(
-            kernel_name, timeout, output_dir, functions, functions_module, max_text_chars, ansi, on_state_lost
+            kernel_name,
+            timeout,
+            output_dir,
+            functions,
+            functions_module,
+            max_text_chars,
+            ansi,
+            on_state_lost,
+            silence_pip,
         )
         try:
             self._connection_info = connection_to(jupyter_server)

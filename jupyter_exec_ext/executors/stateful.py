@@ -27,6 +27,7 @@ from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor
 from .functions import AnyFunction
 from .loading import FunctionsModule, LoadedFunctions
 from .prompts import CODE_WRITER_SYSTEM_MESSAGE, FRESH_SESSION, FUNCTION_PROMPT_TEMPLATE
+from .quiet_pip import quiet_pip
 from .results import ResultCollector, TextOptions
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class StatefulCodeExecutor(ABC):
     on_state_lost : {"fail", "continue"}
         What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
         with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
+    silence_pip : bool
+        Whether pip, called in a line of its own, prints errors only, as with AutoGen.
 
     Raises
     ------
@@ -107,6 +110,7 @@ class StatefulCodeExecutor(ABC):
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
+        silence_pip: bool = True,
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -118,6 +122,7 @@ class StatefulCodeExecutor(ABC):
         self._output_dir = output_dir
         self._text_options = TextOptions(max_text_chars, ansi)
         self._on_state_lost = check_on_state_lost(on_state_lost)
+        self._silence_pip = silence_pip
         self._functions = LoadedFunctions(FunctionsModule(functions, functions_module), float(timeout))
         self._replacing = threading.Lock()
         self._stopped = False
@@ -228,10 +233,11 @@ class StatefulCodeExecutor(ABC):
 
     def _run(self, block: CodeBlock, collector: ResultCollector) -> bool:
         language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
+        code = quiet_pip(block.code, block.language) if self._silence_pip else block.code
         session = self._session
         try:
             self._functions.ensure(session)
-            execution = session.run(block.code, timeout_seconds=float(self._timeout), language=language)
+            execution = session.run(code, timeout_seconds=float(self._timeout), language=language)
         except REFUSALS as error:
             collector.note(f"Not run: {error.message}")
             return False

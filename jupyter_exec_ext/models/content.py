@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .mime_bundles import ImageContent, Save, not_shown, pieces_of_bundle
 from .plain_text import Ansi, TextCleaner, strip_ansi
@@ -42,6 +42,7 @@ class TextContent:
 
 
 Content = TextContent | ImageContent
+PiecesOfBundle = Callable[[Mapping[str, Any], Save | None], Iterable[str | ImageContent]]
 
 
 def to_text(
@@ -104,13 +105,17 @@ def _all_pieces(execution: Execution, save: Save | None) -> Iterator[str | Image
     yield from _closing_notes(execution)
 
 
-def pieces_of(execution: Execution, save: Save | None) -> Iterator[str | ImageContent]:
+def pieces_of(
+    execution: Execution, save: Save | None, of_bundle: PiecesOfBundle = pieces_of_bundle
+) -> Iterator[str | ImageContent]:
     """Return an execution's outputs in order, and why it was stopped, if it was.
 
     Parameters
     ----------
     save : callable or None
         Where pictures, pages and data go, which are then named by their paths.
+    of_bundle : callable
+        How a displayed value is given; takes its MIME bundle and `save`.
     """
     printed = ""
     if execution.session_state_lost is not None:
@@ -125,7 +130,7 @@ def pieces_of(execution: Execution, save: Save | None) -> Iterator[str | ImageCo
             if not is_printed(error, printed):
                 yield shortened(fold_repeats(error), MAX_TRACEBACK_BYTES)
         else:
-            yield from pieces_of_bundle(output.get("data", {}), save)
+            yield from of_bundle(output.get("data", {}), save)
     if execution.reason and execution.state.value in _ENDS:
         kept = "kept" if execution.session_state_preserved else "lost"
         yield f"{_ENDS[execution.state.value]}{execution.reason}; the session's variables were {kept}"

@@ -38,6 +38,8 @@ _PYTHON_2 = re.compile(r"i?py(thon)?[ -]?2(\.\d+)*")
 _SUBSETS = {"bash": frozenset({"sh"}), "zsh": frozenset({"sh"}), "sage": frozenset({"python"})}
 # Shell cells in an IPython kernel; a failing script raises CalledProcessError there, so its failure is seen.
 _IPYTHON_CELL_MAGICS = frozenset({"bash", "sh"})
+# ``!ls``: a command as IPython has it. For a shell it is none.
+_IPYTHON_COMMAND = re.compile(r"^(\s*)!(?=[\w./~$])", re.MULTILINE)
 
 
 def normalize_language(language: str) -> str:
@@ -77,8 +79,16 @@ def source_for_kernel(code: str, language: str | None, kernel_language: str) -> 
     if own == "python" and wanted in _IPYTHON_CELL_MAGICS:
         if not code.strip():
             return ""  # a cell magic without a body is an error
-        return f"%%{wanted}\n{code}"
+        return f"%%{wanted}\n{_as_shell(code)}"
     can = ", ".join([own, *sorted(_IPYTHON_CELL_MAGICS if own == "python" else _SUBSETS.get(own, ()))])
     raise LanguageNotSupported(
         f"this session's kernel runs {can}, not {wanted!r}; start a session with a kernelspec for that language"
     )
+
+
+def _as_shell(code: str) -> str:
+    """Return a shell script; one whose commands are all written as IPython has them is without their marks."""
+    commands = [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if commands and all(map(_IPYTHON_COMMAND.match, commands)):
+        return _IPYTHON_COMMAND.sub(r"\1", code)
+    return code

@@ -59,6 +59,21 @@ def test_names_of_one_language_are_one_name(canonical: str, names: list[str]) ->
     assert {normalize_language(name) for name in names} == {canonical}
 
 
+@pytest.mark.parametrize(
+    ("code", "sent"),
+    [
+        ('!echo "hi"', 'echo "hi"'),
+        ("!ls\n\n# all\n  !./run", "ls\n\n# all\n  ./run"),
+        ("! grep -q x file", "! grep -q x file"),  # a shell's own negation
+        ("!echo a\necho b", "!echo a\necho b"),
+        ("cat <<END\n!important\nEND", "cat <<END\n!important\nEND"),
+        ("#!/bin/bash\necho a", "#!/bin/bash\necho a"),
+    ],
+)
+def test_commands_as_ipython_has_them_are_commands_of_a_shell(code: str, sent: str) -> None:
+    assert source_for_kernel(code, "bash", "python") == f"%%bash\n{sent}"
+
+
 @pytest.mark.parametrize("language", ["bash", "sh", "python", "R", None])
 def test_windows_line_ends_do_not_reach_the_kernel(language: str | None) -> None:
     kernel = "R" if language == "R" else "python"

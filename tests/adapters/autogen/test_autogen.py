@@ -37,7 +37,8 @@ EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
 
 @pytest.fixture
 async def executor(local_server: LocalJupyterServer, tmp_path: Path) -> AsyncIterator[DockerJupyterCodeExecutor]:
-    async with DockerJupyterCodeExecutor(local_server, timeout=20, output_dir=tmp_path) as executor:
+    made = DockerJupyterCodeExecutor(local_server, timeout=20, output_dir=tmp_path, like_autogen=False)
+    async with made as executor:
         yield executor
 
 
@@ -99,7 +100,7 @@ async def test_html_is_a_file_and_languages_count(executor: DockerJupyterCodeExe
 
 
 async def test_a_timeout_stops_the_code_and_is_a_result(local_server: LocalJupyterServer) -> None:
-    async with JupyterCodeExecutor(timeout=1, jupyter_server=local_server) as executor:
+    async with JupyterCodeExecutor(timeout=1, jupyter_server=local_server, like_autogen=False) as executor:
         await run(executor, "kept = 1")
         result = await run(executor, "while True: pass")
         assert result.exit_code == 1
@@ -244,6 +245,9 @@ async def test_a_dump_without_a_server_and_inside_a_tool_and_an_agent(local_serv
         "timeout": 60,
         "jupyter_server": "http://127.0.0.1:9/",
         "verify": True,
+        "ansi": "remove",
+        "like_autogen": True,
+        "on_state_lost": "fail",
     }
 
 

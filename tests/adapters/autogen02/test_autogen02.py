@@ -94,6 +94,20 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [("!pip install pip", "python"), ("pip install pip", "sh"), ("%pip install pip", "python")],
+)
+def test_an_install_that_goes_well_says_nothing(executor: JupyterCodeExecutor, code: str, language: str) -> None:
+    result = executor.execute_code_blocks([CodeBlock(code=code, language=language)])
+    assert (result.exit_code, "Requirement already satisfied" in result.output) == (0, False)
+
+
+def test_a_shell_block_of_ipythons_commands_runs(executor: JupyterCodeExecutor) -> None:
+    block = CodeBlock(code='!echo "hello world!"', language="bash")
+    assert executor.execute_code_blocks([block]).output.strip() == "hello world!"
+
+
 def test_an_agents_code_calls_functions(local_server: LocalJupyterServer, tmp_path: Path) -> None:
     with JupyterCodeExecutor(
         local_server, output_dir=tmp_path, functions=[double], functions_module="tools"

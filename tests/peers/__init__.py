@@ -1,0 +1,1 @@
+"""Other projects' own tests, run on this package's classes in the place of theirs."""
