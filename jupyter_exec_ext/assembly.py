@@ -16,7 +16,7 @@ from .audit.recorder import EventRecorder
 from .engine.engine import ExecEngine
 from .engine.hosted import HostedKernels
 from .engine.isolation import sweep
-from .engine.processes import kill_marked
+from .marked_processes import kill_marked
 from .store.store import ExecStore
 
 T = TypeVar("T")

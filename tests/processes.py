@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from jupyter_exec_ext.engine.processes import MARK
+from jupyter_exec_ext.marked_processes import MARK
 
 
 def marked(session_id: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from ..models import (
 )
 from ..models.content import error_text, is_printed
 from ..models.repeats import fold_repeats
+from ..wire.languages import normalize_language
 from ..wire.outputs import truncation_marker
 from .output import hint
 from .servers import UsageError, client_for
@@ -41,6 +43,8 @@ from .text import printable
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
 _KEPT_CHARACTERS = 4000  # of what was printed, to see whether an error is in it
 _EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
+_SHELLS = ("bash", "sh")
+_SHELL_EXIT = re.compile(r"Command '.*' returned non-zero exit status (\d{1,3})\.", re.DOTALL)
 _EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
 
 
@@ -228,6 +232,13 @@ def exit_code(execution: Execution) -> int:
         return 128 + int(number) if number is not None else 1
     if execution.error is not None and execution.error.name == "SystemExit":
         return _system_exit(execution.error.value)
+    if execution.error is not None and execution.error.name == "CalledProcessError":
+        told = (
+            _SHELL_EXIT.fullmatch(execution.error.value)
+            if normalize_language(execution.language or "") in _SHELLS
+            else None
+        )
+        return int(told[1]) if told else 1
     return execution.kernel_exit_code or 1
 
 

@@ -24,7 +24,9 @@ from ..wire.kernel import (
     language_told,
     new_header,
 )
+from ..wire.languages import normalize_language
 from ..wire.late import LateOutputBuffer
+from ..wire.unattended import unattended_request
 from .exchange import segment
 from .kernels_api import KernelsApi
 from .steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
@@ -83,6 +85,8 @@ class StandardConnection:
         self.late_output = LateOutputBuffer()
         self._process: Sender | None = None
         self._trusted_seconds = _TRUSTED_SECONDS if trusted_seconds is None else trusted_seconds
+        # Kernels of this process are prepared when their channels are opened.
+        self._prepares_kernels = trusted_seconds is None
 
     def connect(self) -> Operation[None]:
         """Open the WebSocket, if it is not open, and prove that requests and output both get through."""
@@ -206,6 +210,10 @@ class StandardConnection:
                 else:
                     self.late_output.keep(message)
         self._proven = True
+        if self._prepares_kernels and normalize_language(self.language) == "python":
+            # Also where the kernel is prepared already: a server may have started another one meanwhile.
+            sent = yield from self.send("shell", "execute_request", unattended_request())
+            return sent if isinstance(sent, Failure) else None
         return None
 
     # --- whether the kernel is there ---

@@ -17,6 +17,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import KernelStartFailed
+from ..marked_processes import MARK, kill_left_behind, kill_marked
 from ..wire.languages import normalize_language
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class EmbeddedKernel:
         self._loop = asyncio.SelectorEventLoop()  # the kind that ZeroMQ works with, on Windows, too
         self._thread = threading.Thread(target=self._loop.run_forever, name="embedded kernel", daemon=True)
         self._restarting = threading.Lock()
+        self._mark = f"embedded_{uuid.uuid4().hex}"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by shutdown
         self._ending: asyncio.Task[None] | None = None
         self._thread.start()
@@ -72,7 +74,9 @@ class EmbeddedKernel:
         )
         try:
             self._call(
-                self._manager.start_kernel(env=dict(env), stdout=subprocess.DEVNULL, stderr=self._errors.fileno())
+                self._manager.start_kernel(
+                    env={**env, MARK: self._mark}, stdout=subprocess.DEVNULL, stderr=self._errors.fileno()
+                )
             )
         except BaseException as error:
             self.shutdown(now=True)
@@ -126,7 +130,7 @@ class EmbeddedKernel:
             self._call(self._manager.interrupt_kernel())
 
     def restart(self) -> None:
-        """Start a fresh process.
+        """Start a fresh process; what the one before has left behind ends.
 
         Raises
         ------
@@ -138,6 +142,9 @@ class EmbeddedKernel:
                 self._call(self._manager.restart_kernel(now=True))
             except Exception as error:
                 raise KernelStartFailed(f"the kernel could not be started again: {error}") from error
+            pid = getattr(self._manager.provisioner, "pid", None)
+            if pid is not None:  # else the fresh process cannot be told from the others
+                kill_left_behind(self._mark, pid)
 
     def revive(self) -> None:
         """Start a fresh process if there is none."""
@@ -145,7 +152,7 @@ class EmbeddedKernel:
             self.restart()
 
     def shutdown(self, *, now: bool = False) -> None:
-        """End the process; calling it again does nothing.
+        """End the process and all that it has started; calling it again does nothing.
 
         Parameters
         ----------
@@ -172,4 +179,5 @@ class EmbeddedKernel:
     async def _end(self, *, now: bool) -> None:
         if self._manager.has_kernel:
             await self._manager.shutdown_kernel(now=now)
+        kill_marked({self._mark})
         self._manager.cleanup_connection_file()  # which there is before the process: one that never started left it

@@ -31,6 +31,7 @@ from ..errors import (
     StoreUnavailable,
     TooManySessions,
 )
+from ..marked_processes import MARK
 from ..models import (
     Execution,
     ExecutionRequest,
@@ -71,7 +72,6 @@ from .policy_files import configured_policies
 from .pool import KernelPool
 from .pool_plan import KernelKind, PoolBounds
 from .ports import EventLog, KernelFiles, KernelHost, SessionFiles, Store
-from .processes import MARK
 from .quotas import FileLimits
 from .remote_files import RemoteFiles
 from .resources import EngineResources

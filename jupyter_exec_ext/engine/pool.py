@@ -18,10 +18,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import ExecError, KernelStartFailed, KernelStartTimeout, TooManyKernels
+from ..marked_processes import MARK
 from ..wire.kernel import KernelMessage
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
 from .ports import KernelExit, KernelHost, SessionFiles
-from .processes import MARK, memory_bytes
+from .processes import memory_bytes
 from .resources import EngineResources
 from .session_kernel import KernelListener, SessionKernel
 from .sessions import new_session_id

@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 import zmq
 
 from ..errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTimeout, SessionEnded
+from ..marked_processes import kill_left_behind, kill_marked
 from ..models import OutputEvent
 from ..wire.kernel import KernelMessage, execute_request
 from ..wire.languages import normalize_language
+from ..wire.unattended import unattended_request
 from .connection import KernelConnection
 from .crash_files import CrashFile
 from .exhaustion import exhausted, out_of_resources
@@ -27,7 +29,7 @@ from .health import HealthWatch
 from .ports import Kernel, KernelExit, KernelHost
 from .post_mortem import Death, PostMortem, plain_death
 from .process_limits import ProcessLimits, limit_process
-from .processes import is_stopped, kill_left_behind, kill_marked
+from .processes import is_stopped
 from .resources import EngineResources
 from .watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 
@@ -367,6 +369,9 @@ class SessionKernel:
         for setup in (self._post_mortem.setup_code, self._setup_code if kernel.ours else None):
             if setup is not None:
                 self._set_up(connection, setup)
+        # A kernel with files elsewhere runs code through a service, to which each request is a call.
+        if kernel.ours and self._is_python and kernel.files is None:
+            self.setups.append(connection.send("shell", "execute_request", unattended_request()))
 
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""

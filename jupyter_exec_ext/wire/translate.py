@@ -27,6 +27,7 @@ from ..models.plain_text import strip_ansi
 from .kernel import KernelMessage, Sender
 
 _MAX_COUNT = 2**53 - 1
+_SUCCESSFUL_EXITS = ("", "0", "None", "False")
 
 
 def _text(value: Any) -> str:
@@ -71,6 +72,14 @@ def _result(content: Mapping[str, Any]) -> ResultEvent:
     return ResultEvent(
         normalized_bundle(_mapping(content.get("data"))), _mapping(content.get("metadata")), _execution_count(content)
     )
+
+
+def _is_success(error: ErrorEvent) -> bool:
+    """Return whether an error only says that the code has exited with success, as Python counts it.
+
+    Kernels of ours do not report that as an error (`in_kernel/unattended.py`); those of others do.
+    """
+    return error.name == "SystemExit" and error.value in _SUCCESSFUL_EXITS
 
 
 _IOPUB_EVENTS = {
@@ -174,6 +183,8 @@ class RunTranslator:
                 self.has_output_after_idle = self.has_output_after_idle or self.idle
                 event: OutputEvent = _IOPUB_EVENTS[kind](message.content)
                 if isinstance(event, ErrorEvent):
+                    if _is_success(event):
+                        return None
                     self.error = ErrorInfo(event.name, event.value, event.traceback)
                 return event
             if kind == "status":
@@ -212,7 +223,11 @@ class RunTranslator:
         self._status = _text(content.get("status"))
         self._count(content)
         if self._status == "error":
-            self._late.append(_error(content))
+            error = _error(content)
+            if _is_success(error):
+                self._status = "ok"
+            else:
+                self._late.append(error)
         payload = content.get("payload")
         for item in payload if isinstance(payload, list) else ():
             # The pager (`name?` in IPython) comes with the reply only; without this it would be lost.

@@ -82,7 +82,16 @@ def test_the_quickstart_prints_and_saves_a_picture(tmp_path: Path) -> None:
         ("6 * 7", 0, "42\n", ""),
         ("import sys; sys.exit(3)", 3, "", None),
         ("import sys; sys.exit('why')", 1, "", "why"),
-        ("raise SystemExit", 0, "", None),
+        ("raise SystemExit", 0, "", ""),
+        ("exit(4)\nprint('not reached')", 4, "", ""),
+        ("print(1)\nquit()\nprint('not reached')", 0, "1\n", ""),
+        ("import argparse; argparse.ArgumentParser(prog='p').parse_args(['-x'])", 2, "", "unrecognized arguments: -x"),
+        (
+            "import unittest\nclass T(unittest.TestCase):\n def test(self): assert 0\nunittest.main(argv=[''])",
+            1,
+            "",
+            None,
+        ),
         ("print('before'); 1/0", 1, "before\n", "ZeroDivisionError: division by zero"),
         ("import os; os._exit(5)", 5, "", "exited with code 5"),
         ("import os; os.kill(os.getpid(), 9)", 137, "", "SIGKILL"),
@@ -109,6 +118,16 @@ def test_code_comes_from_standard_input_or_a_shell_script(tmp_path: Path, server
     (tmp_path / "script.sh").write_text("echo $((6 * 7))")
     done = jupyter_exec(tmp_path, "run", "script.sh", "--server", server.info.url, **at(server))
     assert done.stdout == "42\n"
+
+
+@pytest.mark.parametrize(("script", "exit_code"), [("exit 3", 3), ("false", 1), ("nosuchcommand", 127), ("true", 0)])
+def test_a_shell_scripts_exit_status_is_the_exit_code(
+    tmp_path: Path, server: Host, script: str, exit_code: int
+) -> None:
+    (tmp_path / "script.sh").write_text(script)
+    done = jupyter_exec(tmp_path, "run", "script.sh", "--server", server.info.url, **at(server))
+    assert done.returncode == exit_code
+    assert "Traceback" not in done.stderr
 
 
 def test_output_comes_while_the_code_runs(tmp_path: Path, server: Host) -> None:

@@ -18,9 +18,9 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.processes import MARK
 from jupyter_exec_ext.engine.session_kernel import SessionKernel
 from jupyter_exec_ext.errors import TooManyKernels
+from jupyter_exec_ext.marked_processes import MARK
 from jupyter_exec_ext.models import Execution, ExecutionRequest, Session, SessionRequest, TokenRequest
 from jupyter_exec_ext.wire.kernel import execute_request
 

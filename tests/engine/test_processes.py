@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from jupyter_exec_ext.engine.processes import MARK, is_stopped, kill_left_behind, kill_marked, memory_below
+from jupyter_exec_ext.engine.processes import is_stopped, memory_below
+from jupyter_exec_ext.marked_processes import MARK, kill_left_behind, kill_marked
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 WITH_A_CHILD = (

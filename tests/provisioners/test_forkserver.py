@@ -22,7 +22,7 @@ import psutil
 import pytest
 from jupyter_client.manager import AsyncKernelManager
 
-from jupyter_exec_ext.engine.processes import MARK, kill_marked
+from jupyter_exec_ext.marked_processes import MARK, kill_marked
 from jupyter_exec_ext.provisioners.forkserver import ForkServerProvisioner
 from jupyter_exec_ext.provisioners.forkserver.parent import ParentGoneError
 from jupyter_exec_ext.provisioners.forkserver.parents import fork_parents

@@ -41,7 +41,7 @@ class Area:
     """Where other processes see this one's environment, which is always what it was started with.
 
     A kernel's is written over it, so that what a session has started can be found by its mark
-    (``engine/processes.py``). To be made before anything changes the environment.
+    (``marked_processes.py``). To be made before anything changes the environment.
     """
 
     def __init__(self) -> None:
