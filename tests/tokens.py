@@ -28,7 +28,7 @@ class Bearer:
         """Send a request to a path under ``exec/v1``."""
         headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         url = f"{self.host.info.url}exec/v1{path}"
-        options.setdefault("timeout", 60)
+        options.setdefault("timeout", 90)  # longer than a kernel may take to start
         options.setdefault("verify", self.host.info.verify)
         return requests.request(method, url, headers=headers, allow_redirects=False, **options)
 

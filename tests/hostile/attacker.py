@@ -121,9 +121,17 @@ class Attacker:
             headers={"Prefer": f"return=minimal, respond-async, wait={int(wait_seconds)}"},
         )
 
-    def leave_running(self, case: Case) -> None:
+    def leave_running(self, case: Case) -> Outcome:
         """Begin a trick, and do not wait for its end."""
-        self._submit(self._open_session(), case, wait_seconds=0)
+        began = time.monotonic()
+        problem = ""
+        try:
+            answer = self._submit(self._open_session(), case, wait_seconds=0)
+            if answer.status_code not in (200, 202):
+                problem = f"answer {answer.status_code}: {answer.text[:200]}"
+        except (requests.RequestException, AssertionError) as error:
+            problem = f"{type(error).__name__}: {str(error)[:300]}"
+        return Outcome(f"{case.name} (left running)", "ok", time.monotonic() - began, problem=problem)
 
     def look_at_files(self) -> None:
         """Ask for the session's files, as a client would; what the answer is does not matter, if there is one."""

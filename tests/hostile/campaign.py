@@ -180,7 +180,10 @@ class Campaign:
             with Gauge(host) as gauge:
                 self._attack(cases, time.monotonic() + seconds)
                 for attacker, name in zip(self._attackers, _AT_THE_END, strict=False):
-                    attacker.leave_running(choose([f"{name}@{attacker.kind}"])[0])
+                    left = attacker.leave_running(choose([f"{name}@{attacker.kind}"])[0])
+                    if left.problem:
+                        self.figures.outcomes.append(left)
+                        self._report(left)
                 bystander.stop()
                 gauge.measure_store()
                 self.figures.stop_seconds.append(terminate(host))
