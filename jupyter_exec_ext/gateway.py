@@ -174,7 +174,10 @@ class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_g
         except TooManyKernels as error:
             raise web.HTTPError(HTTPStatus.FORBIDDEN, "Resource Limit: " + error.message) from None
         except NoSuchKernel as error:
-            raise web.HTTPError(HTTPStatus.BAD_REQUEST, f"no kernelspec {error.name!r} is installed here") from None
+            if model.get("name"):
+                raise web.HTTPError(HTTPStatus.BAD_REQUEST, f"no kernelspec {error.name!r} is installed here") from None
+            reason = f"the default kernelspec {error.name!r} is not installed; install it, or set default_kernel_name"
+            raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, reason) from None
         except (OSError, ValueError, RuntimeError):
             self.log.exception("a kernel could not be started")
             raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, "the kernel could not be started") from None

@@ -66,7 +66,7 @@ class ACADynamicSessionsCodeExecutor(
             timeout=self._timeout,
             work_dir=str(self._work_dir),
             suppress_result_output=self._suppress_result_output,
-            session_id=self._session_id,
+            session_id=self._named_session_id,
             api_version=options["api_version"],
             output_dir=str(self._output_dir),
             save_files=self._save_files,

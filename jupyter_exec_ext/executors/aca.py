@@ -119,7 +119,7 @@ class ACADynamicSessionsCodeExecutor:
         self._suppress_result_output = suppress_result_output
         self._save_files = save_files
         self._text_options = TextOptions(max_text_chars, ansi)
-        self._session_id = session_id
+        self._named_session_id = session_id
         self._client_options: dict[str, Any] = {
             "api_version": api_version,
             "allowed_hosts": tuple(allowed_hosts),
@@ -132,6 +132,11 @@ class ACADynamicSessionsCodeExecutor:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pool_management_endpoint!r})"
+
+    @property
+    def _session_id(self) -> str:
+        """The id of the session that the next block runs in, by AutoGen's name."""
+        return self._sessions.identifier
 
     async def __aenter__(self) -> Self:
         await self.start()

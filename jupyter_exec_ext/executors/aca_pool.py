@@ -44,7 +44,7 @@ class PoolSessions:
         self._credential = credential
         self._client_options = client_options
         self._session_id = session_id
-        self._next_identifier = session_id
+        self.identifier = session_id or str(uuid.uuid4())
         self._functions = functions
         self._timeout_seconds = timeout_seconds
         self._client: AsyncACAClient | None = None
@@ -65,9 +65,10 @@ class PoolSessions:
         """Return the session, or a new one once those that are over have been deleted: a pool has few."""
         await self._ended()
         if self._session is None:
-            identifier = self._next_identifier or str(uuid.uuid4())
-            is_new = self._next_identifier is None
-            self._session = PoolSession(self.open(), identifier, self._functions, self._timeout_seconds, is_new=is_new)
+            is_new = self.identifier != self._session_id
+            self._session = PoolSession(
+                self.open(), self.identifier, self._functions, self._timeout_seconds, is_new=is_new
+            )
         return self._session
 
     async def checked(self) -> PoolSession:
@@ -86,13 +87,13 @@ class PoolSessions:
         if session.over is None:
             return
         if self._session is session:
-            self._session = self._next_identifier = None
+            self._session, self.identifier = None, str(uuid.uuid4())
         self._end(session)
 
     async def restart(self) -> None:
         """Delete the session."""
         session, self._session = self._session, None
-        self.note, self._next_identifier = "", None
+        self.note, self.identifier = "", str(uuid.uuid4())
         if session is not None:
             await session.end()
 
@@ -101,6 +102,7 @@ class PoolSessions:
         session, self._session = self._session, None
         if session is not None and session.identifier != self._session_id:
             self._end(session)
+            self.identifier = str(uuid.uuid4())
         await self._ended()
         client, self._client = self._client, None
         if client is not None:

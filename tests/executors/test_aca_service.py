@@ -87,6 +87,18 @@ async def test_stop_deletes_the_session_whatever_the_version(make: Make, service
     assert asked(service)[-1] == ("DELETE", "session")
 
 
+async def test_the_sessions_id_is_known_before_its_first_use(make: Make, service: ACAService) -> None:
+    executor = make()
+    ids = []
+    for begin_afresh in (executor.restart, executor.stop):
+        ids.append(executor._session_id)
+        await run(executor, "1")
+        assert list(service.sessions) == [executor._session_id] == ids[-1:]
+        await begin_afresh()
+    assert len({*ids, executor._session_id}) == 3
+    assert make(session_id="mine")._session_id == "mine"
+
+
 async def test_stop_is_no_error_where_the_service_is_gone(
     make: Make, service: ACAService, caplog: pytest.LogCaptureFixture
 ) -> None:

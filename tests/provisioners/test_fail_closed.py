@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,10 @@ async def refusal(tmp_path: Path, error: type[Exception], cwd: Path, **config: A
         with pytest.raises(error) as refused:
             await manager.start_kernel(cwd=str(cwd))
         assert not manager.has_kernel
+        # Whoever cleans up when the process ends finds nothing that takes a thread, which cannot be started any more.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ThreadPoolExecutor, "submit", None)
+            await manager.cleanup_resources()
     return refused.value
 
 

@@ -148,6 +148,16 @@ def test_a_malformed_kernel_request_is_refused_without_a_traceback(hosts: Any, b
     assert "Traceback" not in answer.text
 
 
+def test_a_default_kernelspec_that_is_not_installed_is_the_gateways_fault(tmp_path: Path) -> None:
+    with running_host("gateway", tmp_path, "--KernelGatewayApp.default_kernel_name=absent") as host:
+        for body in ({}, {"name": None}, {"name": ""}, None):
+            answer = stock(host, "POST", "kernels", json=body)
+            assert answer.status_code == 500
+            assert "'absent' is not installed" in answer.text
+        assert stock(host, "POST", "kernels", json={"name": "absent"}).status_code == 400
+        assert stock(host, "POST", "kernels", json={"name": "other"}).status_code == 400
+
+
 def test_a_gateways_base_url_needs_no_slash_at_the_end(tmp_path: Path) -> None:
     with running_host("gateway", tmp_path, base_url="/foo") as host:
         answer = requests.post(f"{host.info.url}exec/v1/sessions", json={}, headers=host.info.auth_headers, timeout=60)

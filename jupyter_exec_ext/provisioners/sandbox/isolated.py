@@ -210,7 +210,11 @@ class IsolatedProvisioner(LocalProvisioner):
                 secret=[str(base_directory())],
             ),
         )
-        self._isolated = await self._launched(what)
+        try:
+            self._isolated = await self._launched(what)
+        except Exception:
+            await self.cleanup()  # a host may do so only when it ends, and then no thread can be started any more
+            raise
         self.process = self._isolated.process  # type: ignore[assignment]  # it is one, which no protocol can say
         self.pid = self._isolated.process.pid
         self.cwd = Path(self._work_directory)
