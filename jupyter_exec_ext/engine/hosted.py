@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKerne
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
+from traitlets import TraitError
 
 from ..errors import (
     Conflict,
@@ -37,13 +39,24 @@ from ..removal import remove_tree
 from .attached import AttachedKernel
 from .exhaustion import exhausted, out_of_resources, require_descriptors
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
-from .isolation import IsolatedKernelSpecs, isolated_name, level_by_name, plain_name, why_unavailable
+from .isolation import (
+    ISOLATABLE,
+    IsolatedKernelSpecs,
+    isolated_name,
+    level_by_name,
+    plain_name,
+    why_unavailable,
+)
+from .kernel_stderr import KernelStderr
 from .kernelspec_stamp import Stamp, stamp_of
 from .ports import Kernel
 from .transport import over_sockets
 
 # What a server keeps for its requests, its files and the ends of its kernels: no kernel is started beyond it.
 KEPT_DESCRIPTORS = 32
+# What jupyter_client raises for a kernelspec that is no text, no JSON, or has parts of other types.
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, TraitError)
+_PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
 _QUICK_SECONDS = 0.002  # less than the way to a thread and back under load
 
 
@@ -138,6 +151,10 @@ class HostedKernels:
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
+        except _UNREADABLE as error:
+            directory = self._specs.find_kernel_specs().get(name.lower(), "")
+            file = os.path.join(directory, "kernel.json")
+            raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error
         content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
         self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
         info = spec_info(name, spec)
@@ -254,24 +271,35 @@ class HostedKernels:
             await self.make_room()
         with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id):
             self._note_own(kernel_id)
+            stderr = None
             try:
+                if isolate is None and await self._takes_stderr(kernel_name):
+                    stderr = KernelStderr()
+                    options["stderr"] = stderr.for_kernel
                 await ensure_async(self._manager.start_kernel(**options))
-                kernel = HostedKernel(self._manager, kernel_id, self._aside)
+                kernel = HostedKernel(self._manager, kernel_id, self._aside, stderr)
                 if aside:
                     kernel.set_aside()
                 kernel.take_over_restarts()
                 kernel.take_over_sockets()
                 await kernel.started()
+                kernel.forget_stderr()
                 level = isolate or level_by_name(kernel.provisioner_name)
                 if level is not None:
                     await kernel.require_level(level)
-            except (TooManyKernels, IsolationRequired):
-                raise
-            except Exception as error:
+            except BaseException as error:
+                if stderr is not None:
+                    stderr.close()
+                if isinstance(error, _PASSED_ON) or not isinstance(error, Exception):
+                    raise
                 if out_of_resources(error):
                     raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
+
+    async def _takes_stderr(self, kernel_name: str) -> bool:
+        """Return whether what starts a kernel can be given a descriptor for its standard error."""
+        return KernelStderr.is_possible() and (await self.find(kernel_name)).provisioner in ISOLATABLE
 
     def _note_own(self, kernel_id: str) -> None:
         """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""

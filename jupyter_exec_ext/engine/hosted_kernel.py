@@ -21,6 +21,7 @@ from jupyter_core.utils import ensure_async
 from ..errors import IsolationRequired
 from ..models import KernelSpecInfo
 from .isolation import plain_name, require_level
+from .kernel_stderr import KernelStderr
 from .ports import KernelExit, KernelFiles
 from .supervisor import watch_exit
 
@@ -38,12 +39,21 @@ class HostedKernel:
     ----------
     aside : set of str, optional
         The ids of those that are kept aside, in which it is to note that it is no longer.
+    stderr : KernelStderr, optional
+        What its process was started with as standard error.
     """
 
     ours = True
 
-    def __init__(self, manager: MultiKernelManager, kernel_id: str, aside: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        manager: MultiKernelManager,
+        kernel_id: str,
+        aside: set[str] | None = None,
+        stderr: KernelStderr | None = None,
+    ) -> None:
         self.turn = asyncio.Lock()
+        self._stderr = stderr
         self._aside: set[str] = set() if aside is None else aside
         self._hidden = False
         self._touch_again_at = 0.0
@@ -55,6 +65,20 @@ class HostedKernel:
         """Turn the automatic restarter off: it would race with the supervisor, which knows why a kernel died."""
         self._km.stop_restarter()
         self._km.autorestart = False
+
+    @property
+    def last_words(self) -> str:
+        """The end of what its process wrote to its standard error, past its own output; empty if that is not known."""
+        return "" if self._stderr is None else self._stderr.last_words
+
+    def forget_stderr(self) -> None:
+        """Leave the descriptor that the process was started with to the process.
+
+        The manager would start another one with it, whatever has its number by then.
+        """
+        if self._stderr is not None:
+            (self._km._launch_args or {}).pop("stderr", None)
+            self._stderr.begun()
 
     async def started(self) -> None:
         """Wait for what goes on in the background: in the manager (its pending kernels), and in a forked kernel."""
@@ -200,7 +224,17 @@ class HostedKernel:
     async def restart(self, *, now: bool) -> None:
         """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
         self._mark("restarting")
-        await ensure_async(self._km.restart_kernel(now=now))
+        options: dict[str, Any] = {"now": now}
+        before = self._stderr
+        if before is not None:
+            self._stderr = KernelStderr()
+            options["stderr"] = self._stderr.for_kernel
+        try:
+            await ensure_async(self._km.restart_kernel(**options))
+        finally:
+            self.forget_stderr()
+            if before is not None:
+                before.close()
         self.take_over_sockets()
         await self.started()
         self._mark("starting")
@@ -213,6 +247,8 @@ class HostedKernel:
             await self._shutdown(now)
         finally:
             self._aside.discard(self._kernel_id)
+            if self._stderr is not None:
+                self._stderr.close()
 
     async def _shutdown(self, now: bool) -> None:
         await self._until_host_is_done()

@@ -352,7 +352,9 @@ class SessionKernel:
     def _require_alive(self, died: asyncio.Future[KernelExit]) -> None:
         if died.done():
             self._failed_start = died.result()
-            raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started; see the server's log")
+            said = "" if self.kernel is None else self.kernel.last_words
+            reason = f":\n{said}" if said else "; see the server's log"
+            raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started{reason}")
 
     async def _prove(self, connection: KernelConnection, kernel: Kernel) -> None:
         """Prove the connection and, meanwhile, note what a death would be explained by."""

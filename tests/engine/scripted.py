@@ -205,6 +205,7 @@ class ScriptedKernel:
 
     pid = None
     ours = True
+    last_words = ""
 
     limits_itself = False
     waits_for_readers = False

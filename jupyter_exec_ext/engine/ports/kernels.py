@@ -88,6 +88,10 @@ class Kernel(Protocol):
     def being_shut_down(self) -> bool:
         """Whether the host is ending its process on purpose."""
 
+    @property
+    def last_words(self) -> str:
+        """The end of what its process wrote to its standard error; empty if that is not known."""
+
     async def alive(self) -> bool:
         """Return whether the kernel's process runs."""
 
