@@ -90,7 +90,7 @@ def free_port() -> int:
 
 def clean_environment(home: Path, **extra: str) -> dict[str, str]:
     """Return an environment with Jupyter's directories below `home` and no settings of the caller's."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "KG_", "JPY_"))}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "KG_", "JPY_", "PYTEST_"))}
     # The first has a short name, since kernels have sockets there.
     directories = {"JUPYTER_RUNTIME_DIR": str(home / "run"), "JUPYTER_DATA_DIR": str(home / "jupyter_data_dir")}
     own = {

@@ -1,8 +1,9 @@
-"""IPython shell for code that runs unattended: ``exit(n)`` ends the code, and shell cells end with their shell.
+"""IPython shell for code that runs unattended: exits, shell cells and descriptors as in a script.
 
 IPython is made for a person at a terminal. There ``exit()`` ends the kernel, after the rest of the cell has run, and
 ``sys.exit()`` is an error with advice on how to exit. A ``%%bash`` cell lasts until all processes that it has started
-have closed its output, so one with a server in the background never ends.
+have closed its output, so one with a server in the background never ends. And ``sys.stdout.fileno()`` is the terminal,
+past the pipe by which ipykernel gets what processes write.
 
 Read by ``wire/unattended.py``. The environment of a kernel need not have our package, and its Python and IPython may be
 older.
@@ -18,15 +19,24 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from typing import Any
 
 from IPython.core import interactiveshell
 
+if os.name == "posix":
+    import fcntl
+    import resource
+    import termios
+
 _CHUNK_BYTES = 64 * 1024
 # As much as a pipe may hold: what a shell wrote before it ended is read, and a flood from the background is not.
 _LEFT_BYTES = 1024 * 1024
 _GRACE_SECONDS = 0.5
+_F_SETPIPE_SZ = 1031  # Linux; not in the module `fcntl` before Python 3.10
+_PIPE_BYTES = 1024 * 1024
+_YIELD_SECONDS = 0.002
 _SCRIPT_CELLS = ("bash", "sh", "script", "perl", "ruby", "python", "python2", "python3", "pypy")
 _SHEBANG_OPTIONS = ("--out", "--err", "--bg", "--proc", "--no-raise-error", "--raise-error")
 
@@ -37,6 +47,7 @@ def set_up(shell: Any) -> None:
         _end_code_on_exit(shell)
         if os.name == "posix":
             _end_cells_with_their_shell(shell)
+            _publish_output_by_descriptor(shell)
 
 
 # --- exit(), quit(), sys.exit() ---
@@ -98,6 +109,60 @@ def _exit_text(code: Any) -> str | None:
 def _warn_of_anything_else(message: Any, *args: Any, **options: Any) -> None:
     if not str(message).startswith("To exit:"):
         warnings.warn(message, *args, **{**options, "stacklevel": options.get("stacklevel", 1) + 1})
+
+
+# --- sys.stdout.fileno() ---
+
+
+def _publish_output_by_descriptor(shell: Any) -> None:
+    """Have the streams name the descriptors from which ipykernel reads, and not its copies of the first ones."""
+    pipes: list[int] = []
+    written: set[int] = set()
+    streams: list[Any] = [sys.stdout, sys.stderr]
+    for number, stream in enumerate(streams, 1):
+        pipe = getattr(stream, "_fid", None)
+        if pipe is None or getattr(stream, "watch_fd_thread", None) is None or not _is_roomy(pipe):
+            continue
+        pipes.append(pipe)
+
+        def fileno(number: int = number, pipe: int = pipe) -> int:
+            written.add(pipe)
+            return number
+
+        stream.fileno = fileno
+    ended_processes = _ended_processes()
+
+    def wait(*_: Any) -> None:
+        """Let the threads that read the pipes take what processes have written, before the cell counts as ended."""
+        nonlocal ended_processes
+        before, ended_processes = ended_processes, _ended_processes()
+        written.update([pipe for pipe in pipes if before != ended_processes or _waiting_bytes(pipe)])
+        give_up_at = time.monotonic() + _GRACE_SECONDS  # something in the background may write without end
+        empty = 0
+        while written and empty < 2 and time.monotonic() < give_up_at:
+            time.sleep(_YIELD_SECONDS)  # the thread may have read, and wait for its turn to publish
+            empty = 0 if any(map(_waiting_bytes, written)) else empty + 1
+        written.clear()
+
+    if pipes:
+        shell.events.register("post_execute", wait)
+
+
+def _ended_processes() -> int:
+    """Return a number that changes when a child process has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
+def _is_roomy(pipe: int) -> bool:
+    """Make room in a pipe for all that ``faulthandler`` writes, since no thread can read meanwhile."""
+    try:
+        return fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES) >= _PIPE_BYTES
+    except OSError:  # another system, or this user's pipes have all the memory that they may have
+        return False
+
+
+def _waiting_bytes(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 # --- %%bash, %%sh and other cells that are scripts ---

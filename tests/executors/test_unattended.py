@@ -218,6 +218,33 @@ def test_a_script_that_takes_too_long_is_stopped_and_the_variables_are_kept(make
     assert executor.execute_code_blocks(python("print(kept)")).output == "1\n"
 
 
+# --- output by descriptor ---
+
+BY_DESCRIPTOR = {
+    "subprocess.run(['echo', 'hello'], stdout=sys.stdout)": "hello\n",
+    "subprocess.run(['ls', '/no/such/place'], stderr=sys.stderr)": "/no/such/place",
+    "subprocess.run('echo both; echo of >&2', shell=True, stdout=sys.stdout, stderr=sys.stdout)": "both\nof\n",
+    "os.write(sys.stdout.fileno(), b'written\\n')": "written\n",
+    "import faulthandler; faulthandler.dump_traceback()": "most recent call first",
+    "os.system('echo by the shell')": "by the shell\n",
+    "subprocess.run(['head', '-c', '500000', '/dev/zero'], stdout=sys.stdout)": "\0" * 500_000,
+    "print('before', flush=True); subprocess.run(['echo', 'after'], stdout=sys.stdout)": "before\nafter\n",
+}
+
+
+@each_kind
+def test_output_by_descriptor_is_in_the_result(executor: StatefulCodeExecutor) -> None:
+    executor.execute_code_blocks(python("import os, subprocess, sys"))
+    for code, output in BY_DESCRIPTOR.items():
+        for _ in range(3):
+            assert output in executor.execute_code_blocks(python(f"{code};")).output, code
+    dumps = "import threading\nthreads = [threading.Thread(target=deep, args=(90,)) for _ in range(95)]"
+    deep = "def deep(n): deep(n - 1) if n else event.wait()"
+    code = f"{deep}\n{dumps}\nevent = threading.Event()\nfor t in threads: t.start()\nfaulthandler.dump_traceback()\n"
+    result = executor.execute_code_blocks(python(f"import faulthandler\n{code}event.set()"))
+    assert result.output.count("deep") > 8000
+
+
 def test_a_session_of_the_client_exits_as_an_executors_does(hosts: Any) -> None:
     with ExecClient(hosts["server"].info) as client:
         for session in (client.session(), client.standard_session()):
