@@ -60,6 +60,8 @@ class KernelConnection:
         Whether it is a kernel that can be made to wait when it writes faster than it is read.
     waits : bool
         Whether the kernel was made to wait before it began.
+    draws_plots : bool
+        Whether such a kernel adds pictures to plots.
     may_be_busy : bool
         Whether it may be running something already, so that the shell channel does not answer.
 
@@ -80,9 +82,11 @@ class KernelConnection:
         on_too_large: Callable[[str], None] = lambda reason: None,
         can_wait: bool = False,
         waits: bool = False,
+        draws_plots: bool = False,
         may_be_busy: bool = False,
     ) -> None:
         self._info = info
+        self._draws_plots = draws_plots
         self._can_wait = can_wait and not waits
         self._probe_channels = ("control", "shell") if may_be_busy else ("shell",)
         self._loop = asyncio.get_running_loop()
@@ -380,7 +384,7 @@ class KernelConnection:
             self._turns[asked].set_result(answer)
 
     def _ask_to_wait(self) -> None:
-        self._agreements.add(self.send("shell", "execute_request", waiting_request()))
+        self._agreements.add(self.send("shell", "execute_request", waiting_request(draws_plots=self._draws_plots)))
 
     def _keep_all(self) -> None:
         self._agreements.add(self.send("shell", "execute_request", keeping_request()))

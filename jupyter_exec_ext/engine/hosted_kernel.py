@@ -20,7 +20,7 @@ from jupyter_core.utils import ensure_async
 
 from ..errors import IsolationRequired
 from ..models import KernelSpecInfo
-from .isolation import plain_name, require_level
+from .isolation import ISOLATABLE, plain_name, require_level
 from .kernel_stderr import KernelStderr
 from .ports import KernelExit, KernelFiles
 from .supervisor import watch_exit
@@ -146,6 +146,11 @@ class HostedKernel:
     def limits_itself(self) -> bool:
         """Whether what starts it has set the limits that its environment tells."""
         return bool(getattr(self._km.provisioner, "limits_processes", False))
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether it was started with some isolation, or by what is not known here."""
+        return self.provisioner_name not in ISOLATABLE
 
     @property
     def waits_for_readers(self) -> bool:

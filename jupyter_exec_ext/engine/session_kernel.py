@@ -322,6 +322,7 @@ class SessionKernel:
                 # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
                 can_wait=(self._is_python or not self.language) and kernel.ours and kernel.pid is not None,
                 waits=kernel.waits_for_readers,
+                draws_plots=not kernel.is_confined,
                 may_be_busy=not kernel.ours,
             )
             self.connection = connection

@@ -56,6 +56,13 @@ def keep_all():
 {_IN_SENDING_THREAD}"""
 #: What an IPython kernel runs, for its sending thread to be woken and waited for seldom; it has `begin`.
 SENDING = Path(__file__).parent.parent / "in_kernel" / "sending.py"
+#: Its defaults, such as no colours; it has `set_defaults`.
+DEFAULTS = SENDING.with_name("defaults.py")
+_SETTING = """
+from IPython import get_ipython
+
+set_defaults(get_ipython().kernel, draws_plots={})
+"""
 _BEGINNING = """
 from IPython import get_ipython
 
@@ -63,9 +70,19 @@ begin(get_ipython().kernel)
 """
 
 
-def waiting_request() -> dict[str, Any]:
-    """Return the content of a request that makes an IPython kernel wait for its readers."""
-    return _silent_request(SENDING.read_text(encoding="utf-8") + _WAITING + _BEGINNING)
+def waiting_request(*, draws_plots: bool = False) -> dict[str, Any]:
+    """Return the content of a request that makes an IPython kernel wait for its readers, and sets its defaults.
+
+    Parameters
+    ----------
+    draws_plots : bool
+        Whether plots that are shown as data alone get pictures; see ``in_kernel/defaults.py``.
+    """
+    request = _silent_request(SENDING.read_text(encoding="utf-8") + _WAITING + _BEGINNING)
+    defaults = DEFAULTS.read_text(encoding="utf-8") + _SETTING.format(draws_plots)
+    # Apart from the other, so that neither depends on what the other finds.
+    request["user_expressions"]["defaults"] = f"exec({defaults!r}, {{}})"
+    return request
 
 
 def keeping_request() -> dict[str, Any]:

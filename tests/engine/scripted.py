@@ -208,6 +208,7 @@ class ScriptedKernel:
     last_words = ""
 
     limits_itself = False
+    is_confined = False
     waits_for_readers = False
     shared_directory = None
     files = None

@@ -70,6 +70,10 @@ class Kernel(Protocol):
         """Whether what starts it has set the limits that its environment tells."""
 
     @property
+    def is_confined(self) -> bool:
+        """Whether it was started with some isolation, or by what is not known here."""
+
+    @property
     def waits_for_readers(self) -> bool:
         """Whether what starts it has seen to it that it loses no output: see ``wire/flow.py``."""
 

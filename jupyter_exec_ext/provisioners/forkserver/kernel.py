@@ -129,7 +129,7 @@ class ForkedKernel:
     arguments : list of str
         What the kernel is told on its command line, but for its connection file.
     begin_sending : callable
-        Has a kernel send as ``in_kernel/sending.py`` does.
+        Has a kernel send as ``in_kernel/sending.py`` does, and sets the defaults of ``in_kernel/defaults.py``.
     """
 
     def __init__(self, arguments: list[str], begin_sending: Callable[[Any], object]) -> None:

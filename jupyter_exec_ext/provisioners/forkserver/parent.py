@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...wire.flow import SENDING
+from ...wire.flow import DEFAULTS, SENDING
 from .command import NotForkableError, Program
 from .process import ForkedProcess
 from .program import ROOM
@@ -84,7 +84,8 @@ class ForkParent:
 
     @staticmethod
     def _start(program: Program, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        orders = {"arguments": program.arguments, "preload": program.preload, "sending": str(SENDING)}
+        files = {"sending": str(SENDING), "defaults": str(DEFAULTS)}
+        orders = {"arguments": program.arguments, "preload": program.preload, **files}
         file = str(Path(__file__).with_name("program.py"))
         try:
             return subprocess.Popen(

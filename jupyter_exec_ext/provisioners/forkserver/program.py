@@ -7,7 +7,7 @@ in memory. Where nothing is asked for, it forks a child ahead, for the next one 
 which of its children have ended.
 
 As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload`` and,
-as ``sending``, the file that says how a session's kernel sends.
+as ``sending`` and ``defaults``, the files that say how a session's kernel sends and what its defaults are.
 """
 
 from __future__ import annotations
@@ -155,7 +155,13 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
             del os.environ[name]
         else:
             os.environ[name] = value
-    kernel = module.ForkedKernel(orders["arguments"], _loaded(orders["sending"]).begin)
+    begin_sending, set_defaults = _loaded(orders["sending"]).begin, _loaded(orders["defaults"]).set_defaults
+
+    def prepare(made: Any) -> None:
+        begin_sending(made)
+        set_defaults(made, draws_plots=True)
+
+    kernel = module.ForkedKernel(orders["arguments"], prepare)
     _require_one_thread("IPython")
     notes += kernel.notes
     return kernel
