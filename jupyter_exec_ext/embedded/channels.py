@@ -78,7 +78,7 @@ class Channels:
         for channel in _REQUESTS:
             self._connect(channel)
         give_up_at = time.monotonic() + _START_SECONDS
-        request = waiting_request(draws_plots=True) if self._kernel.is_python else None
+        request = waiting_request(draws_plots=None) if self._kernel.is_python else None
         reply = self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, request)
         # Before the subscription: the mark of a socket in use cannot be changed without a loss.
         waits = agrees_to_wait(reply.content)

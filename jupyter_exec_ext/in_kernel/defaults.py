@@ -1,8 +1,7 @@
 """Defaults of IPython kernels that run the code of agents: no colours, no lost text, and pictures of plots.
 
 A plot that is shown without a picture (Plotly, Vega, Vega-Lite, Altair) gets a PNG beside it where the kernel's
-environment has what draws it: kaleido, or vl-convert. It is drawn when it is shown, by a process of its own that is given
-few seconds.
+environment has what draws it: kaleido, or vl-convert. A process of its own draws it at once, within few seconds.
 
 Read by ``wire/flow.py`` and ``provisioners/forkserver``. The environment of a kernel need not have our package, and its
 Python and ipykernel may be older.

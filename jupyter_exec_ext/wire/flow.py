@@ -70,19 +70,28 @@ begin(get_ipython().kernel)
 """
 
 
-def waiting_request(*, draws_plots: bool = False) -> dict[str, Any]:
+def waiting_request(*, draws_plots: bool | None) -> dict[str, Any]:
     """Return the content of a request that makes an IPython kernel wait for its readers, and sets its defaults.
 
     Parameters
     ----------
-    draws_plots : bool
-        Whether plots that are shown as data alone get pictures; see ``in_kernel/defaults.py``.
+    draws_plots : bool or None
+        Whether plots that are shown as data alone get pictures; see ``in_kernel/defaults.py``. None sets no defaults.
     """
     request = _silent_request(SENDING.read_text(encoding="utf-8") + _WAITING + _BEGINNING)
-    defaults = DEFAULTS.read_text(encoding="utf-8") + _SETTING.format(draws_plots)
-    # Apart from the other, so that neither depends on what the other finds.
-    request["user_expressions"]["defaults"] = f"exec({defaults!r}, {{}})"
-    return request
+    # Apart from each other, so that neither depends on what the other finds.
+    defaults = {} if draws_plots is None else _defaults(draws_plots)
+    return {**request, "user_expressions": {**request["user_expressions"], **defaults}}
+
+
+def defaults_request() -> dict[str, Any]:
+    """Return the content of a request that sets only the defaults, for kernels that are not made to wait."""
+    return {**_silent_request(""), "user_expressions": _defaults(draws_plots=True)}
+
+
+def _defaults(draws_plots: bool) -> dict[str, str]:
+    code = DEFAULTS.read_text(encoding="utf-8") + _SETTING.format(draws_plots)
+    return {"defaults": f"exec({code!r}, {{}})"}
 
 
 def keeping_request() -> dict[str, Any]:

@@ -88,6 +88,22 @@ def test_the_text_is_what_a_terminal_shows_in_the_end_and_can_be_encoded(executo
     assert "\nValueError: \ufffd bold\nReplaced: " in result.output
 
 
+def test_kernels_ask_for_no_colours_lose_no_text_and_draw_plots(executor: StatefulCodeExecutor) -> None:
+    tool = "import os\nprint(*map(os.environ.get, ('NO_COLOR', 'FORCE_COLOR', 'CLICOLOR_FORCE', 'TERM')))"
+    assert executor.execute_code_blocks(python(tool)).output == "1 None None dumb\n"
+    lone = executor.execute_code_blocks(python("print('a\\ud835b')", "'c\\ud800'\nraise ValueError('d\\ud835')"))
+    assert lone.output.startswith("a\ufffdb\n") and "\nValueError: d\ufffd\nReplaced: " in lone.output
+    pytest.importorskip("vl_convert")
+    plot = "{'application/vnd.vegalite.v5+json': {'mark': 'bar', 'data': {'values': [{}]}}}"
+    for code in (
+        f"display({plot}, raw=True)",
+        f"class Plot:\n    def _repr_mimebundle_(self, **kw):\n        return {plot}\nPlot()",
+        "display(Plot())",
+    ):
+        shown = executor.execute_code_blocks(python(code))
+        assert [Path(path).suffix for path in shown.output_files] == [".png", ".json"], shown
+
+
 def test_a_recursion_is_its_first_and_last_frames(executor: StatefulCodeExecutor) -> None:
     code = "def f(n):\n    return f(n + 1)\nf(0)"
     endless = executor.execute_code_blocks(python("import sys; sys.setrecursionlimit(500)", code))

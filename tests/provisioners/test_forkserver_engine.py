@@ -142,6 +142,11 @@ def test_sessions_go_on_when_the_parent_is_killed(client: ExecClient, session: A
     assert session.run("print(2)").stdout == "2\n"
 
 
+def test_a_forked_kernel_has_the_defaults_of_others(session: Any) -> None:
+    assert session.run("import os\nprint(os.environ['NO_COLOR'], 'x\\ud835')").stdout == "1 x\ud835\n"
+    assert session.run("print(hasattr(get_ipython().display_pub.publish, '__wrapped__'))").stdout == "True\n"
+
+
 @needs_sandbox
 def test_who_asks_for_isolation_gets_it_and_no_fork(client: ExecClient) -> None:
     with client.session("forked", isolation="sandbox") as session:

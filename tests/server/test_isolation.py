@@ -48,6 +48,21 @@ def seen(by: Bearer, **request: Any) -> tuple[str, str, list[str], dict[str, str
 
 
 @pytest.mark.needs("sandbox")
+def test_plots_are_drawn_in_plain_kernels_alone(host: Host) -> None:
+    code = (
+        "import os\nshell = get_ipython()\n"
+        "print(os.environ['NO_COLOR'], shell.display_pub.publish.__name__, shell.display_formatter.format.__name__)"
+    )
+    with ExecClient(host.info) as client:
+        with client.session(isolation="none") as session:
+            assert session.run(code).stdout == "1 publish format\n"
+            assert session.run("print(hasattr(shell.display_pub.publish, '__wrapped__'))").stdout == "True\n"
+        with client.session(isolation="sandbox") as session:
+            assert session.run(code).stdout == "1 publish format\n"
+            assert session.run("print(hasattr(shell.display_pub.publish, '__wrapped__'))").stdout == "False\n"
+
+
+@pytest.mark.needs("sandbox")
 def test_the_owner_gets_a_plain_kernel_or_the_isolation_that_is_asked_for(host: Host) -> None:
     owner = owner_of(host)
     isolation, directory, _, environ = seen(owner)
