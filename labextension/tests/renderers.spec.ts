@@ -28,6 +28,24 @@ describe('chosen', () => {
     expect(chosen({ 'image/png': '"><img src=x>', 'text/plain': 'p' })).toEqual(plain('p'));
   });
 
+  it('shows the value where its text is only the name of an object', () => {
+    for (const [mimeType, value] of [
+      ['application/vnd.vegalite.v5+json', { mark: 'bar' }],
+      ['application/geo+json', { type: 'Point' }],
+      ['application/json', [1]],
+      ['text/csv', 'a,b'],
+      ['x/y', ['a', 'b']]
+    ] as const) {
+      const shown = JSON.stringify(chosen({ 'text/plain': '<Thing object at 0x1>', [mimeType]: value }).data);
+      expect(shown).toContain(mimeType);
+      expect(shown).not.toContain('Thing');
+    }
+    expect(chosen({ 'text/plain': '<Thing>' })).toEqual(plain('<Thing>'));
+    expect(chosen({ 'audio/wav': 'UklGRg==', 'text/plain': '<Audio>' })).toEqual(
+      plain('[audio/wav: 8 characters]')
+    );
+  });
+
   it('shows very long markup as text', () => {
     expect(chosen({ 'text/html': '<b>'.repeat(200_000), 'text/plain': 'p' })).toEqual(plain('p'));
     expect(chosen({ 'text/markdown': '[a]('.repeat(10_000), 'text/plain': 'p' })).toEqual(plain('p'));

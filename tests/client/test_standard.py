@@ -97,13 +97,15 @@ def test_messages_are_as_the_protocol_has_them(host: Host, monkeypatch: pytest.M
     with ExecClient(host.info) as client, client.standard_session() as session:
         session.run("1")
         session.run("2")
-    headers = []
+    headers, contents = [], []
     for data in sent:
         assert isinstance(data, bytes)
         channel, parts = deserialize_msg_from_ws_v1(data)
         assert channel == "shell"
         headers.append(json.loads(parts[0]))
-    assert [header["msg_type"] for header in headers].count("execute_request") == 2
+        contents.append(json.loads(parts[3]))
+    codes = [content["code"] for content in contents if "code" in content]
+    assert codes == ["", "1", "2"]  # the first one sets the kernel's defaults
     assert {header["version"] for header in headers} == {PROTOCOL_VERSION}
     assert len({header["session"] for header in headers}) == 1
     assert len({header["msg_id"] for header in headers}) == len(headers)

@@ -84,7 +84,9 @@ print(kernel.iopub_thread.socket.getsockopt(zmq.SNDHWM), kernel._execute_sleep, 
     assert (mark, float(sleep), stream) == ("16", 0, "OutStreamInParts")
 
 
-@pytest.mark.parametrize(("kernel_name", "questions"), [("told", {"unattended"}), ("asked", {"waits", "unattended"})])
+@pytest.mark.parametrize(
+    ("kernel_name", "questions"), [("told", {"unattended"}), ("asked", {"waits", "defaults", "unattended"})]
+)
 def test_it_is_told_to_wait_and_not_asked(client: ExecClient, kernel_name: str, questions: set[str]) -> None:
     with client.session(kernel_name) as session:  # a kernel that is slow to answer is asked again
         assert set(session.run("import noting; print(*noting.questions)").stdout.split()) == questions

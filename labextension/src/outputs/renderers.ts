@@ -22,6 +22,10 @@ const MAX_MARKDOWN_CHARS = 20_000;
 const MAX_TEXT_CHARS = 64_000;
 
 const STDOUT = 'application/vnd.jupyter.stdout';
+/** `<VegaLite 5 object>`: says nothing where the thing itself is there. */
+const OBJECT_REPR = /^<[^<>]*>\s*$/;
+/** Base64 is nothing to read. */
+const BINARY = /^(audio|video|image|font)\/|^application\/(pdf|zip|octet-stream)$/;
 const PICTURES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/bmp'];
 
 /**
@@ -100,13 +104,15 @@ export function render(
 
 function asText(data: MimeBundle): string {
   const own = text(data['text/plain']) ?? text(data['text/latex']) ?? text(data['text/html']);
-  if (own !== null) {
+  const other = Object.entries(data).find(([mimeType]) => !/^text\/(plain|latex|html)$/.test(mimeType));
+  if (own !== null && (other === undefined || !OBJECT_REPR.test(own))) {
     return bounded(own);
   }
-  const [mimeType, value] = Object.entries(data)[0] ?? ['', ''];
-  return bounded(
-    reveal(mimeType) + '\n' + (typeof value === 'string' ? value : JSON.stringify(value, undefined, 2))
-  );
+  const [mimeType, value] = other ?? ['', ''];
+  if (BINARY.test(mimeType) && text(value) !== null) {
+    return `[${reveal(mimeType)}: ${text(value)?.length} characters]`;
+  }
+  return bounded(reveal(mimeType) + '\n' + (text(value) ?? JSON.stringify(value, undefined, 2)));
 }
 
 function bounded(source: string): string {
