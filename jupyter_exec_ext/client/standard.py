@@ -133,7 +133,8 @@ class StandardSession:
         else:
             raise ConnectionLost(f"the code may or may not have been sent: {sent.message}")
         self._has_state = verdict[1]
-        self._connection.late_output.remember(run.translator.msg_id, run.record.id)
+        if run.cancelled is None:  # else its kernel is gone, and what is left of it is of no interest
+            self._connection.late_output.remember(run.translator.msg_id, run.record.id)
         return (yield from run.finish(*verdict))
 
     def _note_loss(self, run: StandardRun) -> Operation[None]:
@@ -203,6 +204,7 @@ class StandardSession:
             self.kernel_starts += 1
             self._has_state = False
             self._connection.distrust()
+            self._connection.late_output.clear()
         finally:
             self._connection.restarts_under_way -= 1
 

@@ -20,7 +20,7 @@ from ..models import EndEvent, Execution, IdempotencyKey, SpooledOutput, StoredE
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import is_large
 from ..wire.native import SUMMARY_CODE_CHARS, execution_from_json, summary_to_json, to_json
-from .account import ROW_BYTES, size_on_disk
+from .account import BLOCK_BYTES, ROW_BYTES, size_on_disk
 from .database import Database
 from .eventlog import DurableLog, LogLine, StoredLog
 from .evictor import Evictor
@@ -386,6 +386,11 @@ def _spooled_bytes(execution: Execution) -> int:
     return sum(size_on_disk(spooled.size_bytes) for spooled in execution.spooled)
 
 
+def _in_database(size_bytes: int) -> int:
+    """Return what a row takes in the database: SQLite spreads what exceeds a page over pages of its own."""
+    return size_bytes if size_bytes <= BLOCK_BYTES else size_on_disk(size_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class CompletedSize:
     """What a completed execution takes, in bytes: how much more its row has, and its files."""
@@ -403,7 +408,7 @@ def complete_row(
         return None
     record = dump_bytes(summary_to_json(execution))
     text = log.text if isinstance(log, LogText) else None
-    row_bytes = ROW_BYTES + len(record) + len(text or b"")
+    row_bytes = ROW_BYTES + _in_database(len(record) + len(text or b""))
     file_bytes = size_on_disk(log.size_bytes) if text is None else 0
     spool_bytes = _spooled_bytes(execution)
     db.execute(

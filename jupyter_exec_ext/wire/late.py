@@ -97,6 +97,12 @@ class LateOutputBuffer:
             return replace(event, text=head) if head else None
         return None
 
+    def clear(self) -> None:
+        """Forget everything: the kernel was restarted because the caller asked for it."""
+        self.changed.clear()
+        self._requests.clear()
+        self.take()
+
     def take(self) -> list[LateEvent]:
         """Return what was kept, in order, and forget it; where some was left out, text says how much."""
         if not self._waiting and not self._left_out:

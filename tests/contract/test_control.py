@@ -19,7 +19,7 @@ from jupyter_exec_ext.errors import (
     SessionEnded,
     SessionNotFound,
 )
-from jupyter_exec_ext.models import ExecutionState, SessionState
+from jupyter_exec_ext.models import ExecutionState, SessionState, SessionStateLostEvent, StateLoss
 from tests.hosts import CANARY, MAX_CODE_BYTES
 
 STUBBORN = "import time\nwhile True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
@@ -227,8 +227,15 @@ def test_what_is_queued_behind_a_dying_kernel_runs_in_a_fresh_one(fresh: Any) ->
 def test_a_kernel_that_dies_while_idle_is_replaced(fresh: Any) -> None:
     fresh.run("import threading, os\nthreading.Timer(0.2, lambda: os._exit(5)).start()")
     time.sleep(0.8)
-    result = fresh.run("print('fresh')")
+    events = list(fresh.stream("print('fresh')"))
+    result = events[-1].execution
     assert (result.stdout, result.kernel_starts) == ("fresh\n", 2)
+    assert result.session_state_lost == StateLoss("the kernel exited with code 5", kernel_exit_code=5)
+    assert [event.reason for event in events if isinstance(event, SessionStateLostEvent)] == [
+        "the kernel exited with code 5"
+    ]
+    assert result.to_text().startswith("State lost: the kernel exited with code 5 after the code before this had run.")
+    assert fresh.run("1").session_state_lost is None
 
 
 # --- restart ---

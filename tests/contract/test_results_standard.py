@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.models import ExecutionState
+from jupyter_exec_ext.models import ExecutionState, SessionStateLostEvent
 from tests.contract.test_results import *  # noqa: F403
 from tests.hosts import MAX_OUTPUT_BYTES, Host
 
@@ -52,6 +54,39 @@ def test_a_dead_kernel_is_named_and_the_next_run_works(client: Any) -> None:
         assert (result.state, result.session_state_preserved) == (ExecutionState.KERNEL_DIED, False)
         again = fresh.run("print('again')")
         assert (again.stdout, again.kernel_starts) == ("again\n", 2)
+
+
+def test_kernel_that_ends_between_runs_is_told_by_the_next(client: Any, host: Host) -> None:
+    if host.name == "aca":
+        pytest.skip("its kernels are sessions of a service, which do not end by themselves")
+    with client.standard_session() as fresh:
+        os.kill(int(fresh.run("import os; old = 1; print(os.getpid())").stdout), signal.SIGKILL)
+        # The server looks for dead kernels every few seconds. Code that is sent before runs when it has seen to that.
+        events = list(fresh.stream("print('old' in globals())", timeout_seconds=30))
+        result = events[-1].execution
+        if result.state is ExecutionState.KERNEL_DIED:  # it was sent to the kernel that was just ending
+            assert result.session_state_preserved is False
+            return
+        assert (result.stdout, result.kernel_starts) == ("False\n", 2)
+        assert result.session_state_lost is not None
+        assert [event.reason for event in events if isinstance(event, SessionStateLostEvent)] == [
+            result.session_state_lost.reason
+        ]
+        assert fresh.run("1").session_state_lost is None
+
+
+def test_late_output_is_in_the_next_run(session: Any, host: Host) -> None:
+    if host.name == "aca":
+        pytest.skip("the service answers once, with what there is by then")
+    first = session.run(
+        "import asyncio; go_on = asyncio.Event()\n"
+        "async def write():\n    await go_on.wait()\n    print('late', flush=True)\n"
+        "task = asyncio.create_task(write())"
+    )
+    events = list(session.stream("print('own', flush=True); go_on.set(); await task"))
+    assert [output["text"] for output in events[-1].execution.outputs] == ["own\n", "late\n"]
+    assert [event.late_from for event in events if event.late] == [first.id]
+    assert events[-1].execution.late_from == (first.id,)
 
 
 def test_a_restart_clears_the_state(client: Any) -> None:

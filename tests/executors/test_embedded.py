@@ -122,7 +122,10 @@ def test_a_kernel_that_died_while_nothing_ran_is_replaced_before_the_next_run() 
     with EmbeddedIPythonCodeExecutor() as executor:
         for _ in range(2):
             os.kill(pid_of(executor), signal.SIGKILL)
-            assert say(executor, "print('runs')") == "runs"
+            result = executor.execute_code_blocks(python("print('runs')"))
+            said, _, output = result.output.partition("\n")
+            assert said.startswith("State lost: the kernel was ended by SIGKILL after the code before this had run. ")
+            assert (result.exit_code, output) == (1, "runs\n")
 
 
 def test_a_flood_of_output_is_bounded_here_and_the_kernel_waits_for_a_slow_reader(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ import requests
 import trustme
 import websocket
 
-from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
+from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecClient, standard_connection, standard_follow
 from jupyter_exec_ext.client.sync import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
+from jupyter_exec_ext.executors.code_blocks import IPythonCodeResult
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
 from jupyter_exec_ext.wire.kernel import decode_websocket, encode_websocket, new_header
 from tests.adapters.doorbell import Doorbell
@@ -52,6 +53,52 @@ def test_refused_code_is_a_result_also_by_a_token_with_a_policy(tmp_path: Path) 
                 assert result.output.startswith("Not run: ")
                 assert reason in result.output
             assert executor.execute_code_blocks(python("print(x)")).output == "1\n"
+
+
+def after_its_kernel_was_killed(executor: StatefulCodeExecutor, blocks: list[CodeBlock]) -> IPythonCodeResult:
+    """Kill the kernel while nothing runs, and run blocks; again if they reached the kernel that was just ending."""
+    for _ in range(5):
+        pid = int(executor.execute_code_blocks(python("import os; marker = 1; print(os.getpid())")).output.split()[-1])
+        process = psutil.Process(pid)
+        process.kill()
+        give_up_at = time.monotonic() + 10
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        result = executor.execute_code_blocks(blocks)
+        if "KernelDied" not in result.output:
+            return result
+    raise AssertionError(result)
+
+
+def test_blocks_after_the_state_was_lost_do_not_run_unless_they_are_to(make: Make) -> None:
+    executor = make()
+    blocks = python("print('marker' in globals())", "print('second')")
+    for choice, exit_code, rest in (("fail", 1, "False\n"), ("continue", 0, "False\nsecond\n")):
+        executor._on_state_lost = choice  # type: ignore[assignment]
+        result = after_its_kernel_was_killed(executor, blocks)
+        told, _, output = result.output.partition("\n")
+        assert told.startswith("State lost: the kernel "), result
+        assert (result.exit_code, output) == (exit_code, rest)
+        assert executor.execute_code_blocks(blocks) == IPythonCodeResult(0, "False\nsecond\n")
+
+
+@pytest.mark.parametrize("kind", [JupyterCodeExecutor, EmbeddedIPythonCodeExecutor])
+def test_another_choice_for_lost_state_is_refused(kind: Any) -> None:
+    with pytest.raises(ValueError, match="on_state_lost must be 'fail' or 'continue', not 'ignore'"):
+        kind(*([JupyterConnectionInfo("x", False)] if kind is JupyterCodeExecutor else []), on_state_lost="ignore")
+
+
+def test_output_of_a_task_that_goes_on_is_in_the_next_block(executor: StatefulCodeExecutor) -> None:
+    code = (
+        "import asyncio; go_on = asyncio.Event()\n"
+        "async def write():\n    await go_on.wait()\n    print('late', flush=True)\n"
+        "task = asyncio.create_task(write())"
+    )
+    result = executor.execute_code_blocks(python(code, "go_on.set(); await task; print('own')", "print('third')"))
+    assert (
+        result.output
+        == "late\nown\nLate: some of this output is from earlier code, which wrote it after its end\nthird\n"
+    )
 
 
 def test_blocks_after_a_failing_one_do_not_run_and_nothing_before_is_lost(executor: StatefulCodeExecutor) -> None:

@@ -77,7 +77,8 @@ def test_a_kernel_that_died_while_nothing_ran_is_noticed_and_said(with_functions
     outputs = [with_functions.execute_code_blocks(python(SHOW)).output for _ in range(3)]
     assert "3.14\n" in outputs, outputs
     before = outputs[: outputs.index("3.14\n")]
-    assert all("without the functions of the module functions" in said or "Died" in said for said in before), before
+    lost = "without the functions of the module functions"
+    assert all((said.startswith("State lost: ") and lost in said) or "Died" in said for said in before), before
 
 
 def test_functions_are_in_the_session_that_replaces_an_ended_one(hosts: Any, tmp_path: Path) -> None:

@@ -111,6 +111,31 @@ def test_a_token_sees_its_own_and_what_is_below_it(host: Host, owner: Bearer) ->
     owner.call("DELETE", f"/tokens/{above.id}")
 
 
+def test_late_output_is_told_to_whoever_may_read_its_execution(host: Host, owner: Bearer) -> None:
+    writes = "import threading; threading.Timer(0.1, print, ['l' + 'ate'], {'flush': True}).start()"
+    agent, other, without = mint(host), mint(host), mint(host, {"sessions:read", "sessions:create"})
+    with Watcher(owner) as everything, Watcher(agent) as theirs, Watcher(other) as others, Watcher(without) as nothing:
+        watchers = (everything, theirs, others, nothing)
+        for watcher in watchers:
+            watcher.wait(lambda event: event.kind == "reset")
+        session_id = agent.session()
+        execution = agent.run(session_id, writes).json()
+        for watcher in (everything, theirs):
+            told = watcher.wait(lambda event: event.kind == "late_output").data["late_output"]
+            assert (told["execution_id"], told["session_id"], told["late_bytes"]) == (execution["id"], session_id, 5)
+            assert [(event["text"], event["from"]) for event in told["events"]] == [("late\n", execution["id"])]
+            check({"late_output": told}, "Change")
+        for bearer, watcher in ((other, others), (without, nothing)):
+            own = bearer.session()  # what was told before would be here by now
+            watcher.wait_for("session", own, "idle")
+            bearer.call("DELETE", f"/sessions/{own}")
+            assert "late_output" not in {event.kind for event in watcher.seen}
+        assert agent.call("GET", f"/executions/{execution['id']}").json()["late_bytes"] == 5
+        assert other.call("GET", f"/executions/{execution['id']}").status_code == 404
+    for bearer in (agent, other, without):
+        owner.call("DELETE", f"/tokens/{bearer.id}")
+
+
 @pytest.mark.parametrize(
     ("scopes", "kinds"),
     [

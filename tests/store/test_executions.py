@@ -685,3 +685,22 @@ async def test_a_log_that_cannot_be_written_goes_on_in_memory_and_is_saved_later
     assert await texts(stored_log) == await texts(log)
     assert store.trouble() is None
     assert os.stat(path).st_mode & 0o777 == 0o644
+
+
+async def test_late_output_is_counted_in_the_record_of_a_finished_execution(store: ExecStore) -> None:
+    log = await accept(store)
+    log.append(RUNNING)
+    await store.executions.note_late_bytes("exe_1", 5)  # not finished, so that nothing is late
+    await store.executions.finish(finished(), "me", log)
+    assert await store.executions.get("exe_1") == StoredExecution("me", finished())
+    for late_bytes in (5, 2**40):
+        await store.executions.note_late_bytes("exe_1", late_bytes)
+        counted = replace(finished(), late_bytes=late_bytes)
+        assert await store.executions.get("exe_1") == StoredExecution("me", counted)
+        assert [each.late_bytes for each in await store.executions.list("ses_1", 10)] == [late_bytes]
+        summary = await store.executions.summary("exe_1")
+        assert summary is not None and summary.execution.late_bytes == late_bytes
+    stored = await store.executions.log("exe_1")
+    assert stored is not None
+    assert (await texts(stored))[-1]["execution"]["late_bytes"] == 0
+    await store.executions.note_late_bytes("exe_of_nobody", 5)
