@@ -13,8 +13,15 @@ from jupyter_events import EventLogger
 
 from .audit import metrics
 from .audit.recorder import EventRecorder
+from .engine.descriptors import (
+    descriptor_limit,
+    fitting_sessions,
+    keeping_descriptor_limit,
+    opened_descriptors,
+    raise_descriptor_limit,
+)
 from .engine.engine import ExecEngine
-from .engine.hosted import HostedKernels
+from .engine.hosted import KEPT_DESCRIPTORS, HostedKernels
 from .engine.isolation import sweep
 from .marked_processes import kill_marked
 from .store.store import ExecStore
@@ -32,7 +39,10 @@ def build_host(
     max_kernels: int | None = None,
     forced_kernel_name: str = "",
 ) -> HostedKernels:
-    """Return the kernels of a server or gateway as the engine sees them."""
+    """Return the kernels of a server or gateway as the engine sees them; the server has all descriptors that it may."""
+    kernel_manager.kernel_manager_factory = keeping_descriptor_limit(
+        kernel_manager.kernel_manager_factory, raise_descriptor_limit()
+    )
     return HostedKernels(
         kernel_manager, kernel_spec_manager, max_kernels=max_kernels, forced_kernel_name=forced_kernel_name
     )
@@ -88,9 +98,29 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     steps.run("clear away what earlier isolated kernels left", sweep)
     steps.run("end what earlier servers had left running", store.recover)
     engine = ExecEngine(host, store, **options)
+    _lower_max_sessions(engine)
     host.prefers_sockets = engine.kernel_transport == "ipc"
     steps.run("remove the directories of earlier sessions", partial(engine.clear_away, prepared))
     engine.start_problems = steps.problems
     engine.pool.on_event = metrics.count_pooled
     metrics.watch(engine)
     return engine
+
+
+def _lower_max_sessions(engine: ExecEngine) -> None:
+    """Have no more sessions than there are descriptors for."""
+    limit = descriptor_limit()
+    if limit is None:
+        return
+    fitting = fitting_sessions(
+        limit, opened_descriptors(), KEPT_DESCRIPTORS, engine.pool_max if engine.pool_size else 0
+    )
+    if not 0 < engine.max_sessions <= fitting:
+        engine.log.warning(
+            "max_sessions is lowered from %s to %d: the server can open %d descriptors. Raise the hard limit (ulimit "
+            "-Hn, LimitNOFILE= of systemd, --ulimit nofile= of Docker) for more.",
+            engine.max_sessions or "no limit",
+            fitting,
+            limit,
+        )
+        engine.max_sessions = fitting

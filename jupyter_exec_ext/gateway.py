@@ -43,11 +43,13 @@ from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
 from traitlets import List, Unicode
 from traitlets.config import Config
+from zmq import ZMQError
 
 from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
 from .engine.hosted import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
+from .exhaustion import exhausted, out_of_resources
 from .server.base import Services
 from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
 from .server.routes import tornado_rules
@@ -178,7 +180,9 @@ class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_g
                 raise web.HTTPError(HTTPStatus.BAD_REQUEST, f"no kernelspec {error.name!r} is installed here") from None
             reason = f"the default kernelspec {error.name!r} is not installed; install it, or set default_kernel_name"
             raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, reason) from None
-        except (OSError, ValueError, RuntimeError):
+        except (OSError, ValueError, RuntimeError, ZMQError) as error:
+            if out_of_resources(error):
+                raise web.HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, exhausted(error).message) from None
             self.log.exception("a kernel could not be started")
             raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, "the kernel could not be started") from None
         self.set_header("Location", url_path_join(self.base_url, "api", "kernels", url_escape(kernel_id)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 
 from ..client.connection import JupyterConnectionInfo
@@ -14,12 +16,15 @@ from ..client.standard import open_standard_session
 from ..client.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
 from ..client.sync import StandardExecSession
 from ..client.sync_driver import SyncDriver
+from ..exhaustion import try_descriptors
 from ..wire.environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..wire.jsontext import dump_bytes
 from ..wire.kernel import WEBSOCKET_PROTOCOL
 from .channels import Channels
-from .kernel import EmbeddedKernel
+from .kernel import EmbeddedKernel, start_failure
 
+# What a kernel and its connections take at most. Without them, libzmq ends the whole program (4.3.5, `epoll.cpp`).
+_DESCRIPTORS_PER_KERNEL = 32
 _MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 
 
@@ -42,7 +47,7 @@ class EmbeddedDriver(SyncDriver):
 
         Raises
         ------
-        KernelSpecNotFound, KernelStartFailed, KernelStartTimeout
+        KernelSpecNotFound, KernelStartFailed, KernelStartTimeout, OutOfResources
         """
         # A kernel that ended while nothing ran is noticed before the next run, which gets a fresh one.
         operation = open_standard_session(kernel_name, None, NO_RETRY, max_output_bytes, trusted_seconds=0.0)
@@ -66,7 +71,8 @@ class EmbeddedDriver(SyncDriver):
                 specs = KernelSpecManager().get_all_specs()
                 return _reply(200, {"default": "python3", "kernelspecs": specs})
             case ("POST", "kernels"):
-                kernel = EmbeddedKernel(request.json["name"], self._env)
+                with _system_failures_named():
+                    kernel = EmbeddedKernel(request.json["name"], self._env)
                 self._kernels[kernel.kernel_id] = kernel
                 return _reply(201, {"id": kernel.kernel_id})
             case ("GET", "kernels", kernel_id) if kernel_id in self._kernels:
@@ -90,7 +96,8 @@ class EmbeddedDriver(SyncDriver):
             if kernel is None:
                 return Failure(False, "there is no such kernel")
             kernel.revive()
-            channels = kernel.connection = Channels(kernel)
+            with _system_failures_named():
+                channels = kernel.connection = Channels(kernel)
             return Socket(WEBSOCKET_PROTOCOL, channels)
         if isinstance(step, SendMessage):
             assert isinstance(step.data, bytes)
@@ -105,6 +112,16 @@ def shut_down(kernels: dict[str, EmbeddedKernel]) -> None:
     """End kernels at once, and forget them."""
     while kernels:
         kernels.popitem()[1].shutdown(now=True)
+
+
+@contextmanager
+def _system_failures_named() -> Iterator[None]:
+    """Raise what the system or ZeroMQ refuses as one of this package's errors."""
+    try:
+        try_descriptors(_DESCRIPTORS_PER_KERNEL)
+        yield
+    except (OSError, zmq.ZMQError) as error:
+        raise start_failure(error) from error
 
 
 def _reply(status: int, body: Any = None) -> Reply:

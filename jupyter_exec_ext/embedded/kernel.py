@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ..errors import KernelStartFailed
+from ..errors import ExecError, KernelStartFailed
+from ..exhaustion import exhausted_program, out_of_resources
 from ..marked_processes import MARK, kill_left_behind, kill_marked
 from ..wire.languages import normalize_language
 
@@ -32,6 +33,13 @@ class SupportsClose(Protocol):
 
     def close(self) -> None:
         """Close it."""
+
+
+def start_failure(error: Exception) -> ExecError:
+    """Return the error for a kernel that could not be started or connected to, from the system's or ZeroMQ's."""
+    if out_of_resources(error):
+        return exhausted_program(error)
+    return KernelStartFailed(f"the kernel could not be started: {error}")
 
 
 class EmbeddedKernel:
@@ -53,7 +61,7 @@ class EmbeddedKernel:
 
     Raises
     ------
-    KernelStartFailed
+    KernelStartFailed, OutOfResources
     """
 
     def __init__(self, kernel_name: str, env: Mapping[str, str]) -> None:
@@ -81,7 +89,7 @@ class EmbeddedKernel:
         except BaseException as error:
             self.shutdown(now=True)
             if isinstance(error, Exception):
-                raise KernelStartFailed(f"the kernel could not be started: {error}") from error
+                raise start_failure(error) from error
             raise
 
     @property
@@ -141,7 +149,7 @@ class EmbeddedKernel:
             try:
                 self._call(self._manager.restart_kernel(now=True))
             except Exception as error:
-                raise KernelStartFailed(f"the kernel could not be started again: {error}") from error
+                raise start_failure(error) from error
             pid = getattr(self._manager.provisioner, "pid", None)
             if pid is not None:  # else the fresh process cannot be told from the others
                 kill_left_behind(self._mark, pid)

@@ -20,11 +20,11 @@ from typing import Any
 import zmq
 
 from ..errors import KernelStartTimeout
+from ..exhaustion import exhausted, out_of_resources, require_descriptors
 from ..wire.flow import agrees_to_wait, keeping_request, waiting_request
 from ..wire.kernel import FrameCodec, KernelMessage, language_told
 from ..wire.large import read_large
 from ..wire.zmtp import FrameBuffer, SkippedMessage
-from .exhaustion import exhausted, out_of_resources, require_descriptors
 from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .resources import EngineResources
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import Conflict, KernelStartFailed, NotAFile, QuotaExceeded
+from ..exhaustion import exhausted, out_of_resources
 from ..models import FileInfo, FilesEvent
 from ..removal import remove_tree, retry_leftovers
 from ..wire.paths import path_parts
 from .changes import ChangeWatch
 from .confinement import DIRECTORY, open_directory, open_file
-from .exhaustion import exhausted, out_of_resources
 from .fair_turns import FairTurns
 from .file_errors import in_our_terms
 from .ports import FileList

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
+from jupyter_client.manager import KernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
@@ -34,10 +35,10 @@ from ..errors import (
     KernelStartFailed,
     TooManyKernels,
 )
+from ..exhaustion import exhausted, out_of_resources, require_descriptors
 from ..models import KernelSpecInfo
 from ..removal import remove_tree
 from .attached import AttachedKernel
-from .exhaustion import exhausted, out_of_resources, require_descriptors
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
 from .isolation import (
     ISOLATABLE,
@@ -50,7 +51,7 @@ from .isolation import (
 from .kernel_stderr import KernelStderr
 from .kernelspec_stamp import Stamp, stamp_of
 from .ports import Kernel
-from .transport import over_sockets
+from .transport import kernel_id_of, over_sockets
 
 # What a server keeps for its requests, its files and the ends of its kernels: no kernel is started beyond it.
 KEPT_DESCRIPTORS = 32
@@ -109,9 +110,11 @@ class HostedKernels:
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
-        manager.kernel_manager_factory = over_sockets(
+        self._make_manager = over_sockets(
             manager.kernel_manager_factory, self._own.__contains__, lambda: self.prefers_sockets
         )
+        self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()
+        manager.kernel_manager_factory = self._note_made
 
     @property
     def default_kernel_name(self) -> str:
@@ -292,6 +295,7 @@ class HostedKernels:
                     stderr.close()
                 if isinstance(error, _PASSED_ON) or not isinstance(error, Exception):
                     raise
+                await self._end_failed(kernel_id)
                 if out_of_resources(error):
                     raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
@@ -300,6 +304,20 @@ class HostedKernels:
     async def _takes_stderr(self, kernel_name: str) -> bool:
         """Return whether what starts a kernel can be given a descriptor for its standard error."""
         return KernelStderr.is_possible() and (await self.find(kernel_name)).provisioner in ISOLATABLE
+
+    def _note_made(self, *args: Any, **options: Any) -> KernelManager:
+        made = self._make_manager(*args, **options)
+        self._made[kernel_id_of(options)] = made
+        return made
+
+    async def _end_failed(self, kernel_id: str) -> None:
+        """End what a start that failed has launched: where jupyter_client fails after that, it keeps no kernel."""
+        made = self._made.get(kernel_id)
+        if kernel_id in self._manager or made is None:
+            return
+        getattr(self._manager, "_pending_kernels", {}).pop(kernel_id, None)
+        if made.has_kernel:
+            await ensure_async(made.shutdown_kernel(now=True))
 
     def _note_own(self, kernel_id: str) -> None:
         """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import zmq
 
 from ..errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTimeout, SessionEnded
+from ..exhaustion import exhausted, out_of_resources
 from ..marked_processes import kill_left_behind, kill_marked
 from ..models import OutputEvent
 from ..wire.kernel import KernelMessage, execute_request
@@ -24,7 +25,6 @@ from ..wire.languages import normalize_language
 from ..wire.unattended import unattended_request
 from .connection import KernelConnection
 from .crash_files import CrashFile
-from .exhaustion import exhausted, out_of_resources
 from .health import HealthWatch
 from .ports import Kernel, KernelExit, KernelHost
 from .post_mortem import Death, PostMortem, plain_death

@@ -46,7 +46,11 @@ class EngineSettings(LoggingConfigurable):
         help="A session that runs nothing for this long is shut down, in seconds; 0 for never. A request may ask for "
         "another value.",
     ).tag(config=True)
-    max_sessions = Integer(100, help="How many sessions there may be at once; 0 for no limit.").tag(config=True)
+    max_sessions = Integer(
+        100,
+        help="How many sessions there may be at once; 0 for no limit. It is lowered to what the process's descriptors "
+        "suffice for.",
+    ).tag(config=True)
     max_queued_executions = Integer(1000, help="How many executions may wait in one session.").tag(config=True)
     max_code_bytes = Integer(8 * 1024 * 1024, help="The largest code an execution may have, in bytes.").tag(config=True)
     max_output_bytes = Integer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +59,11 @@ def holds_sockets(directory: str) -> bool:
     return True
 
 
+def kernel_id_of(options: Mapping[str, Any]) -> str:
+    """Return the id of the kernel for which a multi-kernel manager has a manager made, with these options."""
+    return Path(options.get("connection_file", "")).stem.removeprefix("kernel-")
+
+
 def over_sockets(
     make: Callable[..., KernelManager], is_ours: Callable[[str], bool], prefers_sockets: Callable[[], bool]
 ) -> Callable[..., KernelManager]:
@@ -70,14 +75,13 @@ def over_sockets(
 
     def make_manager(*args: Any, **options: Any) -> KernelManager:
         manager = make(*args, **options)
-        stem, _ = os.path.splitext(options.get("connection_file", ""))
-        if not is_ours(Path(stem).name.removeprefix("kernel-")):
+        if not is_ours(kernel_id_of(options)):
             return manager
         if "context" in options:  # the host's, which lives as long as the host
             manager.context = with_frame_limit(options["context"])
         if prefers_sockets() and _can_use_sockets(manager):
             manager.transport = "ipc"
-            manager.ip = f"{stem}-ipc"
+            manager.ip = f"{os.path.splitext(options['connection_file'])[0]}-ipc"
         return manager
 
     return make_manager

@@ -23,7 +23,6 @@ from tornado.web import HTTPError, stream_request_body
 
 from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
-from ..engine.exhaustion import exhausted, out_of_resources
 from ..errors import (
     ExecError,
     Forbidden,
@@ -39,6 +38,7 @@ from ..errors import (
     TooManyAttempts,
     UnsupportedMediaType,
 )
+from ..exhaustion import exhausted, out_of_resources
 from ..wire.jsontext import dump_bytes, loads_strict
 from ..wire.large_json import collect, encode_in_pieces, is_large
 from .gate import Gate, authorize

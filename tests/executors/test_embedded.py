@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor
-from jupyter_exec_ext.errors import KernelStartFailed, SessionEnded
+from jupyter_exec_ext.errors import KernelStartFailed, OutOfResources, SessionEnded
 from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
 from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
@@ -223,3 +224,18 @@ def test_importing_executors_loads_nothing_of_kernels() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_program_that_may_open_nothing_more_is_out_of_resources() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(os.listdir("/proc/self/fd"))
+    try:
+        for free in range(0, 32, 4):  # at some of these, libzmq would end this process
+            resource.setrlimit(resource.RLIMIT_NOFILE, (opened + free, limits[1]))
+            with pytest.raises(OutOfResources, match="too many open files"):
+                EmbeddedIPythonCodeExecutor()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with EmbeddedIPythonCodeExecutor() as executor:
+        assert say(executor, "print(1)") == "1"
+        assert len(os.listdir("/proc/self/fd")) < opened + 32

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
+import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ import requests
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.client.sync import ExecSession
-from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull
+from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooManySessions
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
 from jupyter_exec_ext.wire.outputs import OutputFold
 from tests.hosts import Host, free_port, running_host
@@ -247,13 +251,31 @@ def descriptors_of(host: Host) -> int:
     return psutil.Process(host.process.pid).num_fds()
 
 
+def limited(soft: int, hard: int) -> list[str]:
+    """Return how to start a host with limits of descriptors."""
+    return ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"]
+
+
+@contextmanager
+def connections(host: Host, count: int) -> Iterator[None]:
+    """Take descriptors of a host's by connections that send nothing."""
+    with ExitStack() as held:
+        for _ in range(count):
+            held.enter_context(socket.create_connection((host.info.host, host.info.port or 0)))
+        yield
+
+
 @pytest.mark.timeout(120)
-def test_a_server_without_descriptors_refuses_and_recovers(tmp_path: Path) -> None:
-    prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
-    with running_host("server", tmp_path, prefix=prefix) as host, ExecClient(host.info) as client:
-        with pytest.raises(OutOfResources) as refused:
-            _ = [client.session() for _ in range(100)]
-        assert refused.value.retry_after_seconds is not None
+@pytest.mark.parametrize("name", ["server", "gateway"])
+def test_a_host_without_descriptors_refuses_and_recovers(tmp_path: Path, name: str) -> None:
+    with running_host(name, tmp_path, prefix=limited(256, 256)) as host, ExecClient(host.info) as client:
+        with connections(host, 160):
+            with pytest.raises(OutOfResources) as refused:
+                _ = [client.session() for _ in range(100)]
+            assert refused.value.retry_after_seconds is not None
+            if name == "gateway":
+                answer = requests.post(f"{host.info.url}api/kernels", headers=host.info.auth_headers, timeout=30)
+                assert (answer.status_code, "too many open files" in answer.text) in {(503, True), (201, False)}
         opened = client.list_sessions()
         assert len(opened) > 2
         for record in opened:
@@ -267,21 +289,48 @@ def test_a_server_without_descriptors_refuses_and_recovers(tmp_path: Path) -> No
 
 @pytest.mark.timeout(120)
 def test_kernels_that_start_at_once_without_descriptors_are_refused(tmp_path: Path) -> None:
-    prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
-    with running_host("server", tmp_path, prefix=prefix) as host, ExecClient(host.info) as client:
+    with running_host("server", tmp_path, prefix=limited(256, 256)) as host, ExecClient(host.info) as client:
 
         def opened(_: int) -> bool:
             try:
                 client.session()
-            except OutOfResources:
+            except (OutOfResources, TooManySessions):
                 return False
             return True
 
         began = time.monotonic()
-        with ThreadPoolExecutor(10) as pool:
+        with connections(host, 160), ThreadPoolExecutor(10) as pool:
             outcomes = list(pool.map(opened, range(80)))
         assert 0 < sum(outcomes) < 80
         assert time.monotonic() - began < 45  # nothing waits for a kernel that it cannot reach
+
+
+@pytest.mark.timeout(120)
+def test_max_sessions_is_lowered_to_what_the_descriptors_suffice_for(tmp_path: Path) -> None:
+    with running_host("gateway", tmp_path, prefix=limited(128, 128)) as host, ExecClient(host.info) as client:
+        most = client.info()["limits"]["max_sessions"]
+        assert 0 < most < 128 / 12
+        assert f"max_sessions is lowered from 100 to {most}: the server can open 128 descriptors" in host.log_text()
+        sessions = [client.session() for _ in range(most)]
+        with pytest.raises(TooManySessions, match=f"at most {most} sessions"):
+            client.session()
+        assert [session.run("print(1)").stdout for session in sessions] == ["1\n"] * most
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["server", "gateway"])
+def test_a_host_raises_its_soft_limit_and_its_kernels_keep_theirs(tmp_path: Path, name: str) -> None:
+    soft = 5000  # more than Jupyter Server sets by itself
+    with running_host(name, tmp_path, prefix=limited(soft, soft + 1000)) as host, ExecClient(host.info) as client:
+        assert resource.prlimit(host.pid, resource.RLIMIT_NOFILE) == (soft + 1000, soft + 1000)
+        assert client.info()["limits"]["max_sessions"] == 100
+        code = "import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+        with client.session() as session:
+            assert session.run(code).stdout == f"{soft} {soft + 1000}\n"
+            session.restart()
+            assert session.run(code).stdout == f"{soft} {soft + 1000}\n"
+        with client.standard_session() as of_the_host:
+            assert of_the_host.run(code).stdout == f"{soft} {soft + 1000}\n"
 
 
 def settled_descriptors_of(host: Host, pooled: int) -> int:

@@ -281,9 +281,11 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
     ahead: _Ahead | None = None
     kernels: set[int] = set()
     wanted = True  # one for each request, so that nothing is forked again and again that cannot live
+    sources = select.poll()  # not `select`: the server that this socket comes from may have thousands of descriptors
+    for descriptor in (control.fileno(), awake):
+        sources.register(descriptor, select.POLLIN)
     while True:
-        sources: list[Any] = [control, awake]
-        readable, _, _ = select.select(sources, [], [], _QUIET_SECONDS if wanted else None)
+        readable = {number for number, _ in sources.poll(_QUIET_SECONDS * 1000 if wanted else None)}
         if awake in readable:
             os.read(awake, 4096)
             for pid, status in _ended():
@@ -299,7 +301,7 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
                 be_child()
                 prepare()
                 return ahead.take()
-        if control not in readable:
+        if control.fileno() not in readable:
             continue
         request, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not request:  # the server is gone, or wants no more kernels from here
