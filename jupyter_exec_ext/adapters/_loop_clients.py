@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from ..client.aio import AsyncExecClient, AsyncExecSession
 from ..client.connection import JupyterConnectionInfo
+from ..client.forks import ProcessLock
 
 
 class LoopClients:
@@ -23,7 +23,7 @@ class LoopClients:
 
     def __init__(self, connection_info: JupyterConnectionInfo) -> None:
         self._connection_info = connection_info
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._clients: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
 
     @asynccontextmanager

@@ -11,6 +11,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..client.forks import ProcessLock
 from ..client.idle import open_patient_session
 from ..client.sync import ExecClient, ExecSession, StandardExecSession
 from ..errors import Conflict, ConnectionFailed, ConnectionLost, ExecError, SessionEnded, SessionNotFound
@@ -66,8 +67,8 @@ class ToolSession:
         self._kernel_name = kernel_name
         self._timeout_seconds = timeout_seconds
         self._name = name
-        self._opening = threading.Lock()
-        self._turns = threading.Lock()
+        self._opening = ProcessLock()
+        self._turns = ProcessLock()
         self._client: ExecClient | None = None
         self._session: ExecSession | StandardExecSession | None = None
         self._loop_clients = LoopClients(self._place.connection_info)

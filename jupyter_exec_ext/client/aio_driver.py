@@ -22,6 +22,7 @@ from ..models import InputRequestEvent
 from ..wire.jsontext import dump_bytes
 from .aio_credential import AioCredential
 from .connection import JupyterConnectionInfo
+from .forks import keep_for_parent, renew_after_fork
 from .steps import (
     STREAM_IS_OPEN,
     AskInput,
@@ -96,6 +97,12 @@ class AioDriver:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._tidying: set[asyncio.Task[Any]] = set()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Leave connections, loop and tasks to the parent; this process has its own when it first uses the client."""
+        keep_for_parent((self._session, self._loop, self._tidying))
+        self._session, self._loop, self._tidying = None, None, set()
 
     def _check_open(self) -> None:
         if self._closed:

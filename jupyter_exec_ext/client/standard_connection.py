@@ -28,6 +28,7 @@ from ..wire.languages import normalize_language
 from ..wire.late import LateOutputBuffer
 from ..wire.unattended import unattended_request
 from .exchange import segment
+from .forks import renew_after_fork
 from .kernels_api import KernelsApi
 from .steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
 
@@ -87,6 +88,12 @@ class StandardConnection:
         self._trusted_seconds = _TRUSTED_SECONDS if trusted_seconds is None else trusted_seconds
         # Kernels of this process are prepared when their channels are opened.
         self._prepares_kernels = trusted_seconds is None
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Be another client than the parent: a server cuts the older connection of a session id."""
+        self._session_id = uuid.uuid4().hex
+        self._proven = False
 
     def connect(self) -> Operation[None]:
         """Open the WebSocket, if it is not open, and prove that requests and output both get through."""

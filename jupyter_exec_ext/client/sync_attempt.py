@@ -16,6 +16,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import ConnectionPool, HTTPConnectionPool, HTTPSConnectionPool
 
+from .forks import ProcessLock
+
 if TYPE_CHECKING:
     _Base = HTTPConnection
 else:
@@ -24,7 +26,7 @@ else:
 _SHORT_BYTES = 64 * 1024
 
 _here = threading.local()
-_guard = threading.Lock()
+_guard = ProcessLock()
 
 
 class Attempt:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future, wait
 from typing import Any
 
 from .access_tokens import AccessToken, TokenCache, TokenProvider, asked, in_a_thread, no_token
+from .forks import ProcessLock, renew_after_fork
 from .steps import GetToken
 
 
@@ -17,8 +17,13 @@ class SyncCredential:
         self._credential = credential
         self._scope = scope
         self._cache = TokenCache()
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._asking: dict[str | None, Future[Any]] = {}
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Wait for no thread of the parent's."""
+        self._asking = {}
 
     def get(self, step: GetToken) -> AccessToken:
         """Return the token to send, asking for one if need be; threads that come meanwhile wait for the same."""

@@ -20,6 +20,7 @@ from ..errors import ClientError, Conflict
 from ..models import InputRequestEvent
 from ..wire.jsontext import dump_bytes
 from .connection import JupyterConnectionInfo
+from .forks import keep_for_parent, renew_after_fork
 from .steps import (
     STREAM_IS_OPEN,
     AskInput,
@@ -62,6 +63,12 @@ class RunLock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder: int | None = None
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Let a run of this process in, whatever the parent runs."""
+        self._lock = threading.Lock()
+        self._holder = None
 
     def __enter__(self) -> None:
         if self._holder == threading.get_ident():
@@ -71,7 +78,8 @@ class RunLock:
 
     def __exit__(self, *exc: object) -> None:
         self._holder = None
-        self._lock.release()
+        if self._lock.locked():  # not where a callback of the run has forked, and goes on in the child
+            self._lock.release()
 
 
 class SyncDriver:
@@ -86,20 +94,32 @@ class SyncDriver:
     def __init__(self, connection: JupyterConnectionInfo, credential: SyncCredential | None = None) -> None:
         self.connection = connection
         self._credential = credential
-        self._http = requests.Session()
-        if credential is not None:
-            self._http.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        adapter = WatchedAdapter(one_server=connection.is_loopback, pool_connections=1, pool_maxsize=_POOL_SIZE)
-        self._http.mount("https://" if connection.use_https else "http://", adapter)
-        self._http.auth = self._authenticate
         # With every request, or the environment's bundle would go before what the user has said.
         self._verify = connection.verify and (connection.ca_bundle or True)
         self._closed = False
-        self._http.cert = connection.client_cert
+        self._http = self._new_http()
+        renew_after_fork(self)
+
+    def _new_http(self) -> requests.Session:
+        http, connection = requests.Session(), self.connection
+        if self._credential is not None:
+            http.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        adapter = WatchedAdapter(one_server=connection.is_loopback, pool_connections=1, pool_maxsize=_POOL_SIZE)
+        http.mount("https://" if connection.use_https else "http://", adapter)
+        http.auth = self._authenticate
+        http.cert = connection.client_cert
         if connection.is_loopback:
             # No proxy stands before this machine, and compressing costs more than it saves.
-            self._http.trust_env = False
-            self._http.headers["Accept-Encoding"] = "identity"
+            http.trust_env = False
+            http.headers["Accept-Encoding"] = "identity"
+        return http
+
+    def after_fork(self) -> None:
+        """Have connections of this process, with the cookies of the parent's."""
+        old, self._http = self._http, self._new_http()
+        for cookie in old.cookies:
+            self._http.cookies.set_cookie(cookie)
+        keep_for_parent(old)
 
     def _authenticate(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
         """Set the token, and what a server asks of a browser; this also keeps .netrc out."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import websocket
 
 from .connection import JupyterConnectionInfo
+from .forks import ProcessLock, keep_for_parent, renew_after_fork
 from .steps import Connect, Failure, Socket
 
 # A connection on which nothing comes for this long is asked whether anybody is there, and lost if nobody answers.
@@ -74,14 +74,27 @@ class _Peer:
         self._ws = ws
         self._heard_at = time.monotonic()
         self._pinged_at: float | None = None
-        self._receiving = threading.Lock()
+        self._receiving = ProcessLock()
+        self._is_ours = True
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Leave the connection to the parent."""
+        self._is_ours = False
+        keep_for_parent(self._ws)
+
+    def _require_ours(self) -> None:
+        if not self._is_ours:
+            raise websocket.WebSocketConnectionClosedException("it belongs to the process that has forked this one")
 
     def send(self, data: str | bytes) -> None:
+        self._require_ours()
         self._ws.settimeout(_SEND_SECONDS)
         self._ws.send(data, websocket.ABNF.OPCODE_TEXT if isinstance(data, str) else websocket.ABNF.OPCODE_BINARY)
 
     def receive(self, timeout_seconds: float) -> tuple[int, bytes] | None:
         """Return the next message as opcode and data; None when the time is up."""
+        self._require_ours()
         with self._receiving:
             return self._receive(time.monotonic() + timeout_seconds)
 
@@ -110,6 +123,8 @@ class _Peer:
 
     def close(self) -> None:
         """Say goodbye and close, without waiting for an answer; whoever waits for a message is woken up."""
+        if not self._is_ours:
+            return
         with contextlib.suppress(websocket.WebSocketException, OSError):
             self._ws.settimeout(1.0)
             self._ws.send_close()

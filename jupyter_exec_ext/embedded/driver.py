@@ -16,6 +16,7 @@ from ..client.standard import open_standard_session
 from ..client.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
 from ..client.sync import StandardExecSession
 from ..client.sync_driver import SyncDriver
+from ..errors import ConnectionFailed
 from ..exhaustion import try_descriptors
 from ..wire.environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..wire.jsontext import dump_bytes
@@ -41,6 +42,15 @@ class EmbeddedDriver(SyncDriver):
         super().__init__(JupyterConnectionInfo("localhost", False))  # to which nothing is ever sent
         self._env = kernel_environment(inherited_environment(os.environ, DEFAULT_NAMES), env, caller_names=["*"])
         self._kernels: dict[str, EmbeddedKernel] = {}
+        self._pid = os.getpid()
+
+    def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise ConnectionFailed(
+                f"the kernel belongs to the process that has started it ({self._pid}), which has forked this one; make "
+                "another executor here"
+            )
+        super()._check_open()
 
     def open_session(self, kernel_name: str, *, max_output_bytes: int = _MAX_OUTPUT_BYTES) -> StandardExecSession:
         """Start a kernel and return a session on it.

@@ -66,6 +66,7 @@ class EmbeddedKernel:
 
     def __init__(self, kernel_name: str, env: Mapping[str, str]) -> None:
         self.generation = 1
+        self._pid = os.getpid()
         self.connection: SupportsClose | None = None
         # jupyter_client wants an event loop; one of our own works whatever loop the caller runs in.
         self._loop = asyncio.SelectorEventLoop()  # the kind that ZeroMQ works with, on Windows, too
@@ -167,6 +168,8 @@ class EmbeddedKernel:
         now : bool
             Without asking it to exit.
         """
+        if self._pid != os.getpid():  # a forked process has copies of what is its parent's
+            return
         with self._restarting:
             if self._loop.is_closed() or self._ending is not None:
                 return

@@ -11,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 from ..client.connection import JupyterConnectionInfo
 from ..client.exchange import error_from, exchange
+from ..client.forks import atexit_in_this_process
 from ..client.patience import DEFAULT_RETRY
 from ..client.steps import Request
 from ..client.sync_driver import SyncDriver
@@ -83,7 +84,7 @@ class BinderServer:
         path, deadline = build_path(spec), Deadline.of_start(startup_timeout_seconds, f"the Binder of {spec}")
         launch = BinderLaunch(spec, deadline, on_progress)
         self._connection_info: JupyterConnectionInfo | None = self._launch(launch, deadline, path)
-        atexit.register(self.stop)
+        atexit_in_this_process(self.stop)
 
     def _launch(self, launch: BinderLaunch, deadline: Deadline, path: str) -> JupyterConnectionInfo:
         """Ask, and go where the BinderHub points to: mybinder.org is several."""

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..client.connection import JupyterConnectionInfo
+from ..client.forks import atexit_in_this_process
 from ..client.sync import ExecClient
 from .containers.engine import connect, engine_errors, networks_of, own_container
 from .containers.image import DOCKERFILE, SETTINGS_LABEL, WORK_DIRECTORY, Progress, custom_image, default_image
@@ -170,7 +171,7 @@ class DockerJupyterServer:
             self._container.end()
             raise
         if stop_container:
-            atexit.register(self.stop)
+            atexit_in_this_process(self.stop)
 
     def _settings(self, port: int, reach: Reach, env_names: list[str]) -> dict[str, Any]:
         """Return what `managed_gateway` reads."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..client.connection import JupyterConnectionInfo
+from ..client.forks import atexit_in_this_process
 from ..client.patience import NO_RETRY
 from ..client.sync_driver import SyncDriver
 from ..errors import ClientError, ExecError, Unavailable, UnexpectedAnswer
@@ -142,7 +143,7 @@ class JupyterHubServer:
             If it does not come up, and as for the class.
         """
         deadline = Deadline.of_start(self._startup_timeout_seconds, f"the server at {self._hub.url}")
-        atexit.register(self.stop)
+        atexit_in_this_process(self.stop)
         try:
             with contextlib.closing(SyncDriver(self._hub)) as driver:
                 self._user = self._user or driver.perform(within(deadline, whoami()))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import keyword
 import sys
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from string import Template
 from typing import Protocol
 
+from ..client.forks import ProcessLock
 from ..errors import LanguageNotSupported
 from ..models import Execution
 from . import in_session
@@ -108,7 +108,7 @@ class LoadedFunctions:
     def __init__(self, module: FunctionsModule, timeout_seconds: float) -> None:
         self.module = module
         self._timeout_seconds = timeout_seconds
-        self._loading = threading.Lock()
+        self._loading = ProcessLock()
         self._loaded: _Loaded | None = None
 
     def ensure(self, session: RunsCode) -> None:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from ..client.connection import JupyterConnectionInfo
+from ..client.forks import atexit_in_this_process
 from ..client.sync import ExecClient
 from ..errors import ExecError
 
@@ -95,7 +96,7 @@ class LocalJupyterServer:
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._listening = threading.Event()
         self._subprocess = self._spawn(settings)
-        atexit.register(self.stop)
+        atexit_in_this_process(self.stop)
         try:
             self._wait_until_ready(time.monotonic() + startup_timeout_seconds)
         except BaseException:

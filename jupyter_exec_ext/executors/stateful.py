@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
 
+from ..client.forks import ProcessLock
 from ..errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -124,7 +124,7 @@ class StatefulCodeExecutor(ABC):
         self._on_state_lost = check_on_state_lost(on_state_lost)
         self._silence_pip = silence_pip
         self._functions = LoadedFunctions(FunctionsModule(functions, functions_module), float(timeout))
-        self._replacing = threading.Lock()
+        self._replacing = ProcessLock()
         self._stopped = False
 
     def _begin(self) -> None:

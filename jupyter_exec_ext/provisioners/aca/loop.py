@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import zmq
 
+from ...client.forks import ProcessLock
+
 T = TypeVar("T")
 _MAX_SOCKETS = 65_535
 # For what is left to be done. Sessions that nobody ends are ended by their pool, and cost until then.
@@ -111,7 +113,7 @@ async def _cancel_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 _loops: dict[int, KernelLoop] = {}  # by process: a forked one has no threads of its parent's
 _ending: list[KernelLoop] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from traitlets import Bool, Integer, List, Unicode, Union
 from traitlets.config import Config
 
 from ...wire.aca import ALLOWED_HOSTS, DEFAULT_API_VERSION, MAX_RUN_SECONDS, check_endpoint, check_host, family_of
+from ..threads import finished
 from .credentials import AZURE, check_source, credential_from
 from .files import KernelFiles
 from .kernel import ACAKernel
@@ -113,13 +113,13 @@ class ACAProvisioner(KernelProvisionerBase):
         if self._kernel is None:
             self._loop = use_loop()
             try:
-                self._kernel = await asyncio.wrap_future(self._loop.run(self._new_kernel(self._loop, self._wanted())))
+                self._kernel = await finished(self._loop.run(self._new_kernel(self._loop, self._wanted())))
             except BaseException:
                 self._leave()
                 raise
         else:
             assert self._loop is not None
-            await asyncio.wrap_future(self._loop.run(_begin(self._kernel)))
+            await finished(self._loop.run(_begin(self._kernel)))
         self._has_process = True
         manager: Any = self.parent
         for channel, port in self._kernel.ports.items():  # bound already, so that nobody else can take them
@@ -154,7 +154,7 @@ class ACAProvisioner(KernelProvisionerBase):
 
     async def wait(self) -> int | None:
         """Wait for the end of the kernel."""
-        code = 0 if self.exited is None else await asyncio.wrap_future(self.exited)
+        code = 0 if self.exited is None else await finished(self.exited)
         self._has_process = False
         return code
 
@@ -163,9 +163,9 @@ class ACAProvisioner(KernelProvisionerBase):
         if self._kernel is None or self._loop is None or signum == 0:
             return
         if signum == signal.SIGINT:
-            await asyncio.wrap_future(self._loop.run(_interrupt(self._kernel)))
+            await finished(self._loop.run(_interrupt(self._kernel)))
         else:
-            await asyncio.wrap_future(self._loop.run(_end(self._kernel, -signum)))
+            await finished(self._loop.run(_end(self._kernel, -signum)))
 
     async def kill(self, restart: bool = False) -> None:
         """End the kernel at once; its session is ended in the background."""
@@ -181,7 +181,7 @@ class ACAProvisioner(KernelProvisionerBase):
             kernel, self._kernel = self._kernel, None
             self._has_process = False
             try:
-                await asyncio.wrap_future(self._loop.run(_close(kernel)))
+                await finished(self._loop.run(_close(kernel)))
             finally:
                 self._leave()
 

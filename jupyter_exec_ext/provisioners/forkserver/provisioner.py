@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import errno
 import json
@@ -19,6 +18,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, List, Unicode
 
 from ...wire.flow import MAX_UNSENT_MESSAGES
+from ..threads import finished, in_thread
 from .command import NotForkableError, parsed, program_of
 from .parents import fork_parents
 from .process import ForkedProcess
@@ -98,7 +98,7 @@ class ForkServerProvisioner(LocalProvisioner):
         kernels connect at once, and would wait for ZeroMQ to try again.
         """
         if isinstance(self.process, ForkedProcess):
-            said = await asyncio.to_thread(self._word_of, self.process)
+            said = await in_thread(self._word_of, self.process)
             self.waits_for_readers = said == _WAITS
 
     async def wait(self) -> int | None:
@@ -106,7 +106,7 @@ class ForkServerProvisioner(LocalProvisioner):
         if not isinstance(self.process, ForkedProcess):
             return await super().wait()
         process = self.process
-        await asyncio.wrap_future(process.exited)
+        await finished(process.exited)
         if self.process is process:
             self.process = None
         return process.returncode
@@ -122,7 +122,7 @@ class ForkServerProvisioner(LocalProvisioner):
             raise NotForkableError(f"a forked kernel cannot be told {', '.join(unknown)}")
         command = parsed(cmd)
         directory = str(options.get("cwd") or Path.cwd())
-        if not await asyncio.to_thread(os.path.isdir, directory):
+        if not await in_thread(os.path.isdir, directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         environment = dict(options.get("env") or os.environ)
         independent = bool(options.get("independent"))
@@ -138,7 +138,7 @@ class ForkServerProvisioner(LocalProvisioner):
             "independent": independent,
         }
         fork = partial(fork_parents().fork, program_of(command, self.preload, environment))
-        return await asyncio.to_thread(self._launch, fork, told, options)
+        return await in_thread(self._launch, fork, told, options)
 
     def _launch(self, fork: Any, told: Mapping[str, Any], options: Mapping[str, Any]) -> ForkedProcess:
         """Fork a kernel, and tell it what it is to be."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from ..sandbox.isolated import IsolatedProvisioner
 from ..sandbox.launch import Launch
 from ..sandbox.leftovers import private_directory, remove_directory
+from ..threads import in_thread
 from .launch import LaunchedKernel, launch
 from .support import ready_filter
 
@@ -54,7 +54,7 @@ class LandlockProvisioner(IsolatedProvisioner):
         """Remove what belonged to the kernel."""
         await super().cleanup(restart)
         if not restart and self._places is not None:
-            await asyncio.to_thread(remove_directory, self._places)
+            await in_thread(remove_directory, self._places)
             self._places = None
 
     def _place(self, name: str) -> Path:

@@ -6,7 +6,6 @@ engine chooses it where a policy asks for isolation. Nothing here falls back to 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Integer, List, Unicode, default
 
+from ..threads import finished, in_thread
 from .arguments import HOME, SOCKET, SOCKETS, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, sweep_once
@@ -169,7 +169,7 @@ class IsolatedProvisioner(LocalProvisioner):
         ------
         IsolationUnavailableError
         """
-        await asyncio.to_thread(self.require)
+        await in_thread(self.require)
         if self._socket_directory is None:
             self._socket_directory = new_link()
         self.choose_places()
@@ -192,7 +192,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """
         assert self._socket_directory is not None and self._limits is not None
         manager: Any = self.parent
-        self._work_directory = await asyncio.to_thread(self._choose_work_directory, kwargs.get("cwd"))
+        self._work_directory = await in_thread(self._choose_work_directory, kwargs.get("cwd"))
         what = Launch(
             command=cmd,
             environment=self._environment,
@@ -252,7 +252,7 @@ class IsolatedProvisioner(LocalProvisioner):
         code = await super().wait()
         if self._isolated is not None:
             isolated, self._isolated = self._isolated, None
-            await asyncio.to_thread(isolated.close)
+            await in_thread(isolated.close)
         return code
 
     async def cleanup(self, restart: bool = False) -> None:
@@ -265,7 +265,7 @@ class IsolatedProvisioner(LocalProvisioner):
             launching.add_done_callback(_end_unwanted)
         for directory in (self._socket_directory, self._private_directory):
             if directory is not None:
-                await asyncio.to_thread(remove_directory, directory)
+                await in_thread(remove_directory, directory)
         self._socket_directory = self._private_directory = None
 
     # --- ---
@@ -304,7 +304,7 @@ class IsolatedProvisioner(LocalProvisioner):
         later = afterwards()
         launching = self._launch = in_lasting_thread(partial(self.launch_isolated, what))
         try:
-            isolated = await asyncio.wrap_future(launching)
+            isolated = await finished(launching)
         except GeneratorExit:  # the garbage collector has found us, waiting in a loop that was closed
             launching.add_done_callback(lambda done: later.add(partial(_end_unwanted, done)))
             raise
