@@ -16,9 +16,8 @@ from typing import Any
 
 from ..errors import ConnectionLost, ExecError, SessionEnded
 from ..models import ErrorEvent, Execution, ExecutionState, KernelSpecInfo, StateEvent
-from ..wire.flow import defaults_request
 from ..wire.kernel import execute_request
-from ..wire.languages import normalize_language, source_for_kernel
+from ..wire.languages import source_for_kernel
 from ..wire.translate import RunTranslator
 from .kernels_api import KernelsApi
 from .patience import RetryPolicy
@@ -64,7 +63,6 @@ class StandardSession:
         self._connection = StandardConnection(api, kernel_id, trusted_seconds)
         self._run: StandardRun | None = None
         self._has_state = False
-        self._starts_with_defaults = 0
 
     def connect(self) -> Operation[None]:
         """Connect to the kernel and wait until it answers; it says its language where its kernelspec does not."""
@@ -86,7 +84,6 @@ class StandardSession:
         """Run code, emitting its events, and return the finished execution."""
         source = source_for_kernel(code, language, self.spec.language)
         yield from self._connection.connect()
-        yield from self._set_defaults()
         run = StandardRun(
             self.kernel_id,
             self.kernel_starts,
@@ -110,13 +107,6 @@ class StandardSession:
         finally:
             if self._run is run:  # a stream that was left may be closed later than the next run begins
                 self._run = None
-
-    def _set_defaults(self) -> Operation[None]:
-        """Have a kernel that is new set the defaults for agents, before its first code; nobody waits for its answer."""
-        if normalize_language(self.spec.language) == "python" and self._starts_with_defaults != self.kernel_starts:
-            sent = yield from self._connection.send("shell", "execute_request", defaults_request())
-            if not isinstance(sent, Failure):
-                self._starts_with_defaults = self.kernel_starts
 
     def _carry_out(self, run: StandardRun, source: str) -> Operation[Execution]:
         yield from run.log(StateEvent(ExecutionState.RUNNING))

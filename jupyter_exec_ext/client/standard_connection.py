@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import ConnectionLost, KernelStartTimeout, NotFound, SessionEnded, UnexpectedAnswer
 from ..models import StateLoss
+from ..wire.flow import default_expressions
 from ..wire.kernel import (
     WEBSOCKET_PROTOCOL,
     KernelMessage,
@@ -219,7 +220,8 @@ class StandardConnection:
         self._proven = True
         if self._prepares_kernels and normalize_language(self.language) == "python":
             # Also where the kernel is prepared already: a server may have started another one meanwhile.
-            sent = yield from self.send("shell", "execute_request", unattended_request())
+            request = unattended_request(default_expressions(draws_plots=True))
+            sent = yield from self.send("shell", "execute_request", request)
             return sent if isinstance(sent, Failure) else None
         return None
 

@@ -21,7 +21,7 @@ import zmq
 
 from ..client.steps import Failure
 from ..errors import KernelStartFailed, KernelStartTimeout
-from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, keeping_request, waiting_request
+from ..wire.flow import MAX_WAITING_MESSAGES, agrees_to_wait, default_expressions, keeping_request, waiting_request
 from ..wire.kernel import FrameCodec, KernelMessage, encode_websocket, new_header
 from ..wire.unattended import unattended_request
 from .kernel import EmbeddedKernel
@@ -85,7 +85,8 @@ class Channels:
         self._connect("iopub", MAX_WAITING_MESSAGES if waits else _MAX_WAITING_MESSAGES)
         self._ask("iopub", _LOOK_SECONDS, give_up_at)
         if waits:  # so it is an IPython kernel
-            self._sockets["shell"].send_multipart(self._codec.encode("execute_request", unattended_request())[1])
+            request = unattended_request(default_expressions(draws_plots=True))
+            self._sockets["shell"].send_multipart(self._codec.encode("execute_request", request)[1])
             # Once more: how much a kernel keeps unsent is a property of the connections that it has by then.
             self._ask("shell", _ASK_AGAIN_SECONDS, give_up_at, keeping_request())
 

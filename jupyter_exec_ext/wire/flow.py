@@ -80,16 +80,12 @@ def waiting_request(*, draws_plots: bool | None) -> dict[str, Any]:
     """
     request = _silent_request(SENDING.read_text(encoding="utf-8") + _WAITING + _BEGINNING)
     # Apart from each other, so that neither depends on what the other finds.
-    defaults = {} if draws_plots is None else _defaults(draws_plots)
+    defaults = {} if draws_plots is None else default_expressions(draws_plots=draws_plots)
     return {**request, "user_expressions": {**request["user_expressions"], **defaults}}
 
 
-def defaults_request() -> dict[str, Any]:
-    """Return the content of a request that sets only the defaults, for kernels that are not made to wait."""
-    return {**_silent_request(""), "user_expressions": _defaults(draws_plots=True)}
-
-
-def _defaults(draws_plots: bool) -> dict[str, str]:
+def default_expressions(*, draws_plots: bool) -> dict[str, str]:
+    """Return the expressions that set the defaults, for a request to a kernel that is not made to wait."""
     code = DEFAULTS.read_text(encoding="utf-8") + _SETTING.format(draws_plots)
     return {"defaults": f"exec({code!r}, {{}})"}
 

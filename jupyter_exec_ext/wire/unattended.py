@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,17 @@ _SOURCE = Path(__file__).parent.parent / "in_kernel" / "unattended.py"
 _CALL = "\nfrom IPython import get_ipython\nset_up(get_ipython())\n"
 
 
-def unattended_request() -> dict[str, Any]:
-    """Return the content of a request that prepares an IPython kernel; to one that is prepared it does nothing."""
+def unattended_request(more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the content of a request that prepares an IPython kernel; to one that is prepared it does nothing.
+
+    Parameters
+    ----------
+    more : mapping of str to str, optional
+        Further expressions, each evaluated by itself, such as `wire.flow.default_expressions`.
+    """
     request = execute_request("", allow_input=False)
-    return {**request, "silent": True, "store_history": False, "user_expressions": {"unattended": _expression()}}
+    expressions = {"unattended": _expression(), **(more or {})}
+    return {**request, "silent": True, "store_history": False, "user_expressions": expressions}
 
 
 @cache
