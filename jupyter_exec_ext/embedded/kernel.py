@@ -128,7 +128,10 @@ class EmbeddedKernel:
 
     @property
     def last_words(self) -> str:
-        """The end of what a process that has ended wrote to its standard error."""
+        """The end of what a process that has ended wrote to its standard error, or its provisioner has kept of it."""
+        kept = getattr(self._manager.provisioner, "last_words", None)
+        if kept is not None and (words := str(kept())):
+            return words
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _SHOWN_BYTES))
         return self._errors.read().decode("utf-8", "replace").strip()

@@ -66,11 +66,6 @@ class HostedKernel:
         self._km.stop_restarter()
         self._km.autorestart = False
 
-    @property
-    def last_words(self) -> str:
-        """The end of what its process wrote to its standard error, past its own output; empty if that is not known."""
-        return "" if self._stderr is None else self._stderr.last_words
-
     def forget_stderr(self) -> None:
         """Leave the descriptor that the process was started with to the process.
 
@@ -156,6 +151,13 @@ class HostedKernel:
     def waits_for_readers(self) -> bool:
         """Whether what starts it has seen to it that it loses no output."""
         return bool(getattr(self._km.provisioner, "waits_for_readers", False))
+
+    def last_words(self) -> str:
+        """Return the end of what its process has printed, where that is kept; blocks for up to a second."""
+        if self._stderr is not None:
+            return self._stderr.last_words
+        kept = getattr(self._km.provisioner, "last_words", None)
+        return "" if kept is None else str(kept())
 
     @property
     def shared_directory(self) -> tuple[Path, str] | None:

@@ -336,12 +336,12 @@ class SessionKernel:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
             if self._given_up.done():
                 raise _given_up_error()
-            self._require_alive(died)
+            await self._require_alive(died, kernel)
             await proof
             kernel.note_state("idle")
             self.starts += 1
             await self._listener.on_connected(kernel.kernel_id, self.starts)
-            self._require_alive(died)  # to the last: whoever waits for the kernel uses it at once
+            await self._require_alive(died, kernel)  # to the last: whoever waits for the kernel uses it at once
         except BaseException:
             proof.cancel()
             await asyncio.wait([proof])
@@ -350,11 +350,11 @@ class SessionKernel:
             self.disconnect()
             raise
 
-    def _require_alive(self, died: asyncio.Future[KernelExit]) -> None:
+    async def _require_alive(self, died: asyncio.Future[KernelExit], kernel: Kernel) -> None:
         if died.done():
             self._failed_start = died.result()
-            said = "" if self.kernel is None else self.kernel.last_words
-            reason = f":\n{said}" if said else "; see the server's log"
+            words = await asyncio.to_thread(kernel.last_words)
+            reason = f":\n{words}" if words else "; see the server's log"
             raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started{reason}")
 
     async def _prove(self, connection: KernelConnection, kernel: Kernel) -> None:

@@ -205,11 +205,14 @@ class ScriptedKernel:
 
     pid = None
     ours = True
-    last_words = ""
 
     limits_itself = False
     is_confined = False
     waits_for_readers = False
+
+    def last_words(self) -> str:
+        return ""
+
     shared_directory = None
     files = None
 

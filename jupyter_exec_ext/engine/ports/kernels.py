@@ -77,6 +77,9 @@ class Kernel(Protocol):
     def waits_for_readers(self) -> bool:
         """Whether what starts it has seen to it that it loses no output: see ``wire/flow.py``."""
 
+    def last_words(self) -> str:
+        """Return the end of what its process has printed, once that has ended; empty if that is not known. Blocks."""
+
     @property
     def shared_directory(self) -> tuple[Path, str] | None:
         """A directory that an isolated kernel and the server can write, and how the kernel calls it.
@@ -91,10 +94,6 @@ class Kernel(Protocol):
     @property
     def being_shut_down(self) -> bool:
         """Whether the host is ending its process on purpose."""
-
-    @property
-    def last_words(self) -> str:
-        """The end of what its process wrote to its standard error; empty if that is not known."""
 
     async def alive(self) -> bool:
         """Return whether the kernel's process runs."""

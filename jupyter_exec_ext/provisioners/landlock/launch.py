@@ -30,6 +30,7 @@ class LaunchedKernel:
     group: ControlGroup | None
     mark: str
     directories: tuple[Path, ...]
+    output: SandboxOutput
 
     def end(self) -> None:
         """End it, and remove all that it had; for one that nobody wants."""
@@ -98,5 +99,6 @@ def launch(
         raise
     finally:
         os.close(said)
-    read_output(output, SandboxOutput(what.kernel_id, log))
-    return LaunchedKernel(process, group, mark, (what.socket_directory, home.parent))
+    passed_on = SandboxOutput(what.kernel_id, log)
+    read_output(output, passed_on)
+    return LaunchedKernel(process, group, mark, (what.socket_directory, home.parent), passed_on)

@@ -26,10 +26,10 @@ from ..threads import finished, in_thread
 from .arguments import HOME, SOCKET, SOCKETS, Limits
 from .environment import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch import Launch, sweep_once
-from .launcher import Afterwards, afterwards, in_lasting_thread
+from .launcher import Afterwards, SandboxOutput, afterwards, in_lasting_thread
 from .leftovers import base_directory, make_directory, new_link, private_directory, remove_directory
 from .support import IsolationUnavailableError
-from .view import view_of
+from .view import resolve_program, view_of
 
 _PRIVATE, _LAUNCHED = "private", "launched"
 
@@ -58,6 +58,10 @@ class IsolatedKernel(Protocol):
     @property
     def process(self) -> IsolatedProcess:
         """What holds it."""
+
+    @property
+    def output(self) -> SandboxOutput:
+        """What it prints outside of its kernel's messages."""
 
     def close(self) -> None:
         """Let go of what it held; for one whose process has ended."""
@@ -110,6 +114,7 @@ class IsolatedProvisioner(LocalProvisioner):
             raise ValueError(f"a kernelspec cannot set {', '.join(sorted(unknown))} of its sandbox; it can set {known}")
         super().__init__(**kwargs)
         self._isolated: IsolatedKernel | None = None
+        self._output: SandboxOutput | None = None
         self._launch: Future[IsolatedKernel] | None = None
         self._if_forgotten: weakref.finalize[..., IsolatedProvisioner] | None = None
         self._socket_directory: Path | None = None
@@ -192,6 +197,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """
         assert self._socket_directory is not None and self._limits is not None
         manager: Any = self.parent
+        cmd = [resolve_program(cmd[0]), *cmd[1:]]
         self._work_directory = await in_thread(self._choose_work_directory, kwargs.get("cwd"))
         what = Launch(
             command=cmd,
@@ -215,10 +221,15 @@ class IsolatedProvisioner(LocalProvisioner):
         except Exception:
             await self.cleanup()  # a host may do so only when it ends, and then no thread can be started any more
             raise
+        self._output = self._isolated.output
         self.process = self._isolated.process  # type: ignore[assignment]  # it is one, which no protocol can say
         self.pid = self._isolated.process.pid
         self.cwd = Path(self._work_directory)
         return self.connection_info
+
+    def last_words(self) -> str:
+        """Return the end of what the kernel's process has printed, once that has ended; blocks for up to a second."""
+        return "" if self._output is None else self._output.last_words()
 
     @property
     def shared_directory(self) -> tuple[Path, str] | None:

@@ -51,11 +51,12 @@ class Launch:
 
 @dataclass(slots=True)
 class LaunchedSandbox:
-    """A sandbox that was started, its control group, and the directory of its sockets."""
+    """A sandbox that was started, its control group, the directory of its sockets, and its output."""
 
     process: SandboxProcess
     group: ControlGroup | None
     socket_directory: Path
+    output: SandboxOutput
 
     def close(self) -> None:
         """Let go of what it held; for one whose process has ended."""
@@ -119,9 +120,10 @@ def launch(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> La
             raise failure(_what_was_said(output)) from None
         undo.callback(process.end)
         link_anew(what.socket_directory, Path(f"/proc/{os.getpid()}/fd/{process.sockets}"))
-        read_output(output, SandboxOutput(what.kernel_id, log))
+        passed_on = SandboxOutput(what.kernel_id, log)
+        read_output(output, passed_on)
         undo.pop_all()
-    return LaunchedSandbox(process, group, what.socket_directory)
+    return LaunchedSandbox(process, group, what.socket_directory, passed_on)
 
 
 def _what_was_said(output: int) -> bytes:

@@ -26,6 +26,8 @@ _READ_BYTES = 8192
 _MAX_LINE_BYTES = 1000
 #: What one kernel may write into the server's log. The rest is counted.
 _MAX_LOGGED_BYTES = 4 * 1024
+#: What is kept of it to tell why a kernel has not started.
+_LAST_BYTES, _LAST_WORDS_SECONDS = 2000, 1.0
 #: What a line in the log takes beside its text: time, level, the kernel's id.
 _LINE_OVERHEAD_BYTES = 96
 #: Shared by all kernels of this process, however many are started one after the other.
@@ -102,9 +104,12 @@ class SandboxOutput:
         self._rest = b""
         self._logged_bytes = 0
         self._dropped_bytes = 0
+        self._last = b""
+        self._ended = threading.Event()
 
     def take(self, data: bytes) -> None:
         """Take what has come."""
+        self._last = (self._last + data)[-_LAST_BYTES:]
         if self._dropped_bytes:
             self._dropped_bytes += len(data)
             return
@@ -128,10 +133,16 @@ class SandboxOutput:
 
     def end(self) -> None:
         """Note that there will be no more."""
+        self._ended.set()
         if self._rest:
             self._log_line(self._rest)
         if self._dropped_bytes and self._budget.spend(2 * _LINE_OVERHEAD_BYTES):
             self._log.warning("kernel %s: %d bytes more of its output are not logged", self._name, self._dropped_bytes)
+
+    def last_words(self) -> str:
+        """Return the end of the output, once it is all there; blocks for up to a second."""
+        self._ended.wait(_LAST_WORDS_SECONDS)
+        return "\n".join(map(printable, self._last.strip().split(b"\n")))
 
 
 def printable(raw: bytes) -> str:

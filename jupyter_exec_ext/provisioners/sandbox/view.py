@@ -152,6 +152,18 @@ def _system_links() -> Iterator[tuple[str, str]]:
             yield path, os.readlink(path)
 
 
+def resolve_program(program: str) -> str:
+    """Return a program's path without ``..``: inside, the directories that such a path leads through are not there.
+
+    The program itself is not resolved. A virtual environment's is a link, and its place says which environment it is.
+    """
+    found = shutil.which(program)
+    if found is None or (os.path.normpath(found) == found and os.path.isabs(found)):
+        return program
+    directory, name = os.path.split(found)
+    return os.path.join(os.path.realpath(directory), name)
+
+
 def _installation(program: str) -> Iterator[str]:
     """Yield the directories of the installation that a program belongs to."""
     found = shutil.which(program)
