@@ -41,6 +41,13 @@ describe('fold', () => {
     ).toEqual(['ab', 'c', 'd']);
   });
 
+  it('says where the code before is lost', () => {
+    expect(texts(folded({ type: 'session_state_lost', reason: 'the kernel was killed' }, out('1')))).toEqual([
+      'State lost: the kernel was killed before this ran. Variables and imports from before are gone.\n',
+      '1'
+    ]);
+  });
+
   it('applies updates and clearing', () => {
     expect(texts(folded(show('1', 'x'), show('2'), show('3', 'x', true)))).toEqual(['3', '2']);
     expect(texts(folded(out('a'), { type: 'clear', wait: false }, out('b')))).toEqual(['b']);

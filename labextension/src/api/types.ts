@@ -136,6 +136,7 @@ export type OutputEvent = { readonly seq: number } & (
   | { readonly type: 'clear'; readonly wait: boolean }
   | { readonly type: 'error'; readonly name: string; readonly value: string; readonly traceback: string }
   | { readonly type: 'input_request'; readonly prompt: string; readonly password: boolean }
+  | { readonly type: 'session_state_lost'; readonly reason: string }
   | { readonly type: 'unresponsive'; readonly reason: string }
   | { readonly type: 'responsive' }
   | { readonly type: 'truncated'; readonly truncated: ITruncation }

@@ -88,6 +88,13 @@ function step(outputs: IOutputs, event: OutputEvent): IOutputs {
       return { ...next, input: { prompt: event.prompt, password: event.password } };
     case 'state':
       return { ...next, input: null };
+    case 'session_state_lost':
+      return withText(
+        cleared(next),
+        'stderr',
+        `State lost: ${event.reason} before this ran. Variables and imports from before are gone.\n`,
+        event.seq
+      );
     case 'unresponsive':
       return { ...next, unresponsive: event.reason };
     case 'responsive':
