@@ -6,6 +6,7 @@ threads, files or keys is made by the child, by ipykernel's own code.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import importlib.util
@@ -223,6 +224,9 @@ def _renew(shell: Any) -> None:
     shell.init_environment()
     shell.save_sys_module_state()
     shell.init_history()
+    # Exit handlers run in reverse order. The shell's writes the history, so it must run before the database is closed.
+    atexit.unregister(shell.atexit_operations)
+    atexit.register(shell.atexit_operations)
     shell.configurables.insert(1, shell.configurables.pop())  # where it is otherwise
     shell.init_encoding()
     shell.init_user_ns()

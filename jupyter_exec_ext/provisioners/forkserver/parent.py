@@ -29,6 +29,9 @@ _WATCH_SECONDS = 0.25
 _REQUEST = b"f"
 # Beyond what the parent's own environment takes: for the variables that only kernels have.
 _ROOM_BYTES = 4096
+# The parent imports the debugger, which warns of frozen modules on standard error. Kernels do not inherit the variable:
+# each gets the environment that its start request names.
+_QUIET_DEBUGGER = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 
 class ParentGoneError(Exception):
@@ -91,7 +94,7 @@ class ForkParent:
             return subprocess.Popen(
                 [program.python, *program.options, file, str(theirs.fileno()), json.dumps(orders)],
                 stdin=subprocess.DEVNULL,
-                env={**dict(program.environment), ROOM: "x" * _ROOM_BYTES},
+                env={**_QUIET_DEBUGGER, **dict(program.environment), ROOM: "x" * _ROOM_BYTES},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 cwd="/",
