@@ -119,7 +119,10 @@ class ExecEngine(EngineSettings):
         )
         self._token_watch = TokenWatch(store.tokens, self.log, self.tokens.note_expired)
         self._files_of = partial(
-            files_of, here=self._session_files, elsewhere=RemoteFiles(self._kernel_files, self._file_limits)
+            files_of,
+            here=self._session_files,
+            elsewhere=RemoteFiles(self._kernel_files, self._file_limits),
+            runs_elsewhere=host.runs_elsewhere,
         )
         self.files = FileVerbs(self._files_of, self.get_session, self.audit)
         self.outputs = OutputVerbs(self._executions)
@@ -289,7 +292,7 @@ class ExecEngine(EngineSettings):
     def _kind(self, chosen: ChosenKernel, env: dict[str, str], settings: SessionSettings) -> KernelKind | None:
         """Return what a kernel for a session is to be like; None for one that there is nothing gained by keeping."""
         spec = chosen.spec
-        if spec.isolation == "remote":
+        if spec.isolation == "remote" or self.host.runs_elsewhere(spec.name):
             return None
         version = self.host.version_of(spec.name)
         return KernelKind(

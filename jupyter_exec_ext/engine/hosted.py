@@ -39,6 +39,7 @@ from ..exhaustion import exhausted, out_of_resources, require_descriptors
 from ..models import KernelSpecInfo
 from ..removal import remove_tree
 from .attached import AttachedKernel
+from .elsewhere import is_known, runs_elsewhere, why_refused
 from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
 from .isolation import (
     ISOLATABLE,
@@ -105,6 +106,7 @@ class HostedKernels:
         self._aside: set[str] = set()
         self._make_room: Callable[[], Awaitable[None]] | None = None
         self._versions: dict[str, str] = {}
+        self._elsewhere: dict[str, bool] = {}
         self._known: dict[str, _Known] = {}
         self._reads_quickly = False
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
@@ -161,6 +163,9 @@ class HostedKernels:
         content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
         self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
         info = spec_info(name, spec)
+        self._elsewhere[info.name] = not is_known(info.provisioner) and await asyncio.to_thread(
+            runs_elsewhere, info.provisioner
+        )
         self._known.pop(name, None)
         if self._reads_quickly and (stamp := stamp_of(self._specs.kernel_dirs, spec.resource_dir)) is not None:
             self._known[name] = _Known(stamp, spec.resource_dir, info)
@@ -181,6 +186,16 @@ class HostedKernels:
     def version_of(self, kernel_name: str) -> str:
         """Return what tells one content of a kernelspec from another, as it was when it was last found."""
         return self._versions.get(kernel_name, "")
+
+    def runs_elsewhere(self, kernel_name: str) -> bool:
+        """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
+        if kernel_name not in self._elsewhere:
+            try:
+                metadata = self._specs.get_kernel_spec(plain_name(kernel_name)).metadata
+            except (NoSuchKernel, *_UNREADABLE):
+                return False
+            self._elsewhere[kernel_name] = runs_elsewhere(provisioner_name(metadata))
+        return self._elsewhere[kernel_name]
 
     async def why_not_isolated(self, level: str) -> str | None:
         """Return why kernels started here cannot have a level of isolation; None if they can."""
@@ -265,6 +280,7 @@ class HostedKernels:
         """
         kernel_id = aside or str(uuid.uuid4())
         name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
+        await self._require_usable(kernel_name, isolate)
         options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
         directory = cwd or getattr(self._manager, "root_dir", None)
         if directory:
@@ -300,6 +316,15 @@ class HostedKernels:
                     raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
+
+    async def _require_usable(self, kernel_name: str, isolate: str | None) -> None:
+        """Refuse a start whose provisioner cannot work as this server is configured."""
+        if isolate is not None:
+            return
+        info = await self.find(kernel_name)
+        why = why_refused(info.provisioner) if self._elsewhere.get(info.name) else None
+        if why is not None:
+            raise KernelStartFailed(f"kernel {kernel_name!r} is not started: {why}")
 
     async def _takes_stderr(self, kernel_name: str) -> bool:
         """Return whether what starts a kernel can be given a descriptor for its standard error."""

@@ -79,8 +79,16 @@ NOWHERE = NoFiles(
 ATTACHED = NoFiles("the session is attached to a kernel that works where its user started it, so it has no files")
 
 
-def files_of(session: Session, here: SessionFiles, elsewhere: SessionFiles) -> SessionFiles:
-    """Return what has a session's files: it depends on where its kernel works."""
+def files_of(
+    session: Session, here: SessionFiles, elsewhere: SessionFiles, runs_elsewhere: Callable[[str], bool]
+) -> SessionFiles:
+    """Return what has a session's files: it depends on where its kernel works.
+
+    Parameters
+    ----------
+    runs_elsewhere : callable
+        Returns whether the kernels of a kernelspec, by its name, run on other machines.
+    """
     if session.attached:
         return ATTACHED
-    return elsewhere if session.isolation == "remote" else here
+    return elsewhere if session.isolation == "remote" or runs_elsewhere(session.kernel_name) else here

@@ -2,7 +2,7 @@
 
 On Linux a pidfd becomes readable the moment the process is gone (0.7 ms in the median; jupyter_client's restarter
 looks every 3 s). A provisioner of a kernel that is no process here, or another one's child, may say it (``exited``).
-Where there is neither, it is asked for.
+A kernel with neither runs elsewhere: its provisioner is asked every 3 s, and `remote_liveness` decides.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from collections.abc import Callable
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 
 from .ports import KernelExit
+from .remote_liveness import ANSWER_SECONDS, Answer, Presence, RemoteLiveness, probe_port
 
-_POLL_SECONDS = 0.25
+_LOCAL_POLL_SECONDS = 0.25
+_REMOTE_POLL_SECONDS = 3.0
 
 
 def describe_exit(returncode: int | None) -> KernelExit:
@@ -47,7 +49,8 @@ def watch_exit(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit
     process = getattr(provisioner, "process", None)
     if isinstance(process, subprocess.Popen) and hasattr(os, "pidfd_open"):
         return _watch_pidfd(process, on_exit)
-    task = asyncio.get_running_loop().create_task(_poll(provisioner, on_exit))
+    poll = _poll if isinstance(process, subprocess.Popen) else _poll_elsewhere
+    task = asyncio.get_running_loop().create_task(poll(provisioner, on_exit))
 
     def unwatch() -> None:
         task.cancel()
@@ -103,4 +106,39 @@ async def _poll(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExi
         if returncode is not None or not provisioner.has_process:
             on_exit(describe_exit(returncode))
             return
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_LOCAL_POLL_SECONDS)
+
+
+async def _poll_elsewhere(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit], None]) -> None:
+    loop = asyncio.get_running_loop()
+    liveness = RemoteLiveness(loop.time())
+    while True:
+        before, answer = liveness.presence, await _ask(provisioner)
+        exit_ = liveness.note(answer, loop.time())
+        if exit_ is not None:
+            on_exit(exit_)
+            return
+        if answer.presence is not before:
+            provisioner.log.warning("kernel %s is %s", provisioner.kernel_id, answer.presence.value)
+        await asyncio.sleep(_REMOTE_POLL_SECONDS)
+
+
+async def _ask(provisioner: KernelProvisionerBase) -> Answer:
+    """Ask a provisioner whether its kernel lives and, where that is uncertain, connect to the kernel's port."""
+    if not provisioner.has_process:
+        return Answer(Presence.GONE, KernelExit())
+    returncode = 0
+    unsure = Presence.GONE
+    try:
+        polled = await asyncio.wait_for(provisioner.poll(), ANSWER_SECONDS)
+    except Exception as error:  # another package's; whatever it is, the end of the kernel was not learned
+        provisioner.log.debug("kernel %s: its provisioner has no answer: %r", provisioner.kernel_id, error)
+        unsure = Presence.UNREACHABLE
+    else:
+        if polled is None:
+            return Answer(Presence.ALIVE)
+        returncode = polled
+    info = provisioner.connection_info
+    if returncode == 0 and info.get("transport", "tcp") == "tcp" and "shell_port" in info:
+        return Answer(await probe_port(info))
+    return Answer(unsure, None if unsure is Presence.UNREACHABLE else describe_exit(returncode))

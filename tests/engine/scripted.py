@@ -359,6 +359,9 @@ class ScriptedHost:
 
     keeps_aside = True
 
+    def runs_elsewhere(self, kernel_name: str) -> bool:
+        return False
+
     def version_of(self, kernel_name: str) -> str:
         return "1"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -16,6 +19,9 @@ class RemoteProvisioner:
 
     has_process = True
     returncode: int | None = None
+    kernel_id = "k"
+    log = logging.getLogger(__name__)
+    connection_info: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.asked = 0
@@ -33,7 +39,7 @@ class RemoteProvisioner:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(supervisor, "_REMOTE_POLL_SECONDS", 0.001)
 
 
 async def test_the_end_of_a_remote_process_is_noticed_once() -> None:

@@ -17,7 +17,7 @@ NUMBERS = [f"D{number}" for number in range(1, 65)]
 NUMBERS += [f"T{number}" for number in range(1, 11)]
 NUMBERS += [f"D{number}" for number in range(80, 88)]
 NUMBERS.insert(NUMBERS.index("D23") + 1, "D23b")
-NUMBERS += ["D112", "D113", "D114", "D115"]
+NUMBERS += ["D112", "D113", "D114", "D115", "D116", "D117", "D118"]
 LINK = re.compile(r"\[([\w/]+\.py)::(\w+)\]\(\.\./([\w/]+\.py)\)")
 
 

@@ -23,12 +23,17 @@ class KernelExit:
         Its exit code, if it exited.
     signal : str or None
         The signal's name, such as ``"SIGKILL"``, if one ended it.
+    unreachable_seconds : float or None
+        How long its machine could not be reached, if it counts as ended for that reason alone.
     """
 
     exit_code: int | None = None
     signal: str | None = None
+    unreachable_seconds: float | None = None
 
     def __str__(self) -> str:
+        if self.unreachable_seconds is not None:
+            return f"could not be reached for {self.unreachable_seconds:g} s, and was given up"
         if self.signal is not None:
             return f"was ended by {self.signal}"
         return "ended" if self.exit_code is None else f"exited with code {self.exit_code}"
@@ -162,6 +167,9 @@ class KernelHost(Protocol):
         TooManyKernels
             If the host's limit is reached, counting kernels that are still starting.
         """
+
+    def runs_elsewhere(self, kernel_name: str) -> bool:
+        """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
 
     async def why_not_isolated(self, level: str) -> str | None:
         """Return why kernels started here cannot have a level of isolation; None if they can."""
