@@ -82,5 +82,6 @@ def test_pictures_of_every_kind_and_pages_are_saved(executor: StatefulCodeExecut
         *(text.encode() for text in texts.values()),
     ]
     assert {path.parent for path in paths} == {tmp_path}
-    said = [f"{'HTML' if path.suffix == '.html' else 'Image'} data saved to {path}" for path in paths]
+    kinds = {".html": "HTML", ".pdf": "PDF"}
+    said = [f"{kinds.get(path.suffix, 'Image')} data saved to {path}" for path in paths]
     assert result.output.splitlines() == said
