@@ -43,10 +43,13 @@ class Answer:
     presence : Presence
     exit_ : KernelExit or None
         How the kernel ended, where that is certain.
+    greeted : bool
+        Whether the kernel's port has shown that it lives.
     """
 
     presence: Presence
     exit_: KernelExit | None = None
+    greeted: bool = False
 
 
 class RemoteLiveness:

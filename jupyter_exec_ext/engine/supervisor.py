@@ -111,9 +111,10 @@ async def _poll(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExi
 
 async def _poll_elsewhere(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit], None]) -> None:
     loop = asyncio.get_running_loop()
-    liveness = RemoteLiveness(loop.time())
+    liveness, has_greeted = RemoteLiveness(loop.time()), False
     while True:
-        before, answer = liveness.presence, await _ask(provisioner)
+        before, answer = liveness.presence, await _ask(provisioner, has_greeted)
+        has_greeted = has_greeted or answer.greeted
         exit_ = liveness.note(answer, loop.time())
         if exit_ is not None:
             on_exit(exit_)
@@ -123,22 +124,26 @@ async def _poll_elsewhere(provisioner: KernelProvisionerBase, on_exit: Callable[
         await asyncio.sleep(_REMOTE_POLL_SECONDS)
 
 
-async def _ask(provisioner: KernelProvisionerBase) -> Answer:
-    """Ask a provisioner whether its kernel lives and, where that is uncertain, connect to the kernel's port."""
+async def _ask(provisioner: KernelProvisionerBase, has_greeted: bool) -> Answer:
+    """Ask a provisioner whether its kernel lives, and check the answer at the kernel's port.
+
+    The listener of gateway_provisioners outlives its kernel and goes on answering. A port that has never greeted may
+    be one that the kernel has yet to open.
+    """
     if not provisioner.has_process:
         return Answer(Presence.GONE, KernelExit())
-    returncode = 0
+    returncode: int | None = 0
     unsure = Presence.GONE
     try:
-        polled = await asyncio.wait_for(provisioner.poll(), ANSWER_SECONDS)
+        returncode = await asyncio.wait_for(provisioner.poll(), ANSWER_SECONDS)
     except Exception as error:  # another package's; whatever it is, the end of the kernel was not learned
         provisioner.log.debug("kernel %s: its provisioner has no answer: %r", provisioner.kernel_id, error)
         unsure = Presence.UNREACHABLE
-    else:
-        if polled is None:
-            return Answer(Presence.ALIVE)
-        returncode = polled
     info = provisioner.connection_info
-    if returncode == 0 and info.get("transport", "tcp") == "tcp" and "shell_port" in info:
-        return Answer(await probe_port(info))
+    if not returncode and info.get("transport", "tcp") == "tcp" and "shell_port" in info:
+        presence = await probe_port(info)
+        greeted = presence is Presence.ALIVE
+        return Answer(presence if returncode == 0 or has_greeted else Presence.ALIVE, greeted=greeted)
+    if returncode is None:
+        return Answer(Presence.ALIVE)
     return Answer(unsure, None if unsure is Presence.UNREACHABLE else describe_exit(returncode))

@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import zmq
 
-from jupyter_exec_ext.engine import supervisor
+from jupyter_exec_ext.engine import remote_liveness, supervisor
 from jupyter_exec_ext.engine.ports import KernelExit
+from tests.elsewhere import free_port
 
 
 class RemoteProvisioner:
@@ -64,3 +66,26 @@ async def test_a_watch_that_was_ended_asks_no_more() -> None:
     supervisor.watch_exit(other, seen.append)
     await asyncio.wait_for(other.asked_again(), 30)
     assert (remote.asked, seen) == (asked, [])
+
+
+async def test_kernel_whose_listener_outlives_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_liveness, "_GONE_SECONDS", 0.05)
+    remote: Any = RemoteProvisioner()  # it goes on saying that the kernel lives
+    seen: asyncio.Queue[KernelExit] = asyncio.Queue()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as kernel:
+        remote.connection_info = {"ip": "127.0.0.1", "shell_port": kernel.bind_to_random_port("tcp://127.0.0.1")}
+        supervisor.watch_exit(remote, seen.put_nowait)
+        await asyncio.wait_for(remote.asked_again(), 30)
+        assert seen.empty()
+    assert await asyncio.wait_for(seen.get(), 30) == KernelExit()
+
+
+async def test_kernel_that_has_not_opened_its_port_yet_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_liveness, "_GONE_SECONDS", 0)
+    remote: Any = RemoteProvisioner()
+    remote.connection_info = {"ip": "127.0.0.1", "shell_port": free_port()}
+    seen: list[KernelExit] = []
+    unwatch = supervisor.watch_exit(remote, seen.append)
+    await asyncio.wait_for(remote.asked_again(), 30)
+    unwatch()
+    assert seen == []
