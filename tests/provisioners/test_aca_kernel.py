@@ -87,9 +87,11 @@ async def test_a_restarted_kernel_has_a_fresh_session(server: Host) -> None:
         await until(lambda: before not in names_of_sessions(server))
 
 
-async def test_exit_ends_the_kernel() -> None:
+async def test_a_session_that_asks_to_exit_ends_the_kernel() -> None:
+    """As IPython's own ``exit`` does; in kernels of ours that ends the code alone."""
     async with running_kernel("remote") as kernel:
-        assert (await kernel.run("exit")).reply["status"] == "ok"
+        asking = "get_ipython().payload_manager.write_payload({'source': 'ask_exit', 'keepkernel': False})"
+        assert (await kernel.run(asking)).reply["status"] == "ok"
         assert kernel.manager.provisioner is not None
         assert await kernel.manager.provisioner.wait() == 0
         assert not await kernel.manager.is_alive()
