@@ -71,7 +71,8 @@ async def test_what_an_isolated_kernel_says_before_it_ends_is_kept(
 ) -> None:
     install(tmp_path, provisioner, sys.executable, "-c", code)
     specs: Any = KernelSpecManager(kernel_dirs=[str(tmp_path / "kernels")])
-    host = HostedKernels(AsyncMappingKernelManager(kernel_spec_manager=specs), specs)
+    manager = AsyncMappingKernelManager(kernel_spec_manager=specs, connection_dir=str(tmp_path))
+    host = HostedKernels(manager, specs)
     kernel = await host.start("under-test", dict(os.environ), None)
     try:
         while await kernel.alive():
