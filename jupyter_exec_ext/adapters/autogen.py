@@ -90,15 +90,8 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         A session of the server, whose kernel is then used instead of a new one. It is neither replaced nor ended.
     session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
         The same, as an object, which knows its server.
-    max_text_chars : int, optional
-        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
-        them that says how much was left out. Without it, all of it is there.
-    ansi : {"remove", "keep"}
-        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
-        keeps escape sequences as the code wrote them.
-    on_state_lost : {"fail", "continue"}
-        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
-        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
+    max_text_chars, ansi, on_state_lost
+        How output is given, and what follows a lost state; see `jupyter_exec_ext.JupyterCodeExecutor`.
     like_autogen : bool
         Whether to do as AutoGen's own class does: code that takes too long raises `asyncio.TimeoutError`, a run before
         `start` raises `RuntimeError`, pip prints errors only, and outputs are put together as there. With False, code

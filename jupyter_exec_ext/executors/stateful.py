@@ -79,17 +79,8 @@ class StatefulCodeExecutor(ABC):
         Functions that the code can call.
     functions_module : str
         The name under which the code can import them.
-    max_text_chars : int, optional
-        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
-        them that says how much was left out. Without it, all of it is there.
-    ansi : {"remove", "keep"}
-        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
-        keeps escape sequences as the code wrote them.
-    on_state_lost : {"fail", "continue"}
-        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
-        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
-    silence_pip : bool
-        Whether pip, called in a line of its own, prints errors only, as with AutoGen.
+    max_text_chars, ansi, on_state_lost, silence_pip
+        How output is given, and what follows a lost state; see `JupyterCodeExecutor`.
 
     Raises
     ------
