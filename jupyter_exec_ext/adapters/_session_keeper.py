@@ -40,9 +40,8 @@ class SessionKeeper:
             start_new_session=True,
         )
         kept = {"connection": asdict(replace(connection, why_lost=None)), "id": session_id, "is_kernel": is_kernel}
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it was killed; the server ends the session when it is idle for long
+        # A keeper that somebody has killed: the server ends the session when it has been idle for long.
+        with contextlib.suppress(BrokenPipeError):
             self._pipe.write(json.dumps(kept).encode() + b"\n")
             self._pipe.flush()
 

@@ -100,7 +100,7 @@ class EmbeddedKernel:
 
     @property
     def is_python(self) -> bool:
-        """Whether it runs Python, or may do so: its kernelspec names no language."""
+        """True for a kernel that runs Python, or may do so: its kernelspec names no language."""
         spec = self._manager.kernel_spec
         return spec is not None and normalize_language(spec.language) in ("python", "")
 

@@ -144,7 +144,7 @@ class HostedKernel:
 
     @property
     def is_confined(self) -> bool:
-        """Whether it was started with some isolation, or by what is not known here."""
+        """True for a kernel that was started with some isolation, or by a provisioner that is not known here."""
         return self.provisioner_name not in ISOLATABLE
 
     @property

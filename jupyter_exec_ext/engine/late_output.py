@@ -24,7 +24,7 @@ _MAX_TOLD_EVENTS, _MAX_TOLD_BYTES = 32, 64 * 1024
 
 
 class SessionLateOutput:
-    """What a session does with messages that belong to no execution that runs.
+    """Receiver of a session's messages that belong to no execution that runs.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was learned by asking once.
+    """Answer to one question, to the provisioner or to the kernel's port.
 
     Parameters
     ----------

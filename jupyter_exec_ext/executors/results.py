@@ -70,7 +70,7 @@ class OutputDirectory:
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """How an executor gives text to a model.
+    """Options of the text that an executor gives to a model.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a language model can use of an execution: text of limited size, pictures, and the names of files. Pure.
+"""Content of an execution for a language model: text of limited size, pictures, and the names of files. Pure.
 
 `mime_bundles` decides how a single value is shown, `plain_text` what text may have in it, `repeats` folds tracebacks.
 """

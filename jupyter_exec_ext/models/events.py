@@ -31,7 +31,7 @@ class OutputEvent:
 
     @property
     def late(self) -> bool:
-        """Whether it is output of an earlier execution, which had ended when it came."""
+        """True for output of an earlier execution, which had ended when it came."""
         return self.late_from is not None
 
 

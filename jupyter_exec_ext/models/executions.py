@@ -184,7 +184,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class StateLoss:
-    """How a session's kernel ended between two executions, and its variables with it.
+    """End of a session's kernel, and of its variables, between two executions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What happens to a session between two executions: kernels that end, and output that comes late."""
+"""Sessions between two executions: kernels that end, and output that comes late."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Kernel(Protocol):
 
     @property
     def is_confined(self) -> bool:
-        """Whether it was started with some isolation, or by what is not known here."""
+        """True for a kernel that was started with some isolation, or by a provisioner that is not known here."""
 
     @property
     def waits_for_readers(self) -> bool:

@@ -61,7 +61,7 @@ class IsolatedKernel(Protocol):
 
     @property
     def output(self) -> SandboxOutput:
-        """What it prints outside of its kernel's messages."""
+        """Output of the process outside of its kernel's messages."""
 
     def close(self) -> None:
         """Let go of what it held; for one whose process has ended."""

@@ -1,4 +1,4 @@
-"""What AutoGen's own tests expect of its executors, in our words, and what `like_autogen=False` does instead."""
+"""Behaviour that AutoGen's own tests expect of its executors, and what `like_autogen=False` does instead."""
 
 from __future__ import annotations
 
