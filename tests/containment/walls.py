@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -411,7 +410,7 @@ def user_of_the_own_group(facts: Facts) -> bool:
     """Rights that groups give, such as that of a container engine's."""
 
     def join() -> bool:
-        group = pwd.getpwuid(os.getuid()).pw_gid + 1
+        group = os.getgid() + 1
         os.setgroups([group])
         return group in os.getgroups()
 
