@@ -12,19 +12,19 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_events import EventLogger
 
 from .audit import metrics
-from .audit.recorder import EventRecorder
-from .engine.descriptors import (
+from .audit.event_recorder import EventRecorder
+from .engine.engine import ExecEngine
+from .engine.kernels.descriptor_limits import (
     descriptor_limit,
     fitting_sessions,
     keeping_descriptor_limit,
     opened_descriptors,
     raise_descriptor_limit,
 )
-from .engine.engine import ExecEngine
-from .engine.hosted import KEPT_DESCRIPTORS, HostedKernels
-from .engine.isolation import sweep
-from .marked_processes import kill_marked
+from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
+from .engine.kernels.isolated_kernelspecs import sweep
 from .store.store import ExecStore
+from .system.marked_processes import kill_marked
 
 T = TypeVar("T")
 

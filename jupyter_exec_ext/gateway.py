@@ -47,15 +47,15 @@ from zmq import ZMQError
 
 from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
-from .engine.hosted import HostedKernels
+from .engine.kernels.hosted_kernels import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
-from .exhaustion import exhausted, out_of_resources
-from .server.base import Services
+from .protocol.kernel_environment import DEFAULT_NAMES
+from .protocol.request_parsing import env_from_json
+from .server.base_handler import Services
+from .server.deployment_users import describe_user, user_from
 from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
 from .server.routes import tornado_rules
-from .server.users import describe_user, user_from
-from .wire.environment import DEFAULT_NAMES
-from .wire.requests import env_from_json
+from .system.exhaustion import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

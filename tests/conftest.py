@@ -12,12 +12,12 @@ import pytest
 import requests
 from hypothesis import HealthCheck, settings
 
-from jupyter_exec_ext.removal import remove_tree
-from tests import canaries
-from tests.aca import HOSTS_OF_SESSIONS, running_host_of_sessions
-from tests.hosts import MAX_CODE_BYTES, Host, running_host
-from tests.hubs import running_hub
-from tests.tokens import UNPROTECTED
+from jupyter_exec_ext.system.removal import remove_tree
+from tests.support import canaries
+from tests.support.aca_pool import HOSTS_OF_SESSIONS, running_host_of_sessions
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import MAX_CODE_BYTES, Host, running_host
+from tests.support.hubs import running_hub
 
 pytest_plugins = ["tests.support.outside_parts_plugin"]
 

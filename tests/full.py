@@ -195,7 +195,7 @@ PARTS = {
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",
         "10 min",
-        _run_pytest(["tests/test_removal.py"], **{VARIABLE: "1"}),
+        _run_pytest(["tests/system/test_removal.py"], **{VARIABLE: "1"}),
     ),
 }
 

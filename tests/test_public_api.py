@@ -168,7 +168,8 @@ def test_autogens_members_are_there(name: str) -> None:
 
 
 def test_the_two_clients_have_the_same_calls() -> None:
-    from jupyter_exec_ext.client import aio, sync
+    from jupyter_exec_ext.client.aio import client as aio
+    from jupyter_exec_ext.client.sync import client as sync
 
     names = ("ExecClient", "ExecSession", "ExecutionHandle", "StandardExecSession", "ExecTokens", "ExecApprovals")
     for name in names:
@@ -182,9 +183,10 @@ def test_the_two_clients_have_the_same_calls() -> None:
 
 
 def test_the_two_clients_of_session_pools_have_the_same_calls() -> None:
-    from jupyter_exec_ext.client import aio_aca, sync_aca
+    from jupyter_exec_ext.aca.client.aio.pool_client import AsyncACAClient
+    from jupyter_exec_ext.aca.client.sync.pool_client import ACAClient
 
-    ours, theirs = sync_aca.ACAClient, aio_aca.AsyncACAClient
+    ours, theirs = ACAClient, AsyncACAClient
     calls = {n for n in vars(ours) if not n.startswith("_")} - {"close"} | {"__init__"}
     assert calls == {n for n in vars(theirs) if not n.startswith("_")} - {"aclose"} | {"__init__"}
     for call in calls:

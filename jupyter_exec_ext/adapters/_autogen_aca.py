@@ -10,7 +10,7 @@ from autogen_core import Component, ComponentLoader, ComponentModel, is_componen
 from autogen_core.code_executor import CodeExecutor
 from pydantic import BaseModel, ConfigDict
 
-from ..executors import aca
+from ..aca.executor import aca_executor
 from ..models.plain_text import Ansi
 from ._autogen_results import JupyterCodeResult
 
@@ -42,9 +42,9 @@ class ACADynamicSessionsCodeExecutorConfig(BaseModel):
 
 
 class ACADynamicSessionsCodeExecutor(
-    aca.ACADynamicSessionsCodeExecutor, CodeExecutor, Component[ACADynamicSessionsCodeExecutorConfig]
+    aca_executor.ACADynamicSessionsCodeExecutor, CodeExecutor, Component[ACADynamicSessionsCodeExecutorConfig]
 ):
-    __doc__ = aca.ACADynamicSessionsCodeExecutor.__doc__
+    __doc__ = aca_executor.ACADynamicSessionsCodeExecutor.__doc__
 
     component_config_schema = ACADynamicSessionsCodeExecutorConfig
     component_provider_override = "jupyter_exec_ext.adapters.autogen.ACADynamicSessionsCodeExecutor"
@@ -56,7 +56,7 @@ class ACADynamicSessionsCodeExecutor(
     def _to_config(self) -> ACADynamicSessionsCodeExecutorConfig:
         if self._functions:
             raise ValueError("an executor with functions cannot be dumped: whoever loads it could not see what they do")
-        options, usual = self._client_options, inspect.signature(aca.ACADynamicSessionsCodeExecutor).parameters
+        options, usual = self._client_options, inspect.signature(aca_executor.ACADynamicSessionsCodeExecutor).parameters
         # Whoever writes a config could otherwise choose where access tokens are sent.
         if any(options[name] != usual[name].default for name in _HOSTS_OPTIONS):
             raise ValueError(f"an executor with its own {', '.join(_HOSTS_OPTIONS)} cannot be dumped")

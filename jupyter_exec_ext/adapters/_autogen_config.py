@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..client.connection import JupyterConnectionInfo
+from ..client.server_connection import JupyterConnectionInfo
 from ..models.plain_text import Ansi
 
 # Whoever writes a config chooses where the token is sent, so it must not be able to name any secret there is.

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..client.connection import JupyterConnectionInfo
+from ..client.server_connection import JupyterConnectionInfo
 from ..executors.docker import DockerJupyterServer as _DockerJupyterServer
 
 if TYPE_CHECKING:

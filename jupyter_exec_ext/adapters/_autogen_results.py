@@ -9,10 +9,10 @@ from typing import Any
 
 from autogen_core.code_executor import CodeResult
 
-from ..executors.results import ResultCollector, TextOptions
+from ..executors.code_results import ResultCollector, TextOptions
 from ..models import Execution
-from ..models.content import named, pieces_of, shortened_to_chars
 from ..models.mime_bundles import ImageContent, Save, pieces_of_bundle
+from ..models.model_content import named, pieces_of, shortened_to_chars
 
 
 @dataclass

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..client.aio import AsyncExecClient, AsyncExecSession, AsyncStandardExecSession
-from ..client.idle import IDLE_TIMEOUT_SECONDS, open_patient_session_async
+from ..client.aio.client import AsyncExecClient, AsyncExecSession, AsyncStandardExecSession
+from ..client.api.idle_timeout import IDLE_TIMEOUT_SECONDS, open_patient_session_async
 from ..errors import ConnectionFailed, ConnectionLost, PolicyDenied, SessionEnded, SessionNotFound
 from ..models import Execution
 from ._shared import REFUSALS, TIMEOUT_SECONDS, NotRun, Server, Session, closed, place_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..executors.loading import FunctionsModule, LoadedFunctions
+from ..executors.function_loading import FunctionsModule, LoadedFunctions
 from ..models import Execution
 from ._code_session import CodeSession, OpenSession
 from ._shared import TIMEOUT_SECONDS

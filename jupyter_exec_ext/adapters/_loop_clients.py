@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from ..client.aio import AsyncExecClient, AsyncExecSession
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import ProcessLock
+from ..client.aio.client import AsyncExecClient, AsyncExecSession
+from ..client.fork_safety import ProcessLock
+from ..client.server_connection import JupyterConnectionInfo
 
 
 class LoopClients:

@@ -11,9 +11,9 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..client.forks import ProcessLock
-from ..client.idle import open_patient_session
-from ..client.sync import ExecClient, ExecSession, StandardExecSession
+from ..client.api.idle_timeout import open_patient_session
+from ..client.fork_safety import ProcessLock
+from ..client.sync.client import ExecClient, ExecSession, StandardExecSession
 from ..errors import Conflict, ConnectionFailed, ConnectionLost, ExecError, SessionEnded, SessionNotFound
 from ..models import Execution
 from ._loop_clients import LoopClients

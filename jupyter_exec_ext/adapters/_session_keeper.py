@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from ..client.connection import JupyterConnectionInfo
+    from ..client.server_connection import JupyterConnectionInfo
 
 
 class SessionKeeper:
@@ -65,10 +65,10 @@ def keep(pipe: BinaryIO) -> None:
     if not line:
         return
     # Imported only now: the process is small for as long as it waits.
-    from ..client.connection import JupyterConnectionInfo
-    from ..client.core import ExecApi
-    from ..client.kernels_api import KernelsApi
-    from ..client.sync_driver import SyncDriver
+    from ..client.api.operations import ExecApi
+    from ..client.jupyter.kernels_api import KernelsApi
+    from ..client.server_connection import JupyterConnectionInfo
+    from ..client.sync.driver import SyncDriver
 
     kept = json.loads(line)
     driver = SyncDriver(JupyterConnectionInfo(**kept["connection"]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ..client.aio import AsyncExecSession, AsyncStandardExecSession
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from ..client.sync import ExecSession, StandardExecSession
+from ..client.aio.client import AsyncExecSession, AsyncStandardExecSession
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.sync.client import ExecSession, StandardExecSession
 from ..errors import ExecError, SessionEnded
-from ..executors.stateful import REFUSALS as REFUSALS
-from ..models.content import Content, TextContent
+from ..executors.stateful_executor import REFUSALS as REFUSALS
+from ..models.model_content import Content, TextContent
 from ..models.plain_text import TextCleaner
 
 Server = str | JupyterConnectionInfo | JupyterConnectable

@@ -15,15 +15,15 @@ from autogen_core import CancellationToken, Component
 from autogen_core.code_executor import CodeBlock, CodeExecutor
 
 from ..client.access_tokens import TokenProvider
-from ..client.connection import connection_to
+from ..client.server_connection import connection_to
 from ..errors import KernelSpecNotFound
-from ..executors.cancelling import cancel_with
-from ..executors.functions import AnyFunction
-from ..executors.loading import FunctionsModule
+from ..executors.cancellation import cancel_with
+from ..executors.code_results import ResultCollector, TextOptions
+from ..executors.function_loading import FunctionsModule
+from ..executors.function_sources import AnyFunction
 from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
 from ..executors.quiet_pip import quiet_pip
-from ..executors.results import ResultCollector, TextOptions
-from ..executors.stateful import OnStateLost, check_on_state_lost
+from ..executors.stateful_executor import OnStateLost, check_on_state_lost
 from ..models import Execution, ExecutionState
 from ..models.plain_text import Ansi
 from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from autogen.coding.base import CodeBlock, IPythonCodeResult
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
-from ..executors.functions import AnyFunction
-from ..executors.stateful import OnStateLost
+from ..executors.function_sources import AnyFunction
+from ..executors.stateful_executor import OnStateLost
 from ..models.plain_text import Ansi
 
 __all__ = ["JupyterCodeExecutor"]

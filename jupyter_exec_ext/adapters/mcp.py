@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
 
 from .. import models
-from ..client.aio import AsyncExecClient, AsyncStandardExecSession
+from ..client.aio.client import AsyncExecClient, AsyncStandardExecSession
 from ..errors import ExecError
 from ._code_session import CodeSession, OpenSession
 from ._session_keeper import SessionKeeper

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ..errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
 from ..models import ISOLATION_LEVELS
-from .approval import NEVER, NO_APPROVAL, ApprovalRule
+from .approval_patterns import NEVER, NO_APPROVAL, ApprovalRule
 
 
 def _limit(default: Any, help_: str) -> Any:

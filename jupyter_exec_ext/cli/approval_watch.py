@@ -7,12 +7,12 @@ import contextlib
 import sys
 import time
 
-from ..client.sync import ExecClient
+from ..client.sync.client import ExecClient
 from ..errors import ExecutionNotFound, NotAwaitingApproval
 from ..models import Execution
-from .approvals import shown
+from .approve_command import shown
 from .editor import edited
-from .servers import UsageError, api_client_for
+from .server_choice import UsageError, api_client_for
 
 _LOOK_SECONDS = 1.0
 _QUESTION = "Run it? y(es), n(o), e(dit), s(kip): "

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from .servers import UsageError
+from .server_choice import UsageError
 
 
 def edited(code: str) -> str:

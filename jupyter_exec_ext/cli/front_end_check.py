@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import __version__
-from .finding import Finding
+from .doctor_finding import Finding
 
 NAME = "@jupyter-exec-ext/labextension"
 _INSTALL = (

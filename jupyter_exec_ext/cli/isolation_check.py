@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..client.sync import ExecClient
+from ..client.sync.client import ExecClient
 from ..errors import ExecError, IsolationRequired
-from .finding import Finding
+from .doctor_finding import Finding
 
 if TYPE_CHECKING:
-    from .local_kernels import LocalKernel
+    from .kernelspecs.local_kernels import LocalKernel
 
 #: What isolates kernels on the server's machine, the best first.
 LOCAL_LEVELS = ("sandbox", "landlock")
@@ -70,7 +70,7 @@ def level_on_request(client: ExecClient, kernel_name: str) -> str | None:
 
 def problems_here() -> dict[str, str | None]:
     """Return why kernels of this machine cannot have a level of isolation, or None, for each level there is."""
-    from .local_kernels import PROVISIONERS, provisioner_class, why_unavailable
+    from .kernelspecs.local_kernels import PROVISIONERS, provisioner_class, why_unavailable
 
     installed = [level for level in LOCAL_LEVELS if provisioner_class(PROVISIONERS[level]) is not None]
     return {level: why_unavailable(level) for level in installed or LOCAL_LEVELS[:1]}
@@ -107,7 +107,7 @@ def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | 
 
 
 def _bubblewrap() -> str:
-    from ..provisioners.sandbox.support import find_tools
+    from ..isolation.sandbox.sandbox_support import find_tools
 
     command = [find_tools().bwrap, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False)
@@ -116,7 +116,7 @@ def _bubblewrap() -> str:
 
 def _limits() -> Iterator[Finding]:
     """Say what is limited for all processes of a sandbox together; code can start many."""
-    from ..provisioners.sandbox.cgroup import new_group
+    from ..isolation.common.cgroup import new_group
 
     group = new_group(_TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES)
     limits = [] if group is None else group.limits

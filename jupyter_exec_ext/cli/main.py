@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
+from ..audit.digest_chain import Head
 from ..errors import ExecError, Unauthenticated
-from ..wire.chain import Head
-from . import audit, doctor, file, migrate, output, run, serve, session
-from .kernelspec_grammar import add_kernelspec
-from .options import add_command as _add
-from .options import isolation_option as _isolation_option
-from .options import seconds as _seconds
-from .options import server_options as _server_options
-from .servers import UsageError, check_server_options
-from .terminal import protected_terminal
+from . import audit_command, doctor_command, file_command, output_command, run_command, serve_command, session_command
+from .common_options import add_command as _add
+from .common_options import isolation_option as _isolation_option
+from .common_options import seconds as _seconds
+from .common_options import server_options as _server_options
+from .escape_filter import protected_terminal
+from .kernelspecs.kernelspec_grammar import add_kernelspec
+from .migration import migrate_command
+from .server_choice import UsageError, check_server_options
 from .token_grammar import add_approve, add_token
 
 EXIT_SERVER_FAILED = 3
@@ -69,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_run(commands: Any) -> None:
-    parser = _add(commands, "run", "run code and show its output as it comes", run.run)
+    parser = _add(commands, "run", "run code and show its output as it comes", run_command.run)
     source = parser.add_mutually_exclusive_group()  # one of them: `run.run` says so, and why FILE may be missing
     source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
     source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
@@ -94,17 +95,19 @@ def _add_session(commands: Any) -> None:
         "session", help="start, list and end sessions on a server", description="Sessions keep variables between runs."
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = _add(actions, "list", "list your sessions", session.list_)
+    listing = _add(actions, "list", "list your sessions", session_command.list_)
     listing.add_argument("--ended", action="store_true", help="those that have ended, too")
-    start = _add(actions, "start", "start a session and print its id", session.start)
+    start = _add(actions, "start", "start a session and print its id", session_command.start)
     kernel = start.add_mutually_exclusive_group()
     kernel.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
     kernel.add_argument("--attach", metavar="KERNEL_ID", help="share this running kernel, such as a notebook's")
     _isolation_option(start)
     start.add_argument("--name", default="", metavar="TEXT", help="a name for people")
     start.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end it when idle this long; 0 for never")
-    stop = _add(actions, "stop", "shut sessions down", session.stop)
-    interrupt = _add(actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", session.interrupt)
+    stop = _add(actions, "stop", "shut sessions down", session_command.stop)
+    interrupt = _add(
+        actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", session_command.interrupt
+    )
     for action in (stop, interrupt):
         action.add_argument("ids", nargs="+", metavar="ID")
     for action in (listing, start, stop, interrupt):
@@ -116,10 +119,10 @@ def _add_file(commands: Any) -> None:
         "file", help="list, upload, download and delete the files of a session", description="The files of a session."
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = _add(actions, "list", "list files with size and time", file.list_)
-    upload = _add(actions, "upload", "upload a file", file.upload)
-    download = _add(actions, "download", "download a file, also after the session has ended", file.download)
-    delete = _add(actions, "delete", "delete files", file.delete)
+    listing = _add(actions, "list", "list files with size and time", file_command.list_)
+    upload = _add(actions, "upload", "upload a file", file_command.upload)
+    download = _add(actions, "download", "download a file, also after the session has ended", file_command.download)
+    delete = _add(actions, "delete", "delete files", file_command.delete)
     for action in (listing, upload, download, delete):
         action.add_argument("session", metavar="ID", help="the session")
         _server_options(action, "auto", "auto")
@@ -139,8 +142,10 @@ def _add_output(commands: Any) -> None:
         description="What an execution printed and showed beyond its cap.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = _add(actions, "list", "list outputs with size and type", output.list_)
-    download = _add(actions, "download", "download an output, also after the session has ended", output.download)
+    listing = _add(actions, "list", "list outputs with size and type", output_command.list_)
+    download = _add(
+        actions, "download", "download an output, also after the session has ended", output_command.download
+    )
     for action in (listing, download):
         action.add_argument("execution", metavar="ID", help="the execution")
         _server_options(action, "auto", "auto")
@@ -149,7 +154,7 @@ def _add_output(commands: Any) -> None:
 
 
 def _add_serve(commands: Any) -> None:
-    parser = _add(commands, "serve", "serve exec/v1 from a Jupyter Server or a Kernel Gateway", serve.serve)
+    parser = _add(commands, "serve", "serve exec/v1 from a Jupyter Server or a Kernel Gateway", serve_command.serve)
     parser.add_argument("--gateway", action="store_true", help="a Kernel Gateway (default: a Jupyter Server)")
     parser.add_argument("--ip", default="127.0.0.1", metavar="ADDRESS", help="listen here (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8888, help="0 for a free one (default: 8888)")
@@ -177,8 +182,8 @@ def _add_audit(commands: Any) -> None:
         "audit", help="check and show the audit trail", description="The audit trail of the servers on this machine."
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    verify = _add(actions, "verify", "check that no record was removed, changed or reordered", audit.check)
-    tail = _add(actions, "tail", "show the newest records", audit.tail)
+    verify = _add(actions, "verify", "check that no record was removed, changed or reordered", audit_command.check)
+    tail = _add(actions, "tail", "show the newest records", audit_command.tail)
     for action in (verify, tail):
         action.add_argument("--store", metavar="DIR", help="the directory of ExecStore.path (default: the usual one)")
     verify.add_argument("--head", type=_head, metavar="SEQ:DIGEST", help="a head that an earlier check printed")
@@ -190,7 +195,10 @@ def _add_audit(commands: Any) -> None:
 
 def _add_migrate(commands: Any) -> None:
     parser = _add(
-        commands, "migrate", "move a project's imports from AutoGen's executors to this package", migrate.migrate
+        commands,
+        "migrate",
+        "move a project's imports from AutoGen's executors to this package",
+        migrate_command.migrate,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="Python files, notebooks, or directories with them")
     parser.add_argument("--write", action="store_true", help="make the changes (default: print them)")
@@ -201,7 +209,9 @@ def _add_migrate(commands: Any) -> None:
 
 
 def _add_doctor(commands: Any) -> None:
-    parser = _add(commands, "doctor", "check the installation, and say what to do about what is wrong", doctor.doctor)
+    parser = _add(
+        commands, "doctor", "check the installation, and say what to do about what is wrong", doctor_command.doctor
+    )
     _server_options(parser, None, "only this machine is checked")
 
 

@@ -13,7 +13,7 @@ from types import FrameType
 
 from ..errors import ExecError
 from ..models import InputRequestEvent
-from .terminal import without_escapes
+from .escape_filter import without_escapes
 
 
 class Interrupts:

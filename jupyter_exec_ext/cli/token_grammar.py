@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import approval_watch, approvals, tokens
-from .options import add_command, duration, named_value, server_options
+from . import approval_watch, approve_command, token_command
+from .common_options import add_command, duration, named_value, server_options
 
 _TOKEN = """\
 Tokens for agents. A token may do what its scopes say, within its policy, until it expires or is revoked, and never more
@@ -27,12 +27,14 @@ the kernel.
 def add_token(commands: Any) -> None:
     """Add ``jupyter exec token``."""
     actions = _group(commands, "token", "create, list, rotate and revoke tokens for agents", _TOKEN)
-    create = add_command(actions, "create", "create a token and print it, this once", tokens.create)
-    listing = add_command(actions, "list", "list tokens, without their secrets", tokens.list_)
-    show = add_command(actions, "show", "show a token, without its secret", tokens.show)
-    rotate = add_command(actions, "rotate", "give a token another secret and print it, this once", tokens.rotate)
-    revoke = add_command(actions, "revoke", "revoke tokens and those below them; what they run ends", tokens.revoke)
-    policies = add_command(actions, "policies", "list the policies there are", tokens.policies)
+    create = add_command(actions, "create", "create a token and print it, this once", token_command.create)
+    listing = add_command(actions, "list", "list tokens, without their secrets", token_command.list_)
+    show = add_command(actions, "show", "show a token, without its secret", token_command.show)
+    rotate = add_command(actions, "rotate", "give a token another secret and print it, this once", token_command.rotate)
+    revoke = add_command(
+        actions, "revoke", "revoke tokens and those below them; what they run ends", token_command.revoke
+    )
+    policies = add_command(actions, "policies", "list the policies there are", token_command.policies)
     _create_options(create)
     listing.add_argument("--ended", action="store_true", help="those that were revoked or have expired, too")
     for action in (show, rotate):
@@ -56,7 +58,7 @@ def add_token(commands: Any) -> None:
 
 
 def _create_options(create: argparse.ArgumentParser) -> None:
-    presets = "; ".join(f"'{name}' is {', '.join(scopes)}" for name, scopes in tokens.PRESETS.items())
+    presets = "; ".join(f"'{name}' is {', '.join(scopes)}" for name, scopes in token_command.PRESETS.items())
     create.add_argument("name", metavar="NAME", help="what it is for, so that you recognise it in the list")
     create.add_argument(
         "--scope",
@@ -64,7 +66,7 @@ def _create_options(create: argparse.ArgumentParser) -> None:
         default=[],
         dest="scopes",
         metavar="SCOPE[,SCOPE]",
-        help=f"what it may do; may be repeated. {presets} (default: {tokens.DEFAULT_PRESET})",
+        help=f"what it may do; may be repeated. {presets} (default: {token_command.DEFAULT_PRESET})",
     )
     create.add_argument("--policy", metavar="NAME", help="policy that holds for it (default: the server's 'default')")
     create.add_argument(
@@ -88,10 +90,10 @@ def _create_options(create: argparse.ArgumentParser) -> None:
 def add_approve(commands: Any) -> None:
     """Add ``jupyter exec approve``."""
     actions = _group(commands, "approve", "decide about code that waits for a person's approval", _APPROVE)
-    listing = add_command(actions, "list", "list what waits", approvals.list_)
-    show = add_command(actions, "show", "show one that waits, with its code", approvals.show)
-    accept = add_command(actions, "accept", "let code run, as it is or edited", approvals.accept)
-    reject = add_command(actions, "reject", "do not let code run", approvals.reject)
+    listing = add_command(actions, "list", "list what waits", approve_command.list_)
+    show = add_command(actions, "show", "show one that waits, with its code", approve_command.show)
+    accept = add_command(actions, "accept", "let code run, as it is or edited", approve_command.accept)
+    reject = add_command(actions, "reject", "do not let code run", approve_command.reject)
     watch = add_command(actions, "watch", "show code as it comes, and ask about it", approval_watch.watch)
     listing.add_argument("--json", action="store_true", help="print JSON")
     show.add_argument("id", metavar="ID")

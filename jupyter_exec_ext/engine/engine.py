@@ -31,7 +31,6 @@ from ..errors import (
     StoreUnavailable,
     TooManySessions,
 )
-from ..marked_processes import MARK
 from ..models import (
     Execution,
     ExecutionRequest,
@@ -44,42 +43,50 @@ from ..models import (
     StoredExecution,
     Token,
 )
-from ..removal import describe_leftovers
-from ..wire.environment import kernel_environment
-from ..wire.freed_memory import keep_freed_memory
-from ..wire.jsontext import utf8_size
-from ..wire.languages import source_for_kernel
-from ..wire.native import utc_timestamp
-from .admission import Admission
-from .allowances import idle_seconds, output_bytes, queue_seconds, run_seconds, session_settings, stored_shares
-from .approvals import ApprovalVerbs, needed_approval
-from .executions import ExecutionHandle, LiveExecution, PastExecution
-from .fair_turns import FairTurns
-from .feed import ChangeFeed
-from .file_verbs import FileVerbs
-from .files import LocalFiles
-from .fresh_runs import FreshRuns
-from .idempotency import idempotency_of
-from .inherited import InheritedEnvironment
-from .isolation import plain_name
-from .kernel_access import ChosenKernel, KernelAccess
-from .memory import MemoryMeter
-from .named import NamedSessions
-from .no_files import NOWHERE, files_of
-from .notebooks import CELLS_AT_ONCE, NotebookExport
-from .outputs import OutputVerbs
-from .policy_files import configured_policies
-from .pool import KernelPool
-from .pool_plan import KernelKind, PoolBounds
+from ..protocol.kernel_environment import kernel_environment
+from ..protocol.languages import source_for_kernel
+from ..protocol.records_json import utc_timestamp
+from ..protocol.strict_json import utf8_size
+from ..system.freed_memory import keep_freed_memory
+from ..system.marked_processes import MARK
+from ..system.removal import describe_leftovers
+from .access.admission import Admission
+from .access.effective_limits import (
+    idle_seconds,
+    output_bytes,
+    queue_seconds,
+    run_seconds,
+    session_settings,
+    stored_shares,
+)
+from .access.fair_turns import FairTurns
+from .access.kernel_access import ChosenKernel, KernelAccess
+from .access.pending_approvals import ApprovalVerbs, needed_approval
+from .access.policy_files import configured_policies
+from .access.token_verbs import TokenVerbs
+from .access.token_watch import TokenWatch, why_ended
+from .change_feed import ChangeFeed
+from .executions.idempotency import idempotency_of
+from .executions.live_execution import ExecutionHandle, LiveExecution, PastExecution
+from .executions.output_verbs import OutputVerbs
+from .executions.watchdog import WatchdogExpired, ends_within
+from .files.file_verbs import FileVerbs
+from .files.no_files import NOWHERE, files_of
+from .files.quotas import FileLimits
+from .files.remote_files import RemoteFiles
+from .files.working_directories import LocalFiles
+from .kernels.inherited_environment import InheritedEnvironment
+from .kernels.isolated_kernelspecs import plain_name
+from .kernels.kernel_memory import MemoryMeter
+from .kernels.pool_plan import KernelKind, PoolBounds
+from .kernels.shared_resources import EngineResources
+from .kernels.warm_pool import KernelPool
 from .ports import EventLog, KernelFiles, KernelHost, SessionFiles, Store
-from .quotas import FileLimits
-from .remote_files import RemoteFiles
-from .resources import EngineResources
-from .sessions import LiveSession, SessionSettings, ended_error, new_session_id
+from .sessions.fresh_runs import FreshRuns
+from .sessions.live_session import LiveSession, SessionSettings, ended_error, new_session_id
+from .sessions.named_sessions import NamedSessions
+from .sessions.notebook_export import CELLS_AT_ONCE, NotebookExport
 from .settings import EngineSettings
-from .token_watch import TokenWatch, why_ended
-from .tokens import TokenVerbs
-from .watchdog import WatchdogExpired, ends_within
 
 _TOUCH_SECONDS = 1.0
 _CANCEL_WAIT_SECONDS = 5.0

@@ -10,9 +10,9 @@ from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
 from ..models import ISOLATION_LEVELS
-from ..wire.environment import DEFAULT_NAMES
-from .isolation import OUR_PROVISIONERS, PLAIN
-from .resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
+from ..protocol.kernel_environment import DEFAULT_NAMES
+from .kernels.isolated_kernelspecs import OUR_PROVISIONERS, PLAIN
+from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
 
 
 class EngineSettings(LoggingConfigurable):

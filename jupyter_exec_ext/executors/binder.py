@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import error_from, exchange
-from ..client.forks import atexit_in_this_process
-from ..client.patience import DEFAULT_RETRY
-from ..client.steps import Request
-from ..client.sync_driver import SyncDriver
+from ..client.api.outage_retry import DEFAULT_RETRY
+from ..client.api.request_exchange import error_from, exchange
+from ..client.api.steps import Request
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.driver import SyncDriver
 from ..errors import ClientError, ConnectionFailed, ConnectionLost, ExecError, UnexpectedAnswer
 from .binder_launch import BinderLaunch, Moved, build_path, place_at
-from .launch import Deadline, OnProgress, show_phases, within
+from .remote_launch import Deadline, OnProgress, show_phases, within
 
 if TYPE_CHECKING:
     from typing_extensions import Self

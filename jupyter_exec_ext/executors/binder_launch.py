@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import error_from
-from ..client.patience import DEFAULT_RETRY, RetryPolicy
-from ..client.steps import Failure, Operation, Reply
+from ..client.api.outage_retry import DEFAULT_RETRY, RetryPolicy
+from ..client.api.request_exchange import error_from
+from ..client.api.steps import Failure, Operation, Reply
+from ..client.server_connection import JupyterConnectionInfo
 from ..errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -31,7 +31,7 @@ from ..errors import (
     ServerStartFailed,
     UnexpectedAnswer,
 )
-from .launch import Deadline, LaunchProgress, OnProgress, follow, one_line
+from .remote_launch import Deadline, LaunchProgress, OnProgress, follow, one_line
 
 _BUILD_PHASES = frozenset({"waiting", "fetching", "building", "pushing"})
 _FAILED = frozenset({"failed", "failure"})

@@ -17,15 +17,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import atexit_in_this_process
-from ..client.sync import ExecClient
-from .containers.engine import connect, engine_errors, networks_of, own_container
-from .containers.image import DOCKERFILE, SETTINGS_LABEL, WORK_DIRECTORY, Progress, custom_image, default_image
-from .containers.options import hardened, limits, mounted, working_in
-from .containers.reach import Reach, engine_host, way_to
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.client import ExecClient
+from .containers.container_address import Reach, engine_host, way_to
+from .containers.container_engine import connect, engine_errors, networks_of, own_container
+from .containers.container_image import (
+    DOCKERFILE,
+    SETTINGS_LABEL,
+    WORK_DIRECTORY,
+    Progress,
+    custom_image,
+    default_image,
+)
+from .containers.container_options import hardened, limits, mounted, working_in
 from .containers.readiness import wait_until_ready
-from .containers.running import PORT, RunningContainer
+from .containers.running_container import PORT, RunningContainer
 
 if TYPE_CHECKING:
     from typing_extensions import Self

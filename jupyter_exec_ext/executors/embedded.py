@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..client.sync import StandardExecSession
+from ..client.sync.client import StandardExecSession
 from ..errors import KernelSpecNotFound
 from ..models.plain_text import Ansi
-from .functions import AnyFunction
-from .stateful import OnStateLost, StatefulCodeExecutor
+from .function_sources import AnyFunction
+from .stateful_executor import OnStateLost, StatefulCodeExecutor
 
 
 class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
@@ -71,7 +71,7 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
             on_state_lost,
             silence_pip,
         )
-        from ..embedded.driver import EmbeddedDriver, shut_down  # ZeroMQ is loaded only where it is used
+        from ..embedded.embedded_driver import EmbeddedDriver, shut_down  # ZeroMQ is loaded only where it is used
 
         self._driver = EmbeddedDriver(env or {})
         weakref.finalize(self, shut_down, self._driver.kernels)

@@ -11,14 +11,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import atexit_in_this_process
-from ..client.patience import NO_RETRY
-from ..client.sync_driver import SyncDriver
+from ..client.api.outage_retry import NO_RETRY
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.driver import SyncDriver
 from ..errors import ClientError, ExecError, Unavailable, UnexpectedAnswer
 from .hub_api import HubServerApi, IssuedHubToken, whoami
 from .hub_launch import HubLaunch
-from .launch import Deadline, OnProgress, within
+from .remote_launch import Deadline, OnProgress, within
 
 if TYPE_CHECKING:
     from typing_extensions import Self

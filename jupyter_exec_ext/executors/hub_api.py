@@ -11,20 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..client.exchange import error_from, exchange, segment
-from ..client.patience import DEFAULT_RETRY, RetryPolicy
-from ..client.steps import Operation, Pause, Reply, Request
-from ..errors import (
-    ExecError,
-    InvalidRequest,
-    LimitReached,
-    MissingScope,
-    NotFound,
-    Unauthenticated,
-    UnexpectedAnswer,
-)
-from ..wire.jsontext import loads_strict
-from .launch import one_line
+from ..client.api.outage_retry import DEFAULT_RETRY, RetryPolicy
+from ..client.api.request_exchange import error_from, exchange, segment
+from ..client.api.steps import Operation, Pause, Reply, Request
+from ..errors import ExecError, InvalidRequest, LimitReached, MissingScope, NotFound, Unauthenticated, UnexpectedAnswer
+from ..protocol.strict_json import loads_strict
+from .remote_launch import one_line
 
 _API = "hub/api/"
 LOOK_SECONDS = 0.25

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..client.steps import Operation, Pause, Reply
+from ..client.api.steps import Operation, Pause, Reply
 from ..errors import ConnectionFailed, ConnectionLost, ServerStartFailed
 from .hub_api import LOOK_SECONDS, HubServerApi, ServerState, words_of
-from .launch import Deadline, LaunchProgress, OnProgress, follow, one_line
+from .remote_launch import Deadline, LaunchProgress, OnProgress, follow, one_line
 
 
 class HubLaunch:

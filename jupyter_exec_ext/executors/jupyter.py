@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from ..client.idle import open_patient_session
-from ..client.patience import DEFAULT_OUTAGE_SECONDS
-from ..client.sync import ExecClient, ExecSession, StandardExecSession
+from ..client.api.idle_timeout import open_patient_session
+from ..client.api.outage_retry import DEFAULT_OUTAGE_SECONDS
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.sync.client import ExecClient, ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
 from ..models.plain_text import Ansi
-from .functions import AnyFunction
-from .stateful import OnStateLost, StatefulCodeExecutor
+from .function_sources import AnyFunction
+from .stateful_executor import OnStateLost, StatefulCodeExecutor
 
 
 class JupyterCodeExecutor(StatefulCodeExecutor):

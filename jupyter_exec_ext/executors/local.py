@@ -20,9 +20,9 @@ from collections import deque
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import atexit_in_this_process
-from ..client.sync import ExecClient
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.client import ExecClient
 from ..errors import ExecError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ by that thread, which is waited for.
 What is printed is handed over in parts of bounded size, since ipykernel would keep all that is printed within its flush
 interval for one message.
 
-Read by ``wire/flow.py`` and ``provisioners/forkserver``. The environment of a kernel need not have our package, and its
-Python and ipykernel may be older.
+Read by ``protocol/kernel_backpressure.py`` and ``forkserver``. A kernel's environment need not have our package,
+and its Python and ipykernel may be older.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _send_frame: Any = zmq.backend.Socket.send
 def begin(kernel: Any) -> None:
     """Have a kernel send that way; in its main thread."""
     with contextlib.suppress(MemoryError):
-        # As `wire/freed_memory.py` has it: glibc does not give back at once what the next picture or array needs again.
+        # As in `system/freed_memory.py`: glibc does not give back at once what the next picture or array needs again.
         bytes(FREED_BYTES)
     thread = kernel.iopub_thread
     if hasattr(ipkernel, "_accepts_parameters"):  # it looks at signatures for each run, which is a twentieth of it

@@ -6,26 +6,9 @@ in place, so a record that was handed out stays what it was.
 
 from __future__ import annotations
 
-from .audit import AuditKind, AuditRecord, ChainEnds
-from .changes import Change, LateOutput
-from .content import Content, TextContent
-from .events import (
-    ClearEvent,
-    DisplayEvent,
-    EndEvent,
-    ErrorEvent,
-    FilesEvent,
-    InputRequestEvent,
-    OutputEvent,
-    ResponsiveEvent,
-    ResultEvent,
-    SessionStateLostEvent,
-    StateEvent,
-    StreamEvent,
-    TruncatedEvent,
-    UnresponsiveEvent,
-)
-from .executions import (
+from .audit_records import AuditKind, AuditRecord, ChainEnds
+from .change_events import Change, LateOutput
+from .execution_records import (
     Approval,
     ApprovalAnswer,
     Decision,
@@ -42,8 +25,25 @@ from .executions import (
     Truncation,
 )
 from .mime_bundles import ImageContent, Save
-from .sessions import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
-from .tokens import Grant, IssuedToken, StoredToken, Token, TokenRequest
+from .model_content import Content, TextContent
+from .output_events import (
+    ClearEvent,
+    DisplayEvent,
+    EndEvent,
+    ErrorEvent,
+    FilesEvent,
+    InputRequestEvent,
+    OutputEvent,
+    ResponsiveEvent,
+    ResultEvent,
+    SessionStateLostEvent,
+    StateEvent,
+    StreamEvent,
+    TruncatedEvent,
+    UnresponsiveEvent,
+)
+from .session_records import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
+from .token_records import Grant, IssuedToken, StoredToken, Token, TokenRequest
 
 __all__ = [
     "ISOLATION_LEVELS",

@@ -17,7 +17,7 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
 from ..auth.caller import Caller, owner
-from ..auth.tokens import PREFIX
+from ..auth.token_format import PREFIX
 from ..errors import (
     ExecError,
     Forbidden,
@@ -28,7 +28,7 @@ from ..errors import (
     Unavailable,
     XSRFCheckFailed,
 )
-from .users import describe_user, user_from
+from .deployment_users import describe_user, user_from
 
 UNAUTHENTICATED = "send the server's token, or a scoped one, in the header 'Authorization: token <token>'"
 HOST_REFUSED = (

@@ -7,11 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..auth.scopes import scope
-from .aca import ACA_PREFIX, ACANotFoundHandler
-from .aca_executions import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
-from .aca_files import ACAContentHandler, ACAFileHandler, ACAFilesHandler, ACAUploadHandler
-from .aca_sessions import (
+from ..aca.endpoint.aca_handler import ACA_PREFIX, ACANotFoundHandler
+from ..aca.endpoint.pool_file_handlers import ACAContentHandler, ACAFileHandler, ACAFilesHandler, ACAUploadHandler
+from ..aca.endpoint.pool_handlers import (
     ACAManagedSessionHandler,
     ACAManagedSessionsHandler,
     ACAMetadataHandler,
@@ -20,10 +18,12 @@ from .aca_sessions import (
     ACASessionsHandler,
     ACAStopHandler,
 )
-from .approvals import ApprovalHandler, ApprovalsHandler
-from .base import Access, ExecHandler, Services
-from .events import NEEDED, ChangesHandler
-from .executions import (
+from ..aca.endpoint.run_handlers import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
+from ..auth.scopes import scope
+from .approval_handlers import ApprovalHandler, ApprovalsHandler
+from .base_handler import Access, ExecHandler, Services
+from .change_feed_handler import NEEDED, ChangesHandler
+from .execution_handlers import (
     ExecutionCancelHandler,
     ExecutionEventsHandler,
     ExecutionHandler,
@@ -31,17 +31,17 @@ from .executions import (
     ExecutionsHandler,
     SessionExecutionsHandler,
 )
-from .files import SessionFileHandler, SessionFilesHandler
-from .info import InfoHandler, NotFoundHandler, OpenAPIHandler
-from .outputs import ExecutionOutputHandler
-from .sessions import (
+from .file_handlers import SessionFileHandler, SessionFilesHandler
+from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
+from .output_handlers import ExecutionOutputHandler
+from .session_handlers import (
     SessionHandler,
     SessionInterruptHandler,
     SessionNotebookHandler,
     SessionRestartHandler,
     SessionsHandler,
 )
-from .tokens import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
+from .token_handlers import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
 
 PREFIX = "exec/v1"
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from tornado.iostream import StreamClosedError
 
 from ..errors import ExecError, InternalError
-from ..wire.jsontext import dumps
-from ..wire.sse import MEDIA_TYPE
-from .base import ExecHandler, in_pieces
+from ..protocol.sse import MEDIA_TYPE
+from ..protocol.strict_json import dumps
+from .base_handler import ExecHandler, in_pieces
 
 HEARTBEAT_SECONDS = 15.0
 _HEARTBEAT = re.compile(r"\bheartbeat\s*=\s*(\d{1,2})\b")

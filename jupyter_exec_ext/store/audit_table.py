@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ..audit.digest_chain import ChainedLine, chained
 from ..errors import StoreUnavailable
 from ..models import AuditRecord, ChainEnds
-from ..wire.chain import ChainedLine, chained
 from .database import Database, translated
 
 DATABASE = "executions.db"

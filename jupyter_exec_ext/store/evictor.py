@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import StorageFull
-from .account import GrowingFiles, StorageAccount
-from .audit import AuditLog
+from .audit_trail import AuditLog
 from .database import Database
+from .database_writer import Writer
 from .retention import Eviction, Removed, Retention, expire, measure
-from .writer import Writer
+from .storage_account import GrowingFiles, StorageAccount
 
 #: Age, and what other servers of the same store have written, is looked at so often.
 LOOK_SECONDS = 60.0

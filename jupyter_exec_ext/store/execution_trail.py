@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from ..models import AuditKind, Execution
-from .audit import AuditLog
+from .audit_trail import AuditLog
 from .database import Database
 
 

@@ -127,7 +127,7 @@ MIGRATIONS = (
                 last_digest TEXT NOT NULL
             )
             """,
-            "INSERT INTO audit_ends VALUES (1, 1, hex(zeroblob(32)), 0, hex(zeroblob(32)))",  # wire.chain.GENESIS
+            "INSERT INTO audit_ends VALUES (1, 1, hex(zeroblob(32)), 0, hex(zeroblob(32)))",  # digest_chain.GENESIS
         ),
     ),
     Migration(

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from ..errors import UnexpectedAnswer
 from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
-from ..removal import remove_tree
-from ..wire.jsontext import loads_strict
-from ..wire.native import event_from_json, execution_from_json, session_from_json, utc_timestamp
-from ..wire.outputs import OutputFold, finished_record
-from .audit import AuditLog
+from ..protocol.output_joining import OutputFold, finished_record
+from ..protocol.records_json import event_from_json, execution_from_json, session_from_json, utc_timestamp
+from ..protocol.strict_json import loads_strict
+from ..system.removal import remove_tree
+from .audit_trail import AuditLog
 from .database import Database
+from .execution_store import complete_row
 from .execution_trail import ExecutionTrail
-from .executions import complete_row
-from .instances import ServerInstance
-from .logfile import log_path, recovered
-from .loglines import line_of
-from .sessions import put_session
+from .log_file import log_path, recovered
+from .log_lines import line_of
+from .server_instances import ServerInstance
+from .session_store import put_session
 from .spool import remove_spool
 
 REASON = "the server was restarted while it ran"

@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..removal import remove_tree
-from .account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
+from ..system.removal import remove_tree
 from .database import Database
-from .logfile import log_path
+from .log_file import log_path
 from .spool import remove_spool, spool_path
+from .storage_account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
 
 #: Records removed in one transaction; the rest follows in the next one, so that others can write between.
 MAX_REMOVED = 256

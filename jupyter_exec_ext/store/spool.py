@@ -21,10 +21,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..removal import remove_tree
-from ..wire.overflow import SpooledFile
-from .account import GrowingFiles
-from .logfile import blocks
+from ..protocol.output_overflow import SpooledFile
+from ..system.removal import remove_tree
+from .log_file import blocks
+from .storage_account import GrowingFiles
 
 _WRITE_BEHIND_SECONDS = 0.02
 _WRITE_NOW_BYTES = 1024 * 1024

@@ -13,21 +13,21 @@ from traitlets.config import LoggingConfigurable
 
 from ..errors import ExecError
 from ..models import Session
-from ..removal import retry_leftovers
-from .audit import AuditLog
+from ..system.removal import retry_leftovers
 from .audit_table import DATABASE
+from .audit_trail import AuditLog
+from .database_reader import Reader
+from .database_writer import StoreHealth, Writer
+from .disk_reserve import Reserve
 from .evictor import Evictor
+from .execution_store import ExecutionRepository
 from .execution_trail import ExecutionTrail
-from .executions import ExecutionRepository
-from .instances import ServerInstance
-from .reader import Reader
 from .recovery import left_behind, recover
-from .reserve import Reserve
 from .retention import Retention
-from .sessions import SessionRepository
+from .server_instances import ServerInstance
+from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
-from .tokens import TokenRepository
-from .writer import StoreHealth, Writer
+from .token_store import TokenRepository
 
 
 class ExecStore(LoggingConfigurable):

@@ -18,7 +18,7 @@ from jupyter_exec_ext.adapters._shared import NotRun
 from jupyter_exec_ext.errors import ConnectionFailed, KernelSpecNotFound, SessionEnded
 from jupyter_exec_ext.models import Execution
 from tests.adapters.beacon import beacon
-from tests.hosts import Host, free_port, running_host
+from tests.support.hosts import Host, free_port, running_host
 
 
 @pytest.fixture(scope="module")

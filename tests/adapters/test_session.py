@@ -19,7 +19,7 @@ from jupyter_exec_ext.adapters._shared import NotRun
 from jupyter_exec_ext.errors import SessionEnded
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.adapters.doorbell import Doorbell
-from tests.hosts import Host, running_host
+from tests.support.hosts import Host, running_host
 
 
 @pytest.fixture(scope="module")

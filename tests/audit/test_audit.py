@@ -21,16 +21,16 @@ from prometheus_client import REGISTRY
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.audit import metrics
-from jupyter_exec_ext.audit.recorder import EventRecorder, schema_id
-from jupyter_exec_ext.auth.tokens import parse_token
+from jupyter_exec_ext.audit.digest_chain import Head, verify
+from jupyter_exec_ext.audit.event_recorder import EventRecorder, schema_id
+from jupyter_exec_ext.auth.token_format import parse_token
 from jupyter_exec_ext.errors import SessionNotFound
 from jupyter_exec_ext.models import AuditKind, AuditRecord
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
-from jupyter_exec_ext.wire.chain import Head, verify
-from tests.hosts import CANARY, Host, running_host
-from tests.store.test_audit import QUEUED, SECRET, open_store, run_one, settled
-from tests.tokens import UNPROTECTED, mint, owner_of
+from tests.store.test_audit_trail import QUEUED, SECRET, open_store, run_one, settled
+from tests.support.bearers import UNPROTECTED, mint, owner_of
+from tests.support.hosts import CANARY, Host, running_host
 
 
 class Kept(logging.Handler):

@@ -22,10 +22,10 @@ import psutil
 import pytest
 
 from jupyter_exec_ext.cli.main import build_parser, main
-from jupyter_exec_ext.cli.serve import _token as token_to_demand
-from jupyter_exec_ext.cli.servers import named_server
+from jupyter_exec_ext.cli.serve_command import _token as token_to_demand
+from jupyter_exec_ext.cli.server_choice import named_server
 from jupyter_exec_ext.client import ExecClient, ExecSession, JupyterConnectionInfo
-from tests.hosts import Host, clean_environment, free_port, running_host
+from tests.support.hosts import Host, clean_environment, free_port, running_host
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
 

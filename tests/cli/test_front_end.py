@@ -11,9 +11,9 @@ import pytest
 
 from jupyter_exec_ext import __version__
 from jupyter_exec_ext.cli import front_end_check
-from jupyter_exec_ext.cli.finding import Finding
+from jupyter_exec_ext.cli.doctor_finding import Finding
 from jupyter_exec_ext.cli.front_end_check import NAME, front_end
-from tests.hosts import clean_environment
+from tests.support.hosts import clean_environment
 
 
 @pytest.fixture(autouse=True)

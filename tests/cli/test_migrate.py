@@ -11,9 +11,9 @@ import pytest
 
 import jupyter_exec_ext
 from jupyter_exec_ext import executors
-from jupyter_exec_ext.cli.import_map import IMPORTS, exported, target_of
-from jupyter_exec_ext.cli.imports import Rules, move
 from jupyter_exec_ext.cli.main import main
+from jupyter_exec_ext.cli.migration.import_map import IMPORTS, exported, target_of
+from jupyter_exec_ext.cli.migration.import_rewriting import Rules, move
 from tests.executors import seed_examples
 
 

@@ -15,8 +15,8 @@ import pytest
 from jupyter_exec_ext import AsyncExecClient
 from jupyter_exec_ext.client import AsyncExecSession
 from jupyter_exec_ext.models import Session, SessionState, StreamEvent
-from tests.hosts import Host
 from tests.support.full import IS_FULL, scaled
+from tests.support.hosts import Host
 
 FOREVER = "import time\nprint('go', flush=True)\nwhile True: time.sleep(0.1)"
 _STOPPED_WITHIN_SECONDS = 3.0

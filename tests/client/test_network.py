@@ -18,8 +18,8 @@ from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecSession
 from jupyter_exec_ext.errors import ApiNotFound, ConnectionFailed, ConnectionLost, Unauthenticated, UnexpectedAnswer
 from jupyter_exec_ext.models import EndEvent, StreamEvent
-from tests.hosts import Host, free_port, running_host
-from tests.proxy import CuttingProxy
+from tests.support.hosts import Host, free_port, running_host
+from tests.support.tcp_proxies import CuttingProxy
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import pytest
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.errors import ConnectionFailed, ConnectionLost
 from jupyter_exec_ext.models import StreamEvent
-from tests.hosts import Host, free_port
 from tests.support.full import IS_FULL
+from tests.support.hosts import Host, free_port
 from tests.support.outside_parts import HUB_PROXY
 
 COUNT = 5

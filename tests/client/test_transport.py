@@ -15,13 +15,14 @@ import requests
 import trustme
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
-from jupyter_exec_ext.client import connection, sync_websocket
-from jupyter_exec_ext.client.aio_driver import AioDriver, _ssl_context
-from jupyter_exec_ext.client.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
-from jupyter_exec_ext.client.sync_driver import SyncDriver
+from jupyter_exec_ext.client import server_connection
+from jupyter_exec_ext.client.aio.driver import AioDriver, _ssl_context
+from jupyter_exec_ext.client.api.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
+from jupyter_exec_ext.client.sync import websocket
+from jupyter_exec_ext.client.sync.driver import SyncDriver
 from jupyter_exec_ext.errors import ApiNotFound, ClientError, ExecError, Unauthenticated, UnexpectedAnswer
-from tests.binderhubs import Events, StandInBinderHub
-from tests.hosts import Host, running_host
+from tests.support.binderhubs import Events, StandInBinderHub
+from tests.support.hosts import Host, running_host
 
 
 @pytest.fixture
@@ -74,14 +75,14 @@ CHANNELS = Connect("api/kernels/k/channels", ("v1",), 5.0)
 
 def test_a_redirected_websocket_takes_the_token_nowhere_else() -> None:
     with Fake() as elsewhere, Fake(302, location=f"ws://127.0.0.1:{elsewhere.server_port}/stolen") as server:
-        failed = sync_websocket.connect(server.info, CHANNELS, {})
+        failed = websocket.connect(server.info, CHANNELS, {})
     assert isinstance(failed, Failure)
     assert (len(server.seen), elsewhere.seen) == (1, [])
 
 
 def test_a_refused_websocket_does_not_show_the_answers_headers() -> None:
     with Fake(403, b"<p>no", **{"Set-Cookie": "session=c00kie"}) as server:
-        failed = sync_websocket.connect(server.info, CHANNELS, {})
+        failed = websocket.connect(server.info, CHANNELS, {})
     assert isinstance(failed, Failure)
     assert "403" in failed.message
     assert "c00kie" not in failed.message
@@ -301,4 +302,4 @@ def test_waiting_for_a_result_takes_no_longer_than_asked(host: Host) -> None:
 def test_a_server_file_that_vanishes_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "jpserver-1.json"]))
     assert JupyterConnectionInfo.discover(tmp_path) == []
-    assert connection._modified_at(tmp_path / "none") == 0.0
+    assert server_connection._modified_at(tmp_path / "none") == 0.0

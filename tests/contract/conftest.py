@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
-from tests.aca import HOSTS_OF_SESSIONS
-from tests.blocking import Blocking, LoopThread
 from tests.contract.aca_exceptions import BY_LUCK, EXCEPTIONS
-from tests.hosts import HOSTS, Host
-from tests.tokens import mint
+from tests.support.aca_pool import HOSTS_OF_SESSIONS
+from tests.support.bearers import mint
+from tests.support.blocking_client import Blocking, LoopThread
+from tests.support.hosts import HOSTS, Host
 
 # These differ from the server in how they are reached, or in where their kernels are; one client each is enough, except
 # in full. A Hub is reached through a proxy and a scoped token by another gate, for which the tests of access must do.

@@ -21,10 +21,10 @@ import zmq
 
 from jupyter_exec_ext.engine.ports import Kernel, KernelExit
 from jupyter_exec_ext.errors import KernelNotFound
-from jupyter_exec_ext.marked_processes import MARK
 from jupyter_exec_ext.models import KernelSpecInfo
-from jupyter_exec_ext.wire.kernel import FrameCodec
-from jupyter_exec_ext.wire.zmtp import LARGE_BYTES
+from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
+from jupyter_exec_ext.protocol.zmtp import LARGE_BYTES
+from jupyter_exec_ext.system.marked_processes import MARK
 
 from .simulation import TICK
 

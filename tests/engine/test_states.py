@@ -30,9 +30,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.lifecycle import advance
+from jupyter_exec_ext.engine.executions.lifecycle import advance
+from jupyter_exec_ext.engine.executions.log_reader import follow
 from jupyter_exec_ext.engine.ports import KernelExit
-from jupyter_exec_ext.engine.stream import follow
 from jupyter_exec_ext.errors import (
     ExecError,
     KernelStartFailed,
@@ -52,9 +52,9 @@ from jupyter_exec_ext.models import (
     SessionRequest,
     TokenRequest,
 )
+from jupyter_exec_ext.protocol.strict_json import loads_strict
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
-from jupyter_exec_ext.wire.jsontext import loads_strict
 
 from .history import LIMIT_SECONDS, NEVER, Asked, Bearer, Submission
 from .scripted import DEAF_SECONDS, LATENCY_SECONDS, Run, ScriptedHost
@@ -115,7 +115,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.abruptly = False
         # Their processes are not real, and looking through the real ones would take most of the time.
         self.patches = (
-            mock.patch("jupyter_exec_ext.engine.session_kernel.kill_marked", return_value=[]),
+            mock.patch("jupyter_exec_ext.engine.kernels.session_kernel.kill_marked", return_value=[]),
             mock.patch("time.time", self.loop.wall_time),
         )
         for patch in self.patches:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor
-from jupyter_exec_ext.executors.containers.image import default_image
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
-from tests.engines import running_engine
+from jupyter_exec_ext.executors.containers.container_image import default_image
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors.images import build_the_documents
-from tests.hosts import Host, running_host
+from tests.support.container_engines import running_engine
+from tests.support.hosts import Host, running_host
 
 
 def python(*codes: str) -> list[CodeBlock]:

@@ -18,10 +18,10 @@ import requests
 from jupyter_exec_ext import AsyncExecClient, CodeBlock, EmbeddedIPythonCodeExecutor, ExecClient, JupyterCodeExecutor
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from jupyter_exec_ext.errors import LanguageNotSupported
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors.conftest import python
-from tests.hosts import Host, running_host
 from tests.support.full import IS_FULL
+from tests.support.hosts import Host, running_host
 
 IPYKERNEL = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 # What the kernelspecs of these tests say of themselves. Their kernels are all IPython's.

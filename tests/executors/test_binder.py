@@ -33,8 +33,8 @@ from jupyter_exec_ext.errors import (
 )
 from jupyter_exec_ext.executors import LaunchProgress
 from jupyter_exec_ext.executors.binder_launch import build_path, place_at
-from tests.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
-from tests.hosts import Host, free_port, running_host
+from tests.support.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
+from tests.support.hosts import Host, free_port, running_host
 
 SPEC = "gh/org/repo/HEAD"
 

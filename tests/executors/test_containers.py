@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from jupyter_exec_ext.executors.containers.options import limits
-from jupyter_exec_ext.executors.containers.reach import Reach, engine_host, seen_by_engine, way_to
-from jupyter_exec_ext.executors.containers.wheel import own_wheel
+from jupyter_exec_ext.executors.containers.container_address import Reach, engine_host, seen_by_engine, way_to
+from jupyter_exec_ext.executors.containers.container_options import limits
+from jupyter_exec_ext.executors.containers.package_wheel import own_wheel
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_wheel_of_an_installed_wheel_is_the_same_wheel(tmp_path: Path) -> No
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     subprocess.run([*pip, "--target", str(target), str(file)], check=True)
     code = (
-        "import sys; from jupyter_exec_ext.executors.containers.wheel import own_wheel\n"
+        "import sys; from jupyter_exec_ext.executors.containers.package_wheel import own_wheel\n"
         "sys.stdout.buffer.write(own_wheel().content)"
     )
     again = subprocess.run(

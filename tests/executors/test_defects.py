@@ -48,8 +48,8 @@ def test_the_tests_that_a_row_names_exist(number: str, cells: list[str]) -> None
 def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> None:
     """D4. What only those have cannot be imported here, as on Windows; nothing more of Windows is shown."""
     modules = (
-        "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder executors.aca "
-        "adapters._session"
+        "client executors.jupyter executors.embedded embedded.embedded_driver executors.hub executors.binder "
+        "aca.executor.aca_executor adapters._session"
     )
     code = (
         "import importlib, psutil, sys\n"  # psutil has a module for each system

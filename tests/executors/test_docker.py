@@ -22,13 +22,13 @@ import requests
 
 import jupyter_exec_ext
 from jupyter_exec_ext import CodeBlock, DockerJupyterServer, JupyterCodeExecutor
-from jupyter_exec_ext.executors.containers import image as image_module
-from jupyter_exec_ext.executors.containers.engine import is_gone
-from jupyter_exec_ext.executors.containers.wheel import own_wheel
-from tests import canaries
-from tests.engines import BASE, engine_over_tcp, own_address
+from jupyter_exec_ext.executors.containers import container_image as image_module
+from jupyter_exec_ext.executors.containers.container_engine import is_gone
+from jupyter_exec_ext.executors.containers.package_wheel import own_wheel
 from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
+from tests.support import canaries
+from tests.support.container_engines import BASE, engine_over_tcp, own_address
 
 # The first test of a session may have to make the images.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("engine")]

@@ -22,10 +22,10 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor
 from jupyter_exec_ext.errors import KernelStartFailed, OutOfResources, SessionEnded
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
-from tests.sandboxes import WORK
+from tests.support.sandbox_leftovers import WORK
 
 
 def say(executor: StatefulCodeExecutor, code: str) -> str:

@@ -39,11 +39,11 @@ from jupyter_exec_ext.errors import (
 )
 from jupyter_exec_ext.executors import LaunchProgress
 from jupyter_exec_ext.executors.hub import _hub_at, _server_at
-from tests import canaries
-from tests.hosts import free_port
-from tests.hubs import USER, HubHost, running_hub
-from tests.proxy import CuttingProxy
-from tests.tokens import UNPROTECTED
+from tests.support import canaries
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import free_port
+from tests.support.hubs import USER, HubHost, running_hub
+from tests.support.tcp_proxies import CuttingProxy
 
 LIGHT = Path(__file__).parents[1] / "hub" / "light_server.py"
 # The administrator's side: named servers, and a spawner that does what `user_options` ask for. What is asked of the Hub

@@ -20,7 +20,7 @@ from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
 from jupyter_exec_ext.executors import local
 from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
-from tests.hosts import free_port
+from tests.support.hosts import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ import pytest
 import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client.sync import StandardExecSession
+from jupyter_exec_ext.client.sync.client import StandardExecSession
 from jupyter_exec_ext.errors import Forbidden, Unauthenticated
-from tests import canaries
-from tests.hosts import Host, clean_environment, free_port, running_host, stop
+from tests.support import canaries
+from tests.support.hosts import Host, clean_environment, free_port, running_host, stop
 from tests.support.outside_parts import ENTERPRISE_GATEWAY_VARIABLE, require_part
 
 _START_SECONDS = 60.0

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from jupyter_exec_ext import CodeBlock, ExecClient
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState
-from jupyter_exec_ext.wire.kernel import KernelMessage
-from jupyter_exec_ext.wire.translate import RunTranslator
+from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
+from jupyter_exec_ext.protocol.message_translation import RunTranslator
 from tests.executors.conftest import Make, python
 from tests.executors.test_embedded import ended
 

@@ -32,9 +32,9 @@ from jupyter_exec_ext.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from tests.client.aca_faults import FAULTS, FaultProxy
-from tests.client.aca_service import POOL, ACAService, Seen, Tokens
-from tests.proxy import Proxy, hang_up
+from tests.aca.client.pool_faults import FAULTS, FaultProxy
+from tests.aca.client.pool_service import POOL, ACAService, Seen, Tokens
+from tests.support.tcp_proxies import Proxy, hang_up
 
 SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 TIMES: dict[str, Any] = {

@@ -13,9 +13,9 @@ from jupyter_exec_ext import AsyncExecClient, ExecClient
 from jupyter_exec_ext.client import AsyncExecSession, ExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, ConnectionLost
 from jupyter_exec_ext.models import Session
-from tests.blocking import Blocking, LoopThread
-from tests.hosts import Host
-from tests.proxy import RandomCutProxy
+from tests.support.blocking_client import Blocking, LoopThread
+from tests.support.hosts import Host
+from tests.support.tcp_proxies import RandomCutProxy
 
 from .test_faults import SCALE
 

@@ -21,12 +21,12 @@ import pytest
 import requests
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.client.sync import ExecSession
+from jupyter_exec_ext.client.sync.client import ExecSession
 from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooManySessions
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
-from jupyter_exec_ext.wire.outputs import OutputFold
-from tests.hosts import Host, free_port, running_host
-from tests.proxy import CuttingProxy, DroppingProxy
+from jupyter_exec_ext.protocol.output_joining import OutputFold
+from tests.support.hosts import Host, free_port, running_host
+from tests.support.tcp_proxies import CuttingProxy, DroppingProxy
 
 from .test_faults import SCALE
 

@@ -16,8 +16,8 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
-from tests.hosts import Host
-from tests.processes import kernel_of
+from tests.support.hosts import Host
+from tests.support.session_processes import kernel_of
 
 SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 

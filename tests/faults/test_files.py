@@ -16,8 +16,15 @@ import psutil
 import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, errors
-from jupyter_exec_ext.engine.confinement import DIRECTORY, Opener, has_openat2, open_beneath, open_by_walk, open_file
-from tests.hosts import Host, running_host
+from jupyter_exec_ext.engine.files.confinement import (
+    DIRECTORY,
+    Opener,
+    has_openat2,
+    open_beneath,
+    open_by_walk,
+    open_file,
+)
+from tests.support.hosts import Host, running_host
 from tests.support.outside_parts import require_part
 
 from .test_faults import SCALE

@@ -16,13 +16,13 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import Execution
-from jupyter_exec_ext.wire.jsontext import to_bytes
-from jupyter_exec_ext.wire.kernel import FrameCodec
-from jupyter_exec_ext.wire.large import read_large
-from jupyter_exec_ext.wire.limits import OutputLimiter
-from jupyter_exec_ext.wire.native import event_to_text
-from jupyter_exec_ext.wire.translate import RunTranslator
-from tests.hosts import Host, running_host
+from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
+from jupyter_exec_ext.protocol.large_messages import read_large
+from jupyter_exec_ext.protocol.message_translation import RunTranslator
+from jupyter_exec_ext.protocol.output_cap import OutputLimiter
+from jupyter_exec_ext.protocol.records_json import event_to_text
+from jupyter_exec_ext.protocol.strict_json import to_bytes
+from tests.support.hosts import Host, running_host
 
 SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 CAP = 1024 * 1024

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
-from jupyter_exec_ext.wire.native import seconds_of
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from jupyter_exec_ext.protocol.records_json import seconds_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
 
 from .test_faults import SCALE
 

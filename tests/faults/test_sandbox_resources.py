@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import pytest
 
 from jupyter_exec_ext import ExecClient
+from jupyter_exec_ext.isolation.common.launch_request import HOME
 from jupyter_exec_ext.models import Execution, ExecutionState
-from jupyter_exec_ext.provisioners.sandbox.arguments import HOME
-from tests.hosts import Host, running_host
-from tests.sandboxes import kinds_of_sandbox
+from tests.support.hosts import Host, running_host
+from tests.support.sandbox_leftovers import kinds_of_sandbox
 
 from .test_faults import SCALE
 

@@ -13,17 +13,17 @@ from typing import Any, cast
 import pytest
 
 from jupyter_exec_ext.auth.caller import owner
-from jupyter_exec_ext.auth.policies import read_policies
-from jupyter_exec_ext.auth.tokens import new_token
-from jupyter_exec_ext.engine import tokens
-from jupyter_exec_ext.engine.feed import ChangeFeed
+from jupyter_exec_ext.auth.policy_parsing import read_policies
+from jupyter_exec_ext.auth.token_format import new_token
+from jupyter_exec_ext.engine.access import token_verbs
+from jupyter_exec_ext.engine.access.token_verbs import TokenVerbs
+from jupyter_exec_ext.engine.change_feed import ChangeFeed
 from jupyter_exec_ext.engine.settings import EngineSettings
-from jupyter_exec_ext.engine.tokens import TokenVerbs
 from jupyter_exec_ext.errors import ExecError, TooManyAttempts, Unauthenticated
 from jupyter_exec_ext.models import TokenRequest
 from jupyter_exec_ext.store.store import ExecStore
-from tests.hosts import running_host
-from tests.tokens import Bearer, mint
+from tests.support.bearers import Bearer, mint
+from tests.support.hosts import running_host
 
 from .test_faults import SCALE
 
@@ -45,8 +45,8 @@ def refusal(request: pytest.FixtureRequest) -> type[ExecError]:
 
 @pytest.fixture
 async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: type[ExecError]) -> AsyncIterator[TokenVerbs]:
-    monkeypatch.setattr(tokens, "ATTEMPTS_AT_ONCE", 10 * TRIES if refusal is Unauthenticated else 1)
-    monkeypatch.setattr(tokens, "ATTEMPTS_PER_MINUTE", 0.001)
+    monkeypatch.setattr(token_verbs, "ATTEMPTS_AT_ONCE", 10 * TRIES if refusal is Unauthenticated else 1)
+    monkeypatch.setattr(token_verbs, "ATTEMPTS_PER_MINUTE", 0.001)
 
     def in_background(work: Coroutine[Any, Any, None]) -> None:
         work.close()
@@ -116,7 +116,7 @@ async def test_f27_an_unknown_id_takes_as_long_as_a_wrong_secret(
 def test_f27_nor_does_it_over_http(tmp_path: Path) -> None:
     """Without the budget, which is what really keeps anybody from measuring this over a network."""
     (tmp_path / "sitecustomize.py").write_text(
-        "from jupyter_exec_ext.engine import tokens\ntokens.ATTEMPTS_AT_ONCE = 10**9\n"
+        "from jupyter_exec_ext.engine.access import token_verbs\ntoken_verbs.ATTEMPTS_AT_ONCE = 10**9\n"
     )
     with running_host("server", tmp_path, env={"PYTHONPATH": str(tmp_path)}) as host:
         wrong = [new_token(mint(host, ["sessions:read"]).id).text for _ in range(IDS)]

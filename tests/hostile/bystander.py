@@ -7,8 +7,8 @@ import time
 
 import requests
 
-from tests.hosts import Host
-from tests.tokens import Bearer, mint
+from tests.support.bearers import Bearer, mint
+from tests.support.hosts import Host
 
 _PAUSE_SECONDS = 0.02
 _TOKEN_SECONDS = 86_400.0

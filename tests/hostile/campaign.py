@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from jupyter_exec_ext.removal import remove_tree
-from tests.hosts import Host
+from jupyter_exec_ext.system.removal import remove_tree
+from tests.support.hosts import Host
 
 from .attacker import Attacker, Outcome, mint_hostile
 from .bystander import Bystander, percentile

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import Host, running_host
 
 from .corpus import KINDS
 

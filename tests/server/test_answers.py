@@ -11,7 +11,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application
 
-from jupyter_exec_ext.server.base import ExecHandler
+from jupyter_exec_ext.server.base_handler import ExecHandler
 
 
 class _Answer(ExecHandler):

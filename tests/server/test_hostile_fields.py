@@ -19,8 +19,8 @@ import pytest
 
 from jupyter_exec_ext.models import ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
 from jupyter_exec_ext.server.log_text import MAX_CHARACTERS, one_line
-from tests.hosts import CANARY, Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import CANARY, Host, running_host
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])

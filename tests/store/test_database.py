@@ -12,12 +12,12 @@ import pytest
 
 from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.store import database
-from jupyter_exec_ext.store import writer as writer_module
+from jupyter_exec_ext.store import database_writer as writer_module
 from jupyter_exec_ext.store.database import Database
+from jupyter_exec_ext.store.database_reader import Reader
+from jupyter_exec_ext.store.database_writer import StoreHealth, Writer
+from jupyter_exec_ext.store.disk_reserve import Reserve
 from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
-from jupyter_exec_ext.store.reader import Reader
-from jupyter_exec_ext.store.reserve import Reserve
-from jupyter_exec_ext.store.writer import StoreHealth, Writer
 
 LOG = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ async def test_what_was_accepted_is_written_on_the_reserve(tmp_path: Path) -> No
 async def test_what_cannot_be_written_is_tried_again_until_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.store.writer._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("jupyter_exec_ext.store.database_writer._RETRY_SECONDS", 0.01)
     health = StoreHealth(LOG)
     writer = Writer(tmp_path / "db", None, health)
     await fill(writer)

@@ -18,11 +18,11 @@ import pytest
 
 from jupyter_exec_ext.models import SpooledOutput, Truncation
 from jupyter_exec_ext.store import spool as module
-from jupyter_exec_ext.store.account import GrowingFiles, StorageAccount
 from jupyter_exec_ext.store.spool import FileSpool, SpoolThread, spool_path
+from jupyter_exec_ext.store.storage_account import GrowingFiles, StorageAccount
 from jupyter_exec_ext.store.store import ExecStore
 
-from .test_executions import QUEUED, accept, finished
+from .test_execution_store import QUEUED, accept, finished
 
 
 def unlimited() -> GrowingFiles:
@@ -215,7 +215,7 @@ import asyncio, os, signal, sys
 from dataclasses import replace
 from jupyter_exec_ext.models import EndEvent
 from jupyter_exec_ext.store.store import ExecStore
-from tests.store.test_executions import QUEUED, RUNNING, accept, finished
+from tests.store.test_execution_store import QUEUED, RUNNING, accept, finished
 from tests.store.test_spool import finish_with_spool
 
 async def main():

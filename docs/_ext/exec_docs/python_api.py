@@ -23,18 +23,18 @@ HOMES = {
 # from where they are described.
 RETURNED = (
     "jupyter_exec_ext.client.access_tokens.AccessTokenLike",
-    "jupyter_exec_ext.client.transfers.FileListing",
-    "jupyter_exec_ext.client.sync_tokens.ExecTokens",
-    "jupyter_exec_ext.client.sync_tokens.ExecApprovals",
-    "jupyter_exec_ext.client.aio_tokens.AsyncExecTokens",
-    "jupyter_exec_ext.client.aio_tokens.AsyncExecApprovals",
-    "jupyter_exec_ext.client.sync.StandardExecSession",
-    "jupyter_exec_ext.client.aio.AsyncStandardExecSession",
-    "jupyter_exec_ext.wire.aca_results.RunResult",
-    "jupyter_exec_ext.wire.aca_results.RunStatus",
-    "jupyter_exec_ext.wire.aca_files.ACAFile",
-    "jupyter_exec_ext.wire.aca_session_info.ACASessionInfo",
-    "jupyter_exec_ext.executors.cancelling.CancellationToken",
+    "jupyter_exec_ext.client.api.file_transfers.FileListing",
+    "jupyter_exec_ext.client.sync.tokens.ExecTokens",
+    "jupyter_exec_ext.client.sync.tokens.ExecApprovals",
+    "jupyter_exec_ext.client.aio.tokens.AsyncExecTokens",
+    "jupyter_exec_ext.client.aio.tokens.AsyncExecApprovals",
+    "jupyter_exec_ext.client.sync.client.StandardExecSession",
+    "jupyter_exec_ext.client.aio.client.AsyncStandardExecSession",
+    "jupyter_exec_ext.aca.protocol.run_results.RunResult",
+    "jupyter_exec_ext.aca.protocol.run_results.RunStatus",
+    "jupyter_exec_ext.aca.protocol.file_format.ACAFile",
+    "jupyter_exec_ext.aca.protocol.session_info.ACASessionInfo",
+    "jupyter_exec_ext.executors.cancellation.CancellationToken",
 )
 # Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.
 _SERVERS_OWN = {"AuditRecord", "ChainEnds", "Grant", "IdempotencyKey", "StoredExecution", "StoredToken"}

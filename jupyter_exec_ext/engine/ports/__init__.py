@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from .files import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
-from .kernels import Kernel, KernelExit, KernelHost
-from .logs import EventLog, LogEntry, OutputSpool, WritableLog
-from .stores import AuditTrail, ExecutionStore, SessionStore, Store, TokenStore
+from .file_ports import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
+from .kernel_ports import Kernel, KernelExit, KernelHost
+from .log_ports import EventLog, LogEntry, OutputSpool, WritableLog
+from .store_ports import AuditTrail, ExecutionStore, SessionStore, Store, TokenStore
 
 __all__ = [
     "AuditTrail",

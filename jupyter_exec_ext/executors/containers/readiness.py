@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 import requests
 
-from ...client.connection import JupyterConnectionInfo
-from .attached import Attached
+from ...client.server_connection import JupyterConnectionInfo
+from .container_streams import Attached
 
 _ASK_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1

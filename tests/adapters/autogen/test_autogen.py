@@ -22,13 +22,9 @@ from autogen_ext.tools.code_execution import PythonCodeExecutionTool
 from pydantic import ValidationError
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer, with_requirements
-from jupyter_exec_ext.adapters.autogen import (
-    DockerJupyterCodeExecutor,
-    JupyterCodeExecutor,
-    JupyterCodeResult,
-)
+from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, JupyterCodeExecutor, JupyterCodeResult
 from jupyter_exec_ext.errors import Unauthenticated
-from jupyter_exec_ext.executors.cancelling import cancel_with
+from jupyter_exec_ext.executors.cancellation import cancel_with
 from tests.adapters.beacon import PICTURE, SHOW_PICTURE, beacon
 
 PROVIDER = "jupyter_exec_ext.adapters.autogen.JupyterCodeExecutor"

@@ -13,7 +13,7 @@ from autogen_core import CancellationToken
 from autogen_core.code_executor import CodeBlock
 
 from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, DockerJupyterServer
-from tests.engines import running_engine
+from tests.support.container_engines import running_engine
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.executors.containers.engine import is_gone
-from jupyter_exec_ext.executors.containers.image import default_image
+from jupyter_exec_ext.executors.containers.container_engine import is_gone
+from jupyter_exec_ext.executors.containers.container_image import default_image
 from tests.adapters.chat_completions import chat_completions
-from tests.engines import running_engine
 from tests.executors import seed_chat
+from tests.support.container_engines import running_engine
 
 
 @pytest.fixture(scope="module")

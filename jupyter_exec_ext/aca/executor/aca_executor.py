@@ -1,0 +1,372 @@
+"""AutoGen's executor for Azure Container Apps (ACA) dynamic sessions, which runs with and without AutoGen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ...errors import ConnectionLost, PropertiesMissing, SessionEnded
+from ...executors.cancellation import CancellationToken, cancelled_by
+from ...executors.code_blocks import CodeBlock, CodeResult, IPythonCodeResult
+from ...executors.code_results import ResultCollector, TextOptions
+from ...executors.function_loading import FunctionsModule
+from ...executors.function_sources import AnyFunction
+from ...executors.prompts import FRESH_SESSION
+from ...executors.stateful_executor import REFUSALS
+from ...models import ExecutionState
+from ...models.plain_text import Ansi
+from ...protocol.languages import normalize_language
+from ..protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE
+from .executor_session import PoolSession
+from .session_choice import PoolSessions
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ...client.access_tokens import AsyncTokenProvider, TokenProvider
+
+T = TypeVar("T")
+
+EXIT_ERROR, EXIT_TIMEOUT = 1, 124
+_UNNAMED_LANGUAGES = ("", "unknown")  # what AutoGen calls a block whose language nobody named
+
+
+class ACADynamicSessionsCodeExecutor:
+    """Runs code blocks in a session of an ACA session pool, which keeps its state between calls.
+
+    The session begins with the first call that needs it. It belongs to one event loop at a time.
+
+    Parameters
+    ----------
+    pool_management_endpoint : str
+        The pool's management endpoint.
+    credential : TokenProvider or AsyncTokenProvider
+        What gives access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``. It stays yours
+        to close.
+    timeout : int
+        Run time of one code block in seconds, at least 1. The service stops what takes longer; Azure does after 220 s.
+    work_dir : Path, str or None
+        Where uploads are read from and downloads put; made if it is not there. None is the current directory, as well.
+    functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
+        Python functions that the code can call, by name or imported from `functions_module`; AutoGen's own records are
+        taken as well. Their source is run in a session before any other code. What they need must be installed there.
+    functions_module : str
+        The name under which the code can import them.
+    suppress_result_output : bool
+        Leave out the value of a block's last expression.
+    session_id : str, optional
+        The identifier of a session to use, 4 to 128 characters: whoever knows it, and may use the pool, shares it.
+        `stop` leaves it to its idle time; `restart`, and what has to stop code that runs in it, deletes it. Without it
+        there is a random one, and a session that `stop` deletes.
+    api_version : str
+        Which form of the protocol is spoken.
+    output_dir : Path or str, optional
+        Where pictures, pages and `save_files` go, under names that are free; `work_dir` if it is not given.
+    save_files : bool
+        Save the files that code has written to ``/mnt/data``, too, after each call. This costs one request more.
+    allowed_hosts, scope, verify
+        As for `AsyncACAClient`.
+    max_text_chars : int, optional
+        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
+        them that says how much was left out. Without it, all of it is there.
+    ansi : {"remove", "keep"}
+        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
+        keeps escape sequences as the code wrote them.
+
+    Raises
+    ------
+    ValueError
+        For a wrong argument. The endpoint, the identifier and the version are checked when they are first used, by
+        `start` at the latest: they raise `InvalidRequest`.
+    """
+
+    FUNCTION_PROMPT_TEMPLATE: ClassVar[str] = "You have access to the following user defined functions.\n\n$functions"
+    SUPPORTED_LANGUAGES: ClassVar[list[str]] = ["python"]
+
+    def __init__(
+        self,
+        pool_management_endpoint: str,
+        credential: TokenProvider | AsyncTokenProvider,
+        timeout: int = 60,
+        work_dir: Path | str | None = ".",
+        functions: Sequence[AnyFunction] = (),
+        functions_module: str = "functions",
+        suppress_result_output: bool = False,
+        session_id: str | None = None,
+        *,
+        api_version: str = DEFAULT_API_VERSION,
+        output_dir: Path | str | None = None,
+        save_files: bool = False,
+        allowed_hosts: Sequence[str] = ALLOWED_HOSTS,
+        scope: str = SCOPE,
+        verify: bool | str = True,
+        max_text_chars: int | None = None,
+        ansi: Ansi = "remove",
+    ) -> None:
+        if timeout < 1:
+            raise ValueError("Timeout must be greater than or equal to 1.")
+        self._pool_management_endpoint = pool_management_endpoint
+        self._credential = credential
+        self._timeout = timeout
+        self._work_dir = Path("." if work_dir is None else work_dir)
+        self._output_dir = self._work_dir if output_dir is None else Path(output_dir)
+        for directory in (self._work_dir, self._output_dir):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._functions = FunctionsModule(functions, functions_module)
+        self._suppress_result_output = suppress_result_output
+        self._save_files = save_files
+        self._text_options = TextOptions(max_text_chars, ansi)
+        self._named_session_id = session_id
+        self._client_options: dict[str, Any] = {
+            "api_version": api_version,
+            "allowed_hosts": tuple(allowed_hosts),
+            "scope": scope,
+            "verify": verify,
+        }
+        self._sessions = PoolSessions(
+            pool_management_endpoint, credential, self._client_options, session_id, self._functions, timeout
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._pool_management_endpoint!r})"
+
+    @property
+    def _session_id(self) -> str:
+        """The id of the session that the next block runs in, by AutoGen's name."""
+        return self._sessions.identifier
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- what it was made with ---
+
+    @property
+    def timeout(self) -> int:
+        """Run time of one code block in seconds."""
+        return self._timeout
+
+    @property
+    def work_dir(self) -> Path:
+        """Where uploads are read from and downloads put."""
+        return self._work_dir
+
+    @property
+    def output_dir(self) -> Path:
+        """Where pictures and pages are saved."""
+        return self._output_dir
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the functions that the code can call."""
+        return list(self._functions.names)
+
+    @property
+    def functions_module(self) -> str:
+        """The name under which the code can import them."""
+        return self._functions.name
+
+    def format_functions_for_prompt(self, prompt_template: str = FUNCTION_PROMPT_TEMPLATE) -> str:
+        """Return what a model has to be told of the functions.
+
+        Parameters
+        ----------
+        prompt_template : str
+            In which ``$functions`` stands for their signatures and documentation, ``$module_name`` for their module.
+        """
+        return self._functions.prompt(prompt_template)
+
+    # --- its session ---
+
+    async def start(self) -> None:
+        """Check the endpoint and the version; nothing is sent, since a session begins when it is first used.
+
+        Raises
+        ------
+        InvalidRequest
+            If the endpoint is none, or not one that access tokens may be sent to, or there is no such api-version.
+        """
+        self._sessions.open()
+
+    async def restart(self) -> None:
+        """Delete the session and all that is in it; the next call begins with a fresh one under a random identifier.
+
+        A block that runs meanwhile ends as cancelled.
+        """
+        await self._sessions.restart()
+
+    async def stop(self) -> None:
+        """Delete the session, unless it was named by `session_id`, and close the connections; it can be used again.
+
+        That the service cannot be reached is no error: what is left ends when it has been idle for long.
+        """
+        await self._sessions.stop()
+
+    async def close(self) -> None:
+        """Do the same as `stop`."""
+        await self.stop()
+
+    # --- code ---
+
+    async def execute_code_blocks(
+        self, code_blocks: Sequence[CodeBlock], cancellation_token: CancellationToken | None = None
+    ) -> CodeResult:
+        """Run code blocks one after the other, up to the first that fails.
+
+        Returns
+        -------
+        IPythonCodeResult
+            The output of all blocks that ran, that of the failing one included. The exit code is 124 if a block ran
+            longer than `timeout`, otherwise 1 if one failed.
+
+        Raises
+        ------
+        asyncio.CancelledError
+            If the token is cancelled. The session is deleted then, since ACA has no other way to stop code.
+        ValueError
+            If the functions cannot be loaded; it names the packages that are missing.
+        ExecError
+            If the service cannot be reached or refuses. What it refuses to run is no error, nor is a session that has
+            ended: the result says so, and the next call has a fresh one.
+        """
+        return await cancelled_by(cancellation_token, self._execute(code_blocks))
+
+    async def _execute(self, code_blocks: Sequence[CodeBlock]) -> CodeResult:
+        collector = ResultCollector(self._output_dir, self._text_options)
+        if self._save_files:
+            session = await self._sessions.current()
+            try:
+                await session.check()
+            except SessionEnded as error:
+                collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
+                return self._result(EXIT_ERROR, collector.text, [])
+            finally:
+                self._sessions.leave(session)
+            await session.files.look()
+        exit_code = 0
+        for block in code_blocks:
+            exit_code = await self._run(block, collector)
+            if exit_code:
+                break
+        saved: list[str] = []
+        if self._save_files:
+            saved, said = await (await self._sessions.current()).files.save_new(self._output_dir)
+            collector.note(said)
+        return self._result(exit_code, collector.text, [*collector.files, *saved])
+
+    def _result(self, exit_code: int, output: str, output_files: list[str]) -> CodeResult:
+        return IPythonCodeResult(exit_code, output, output_files)
+
+    async def _run(self, block: CodeBlock, collector: ResultCollector) -> int:
+        language = block.language.strip()
+        if language.lower() not in _UNNAMED_LANGUAGES and normalize_language(language) not in self.SUPPORTED_LANGUAGES:
+            collector.note(f"Not run: unknown language {language}; this runs {', '.join(self.SUPPORTED_LANGUAGES)}")
+            return EXIT_ERROR
+        session = await self._sessions.current()
+        note, self._sessions.note = self._sessions.note, ""
+        collector.note(note)
+        try:
+            execution = await session.run(block.code, with_value=not self._suppress_result_output)
+        except PropertiesMissing:  # not for the model: another api-version has to be chosen
+            raise
+        except REFUSALS as error:
+            collector.note(f"Not run: {error.message}")
+            return EXIT_ERROR
+        except SessionEnded as error:
+            collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
+            return EXIT_ERROR
+        except ConnectionLost as error:
+            collector.note(f"Lost: {error.message}. {FRESH_SESSION}")
+            return EXIT_ERROR
+        except asyncio.CancelledError:
+            if session.over is not None:
+                self._sessions.note = f"Lost: {session.over}. {FRESH_SESSION}"
+            raise
+        finally:
+            self._sessions.leave(session)
+        collector.add(execution)
+        if execution.state is ExecutionState.ERROR and execution.session_state_preserved is False:
+            collector.note(f"Lost: {execution.reason}. {FRESH_SESSION}")
+        return EXIT_TIMEOUT if execution.state is ExecutionState.TIMEOUT else 0 if execution.ok else EXIT_ERROR
+
+    # --- packages and files ---
+
+    async def get_available_packages(self, cancellation_token: CancellationToken | None = None) -> set[str]:
+        """Return the names of the packages that are installed in the session, now.
+
+        Raises
+        ------
+        ValueError
+            If the session cannot tell, or the functions cannot be loaded.
+        """
+        return await self._with_session(cancellation_token, lambda session: session.packages())
+
+    async def get_file_list(self, cancellation_token: CancellationToken | None = None) -> list[str]:
+        """Return the files in ``/mnt/data`` of the session, relative to it.
+
+        With api-versions before 2025-10-02 these are not those in directories below it.
+        """
+        return await self._with_session(cancellation_token, lambda session: session.files.names())
+
+    async def upload_files(
+        self, files: Sequence[Path | str], cancellation_token: CancellationToken | None = None
+    ) -> None:
+        """Upload files to ``/mnt/data`` of the session, each under its own name without directories.
+
+        Parameters
+        ----------
+        files : sequence of Path or str
+            Relative to `work_dir`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If one is not there; then none is uploaded.
+        ValueError
+            If two have the same name.
+        """
+        await self._with_session(cancellation_token, lambda session: session.files.upload(self._work_dir, files))
+
+    async def download_files(
+        self, files: Sequence[Path | str], cancellation_token: CancellationToken | None = None
+    ) -> list[str]:
+        """Download files of the session to `work_dir`, replacing what has the same name there.
+
+        Parameters
+        ----------
+        files : sequence of Path or str
+            Relative to ``/mnt/data``.
+
+        Returns
+        -------
+        list of str
+            Where they are now.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the session has no such file.
+        """
+        return await self._with_session(
+            cancellation_token, lambda session: session.files.download(self._work_dir, files)
+        )
+
+    async def _with_session(
+        self, token: CancellationToken | None, ask: Callable[[PoolSession], Coroutine[Any, Any, T]]
+    ) -> T:
+        async def asking() -> T:
+            session = await self._sessions.checked()
+            try:
+                return await ask(session)
+            finally:
+                self._sessions.leave(session)
+
+        return await cancelled_by(token, asking())

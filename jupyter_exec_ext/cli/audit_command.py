@@ -1,0 +1,82 @@
+"""``jupyter exec audit``: the audit trail of the servers on this machine, checked and shown."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..audit.digest_chain import ChainedLine, Head, verify
+from ..audit.record_text import line_of
+from ..errors import StoreUnavailable
+from .server_choice import UsageError
+
+if TYPE_CHECKING:
+    from ..store.audit_table import AuditReader
+
+_FOLLOW_SECONDS = 0.5
+_MAX_FAULTS_SHOWN = 100
+
+
+@contextmanager
+def _reader(args: argparse.Namespace) -> Iterator[AuditReader]:
+    from jupyter_core.paths import jupyter_data_dir
+
+    from ..store.audit_table import AuditReader
+
+    reader = AuditReader(Path(args.store or Path(jupyter_data_dir()) / "jupyter_exec_ext"))
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def check(args: argparse.Namespace) -> int:
+    """Check the whole chain, say what is wrong with it, and print its head."""
+    faults = 0
+    try:
+        with _reader(args) as reader, reader.snapshot() as (ends, lines):
+            for fault in verify(lines, ends, args.head):
+                faults += 1
+                if faults <= _MAX_FAULTS_SHOWN:
+                    print(fault)
+    except StoreUnavailable as error:
+        print(error.message)
+        return 1
+    if faults:
+        print(f"the audit trail is not whole: {faults} faults")
+        return 1
+    count = ends.last_seq - ends.first_seq + 1
+    print(f"the audit trail is whole: {count} records" + (f", from {ends.first_seq}" if ends.first_seq > 1 else ""))
+    print(f"head {Head(ends.last_seq, ends.last_digest)}")
+    return 0
+
+
+def tail(args: argparse.Namespace) -> int:
+    """Print the newest records; with ``--follow``, those to come."""
+    if args.count < 0:
+        raise UsageError("-n must not be negative")
+    with _reader(args) as reader:
+        lines = reader.newest(args.count)
+        last_seq = lines[-1].seq if lines else reader.last_seq()
+        while True:
+            for line in lines:
+                print(_shown(line, as_json=args.json), flush=args.follow)
+            if not args.follow:
+                return 0
+            time.sleep(_FOLLOW_SECONDS)  # nobody tells another process of a new record
+            lines = reader.after(last_seq)
+            last_seq = lines[-1].seq if lines else last_seq
+
+
+def _shown(line: ChainedLine, *, as_json: bool) -> str:
+    try:
+        record = line.record()
+    except ValueError:
+        return f"record {line.seq} was changed: it is no record"
+    if as_json:
+        return f'{line.line[:-1]},"digest":"{line.digest}"}}'
+    return line_of(record)

@@ -1,0 +1,1 @@
+"""``jupyter exec kernelspec``: commands that write and check kernelspecs."""

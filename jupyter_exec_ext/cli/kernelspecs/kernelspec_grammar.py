@@ -1,0 +1,121 @@
+"""The grammar of the commands about kernelspecs, and of the isolation of kernels."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..common_options import add_command
+from . import kernelspec_command
+
+_KERNELSPEC = """\
+A kernelspec says how a kernel is started. One that is isolated keeps code from your files, secrets and network in every
+Jupyter application, in JupyterLab's launcher, too.
+
+  jupyter exec kernelspec install --sandbox                       "Python 3 (ipykernel) (sandboxed)"
+  jupyter exec kernelspec install --sandbox --from ir             any other kernel of this machine
+  jupyter exec kernelspec install --sandbox --read-only ~/data    one that can also read ~/data
+  jupyter exec kernelspec install --fork --preload numpy pandas   kernels that are there in milliseconds, not isolated
+  jupyter exec kernelspec install --aca ENDPOINT                  kernels that are sessions of an Azure pool
+  jupyter exec run --kernel python3-sandbox -c 'import os; print(os.listdir("/"))'
+  jupyter exec kernelspec list                                    which kernels are isolated, and by what
+"""
+_INSTALL = """\
+Write a kernelspec whose kernels are isolated or forked: one that is like an installed one, or one of sessions on Azure.
+
+A sandboxed kernel sees the system's programs, its own installation and the directory that it is started in, as /work.
+It can write nothing but that one and its memory, and has no network. Of the server's environment it gets harmless
+variables. What else it is to have, you say here. 'jupyter exec doctor' says whether this machine can do that.
+
+With --fork, IPython kernels are forked from a process that has imported everything already, --preload's modules
+included. They are not isolated.
+
+With --aca, each kernel is a session of an Azure Container Apps pool, and needs nothing of this machine's. ENDPOINT is
+the pool's management endpoint, as 'az containerapp sessionpool show --query properties.poolManagementEndpoint' prints
+it. Whoever runs Jupyter needs the role 'Azure ContainerApps Session Executor' on the pool.
+
+  jupyter exec kernelspec install --aca https://REGION.dynamicsessions.io/subscriptions/.../sessionPools/POOL
+  jupyter exec kernelspec install --aca http://localhost:8888/exec/aca --credential env:POOL_TOKEN --name pool
+"""
+
+
+def add_kernelspec(commands: Any) -> None:
+    """Add ``jupyter exec kernelspec``."""
+    parser = commands.add_parser(
+        "kernelspec",
+        help="list kernelspecs, and install ones whose kernels are isolated or forked",
+        description=_KERNELSPEC,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(action=lambda _: parser.print_help() or 0)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    install = add_command(
+        actions, "install", "write a kernelspec whose kernels are isolated or forked", kernelspec_command.install
+    )
+    install.description, install.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
+    _install_options(install)
+    add_command(actions, "list", "list the kernelspecs of this machine with their isolation", kernelspec_command.list_)
+
+
+def _install_options(install: argparse.ArgumentParser) -> None:
+    level = install.add_mutually_exclusive_group(required=True)
+    for name, help_ in (
+        ("sandbox", "isolate by a sandbox: namespaces, made by bubblewrap"),
+        ("landlock", "isolate by Landlock, which keeps less away: for containers in which there can be no sandbox"),
+        ("fork", "fork kernels from a process that has imported everything already; no isolation"),
+    ):
+        level.add_argument(f"--{name}", dest="level", action="store_const", const=name, help=help_)
+    level.add_argument("--aca", metavar="ENDPOINT", help="use sessions of this Azure Container Apps pool")
+    install.add_argument(
+        "--from",
+        dest="origin",
+        metavar="NAME",
+        help="the installed kernelspec to make it like, of any language (default: python3)",
+    )
+    install.add_argument(
+        "--name", metavar="NAME", help="its name (default: the other's, with -sandbox, -landlock or -fork; aca)"
+    )
+    install.add_argument("--display-name", metavar="TEXT", help="its name for people, in JupyterLab's launcher")
+    install.add_argument("--replace", action="store_true", help="replace a kernelspec of that name")
+    _seen_options(install.add_argument_group("what kernels can see and use"))
+    install.add_argument_group("forked kernels, with --fork").add_argument(
+        "--preload",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="MODULE",
+        help="modules that are imported once, such as numpy, pandas and matplotlib.pyplot",
+    )
+    sessions = install.add_argument_group("sessions on Azure, with --aca")
+    sessions.add_argument("--api-version", metavar="VERSION", help="of the protocol (default: 2025-10-02-preview)")
+    sessions.add_argument(
+        "--credential",
+        metavar="SOURCE",
+        help="where Jupyter gets access tokens: azure (azure-identity's DefaultAzureCredential), token-file:PATH, or "
+        "env:NAME for a variable of its own environment; never a token itself (default: azure)",
+    )
+    where = install.add_argument_group("where it is written").add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for you, in Jupyter's data directory (default)")
+    where.add_argument("--sys-prefix", action="store_true", help="for everybody who uses this Python environment")
+    where.add_argument("--prefix", metavar="DIR", help="in DIR/share/jupyter/kernels, such as with /usr/local")
+
+
+def _seen_options(group: Any) -> None:
+    def add_list(option: str, metavar: str, help_: str) -> None:
+        group.add_argument(option, action="extend", nargs="+", default=[], metavar=metavar, help=help_)
+
+    add_list("--read-only", "PATH", "further directories and files that they can read, under the same paths")
+    add_list("--writable", "PATH", "further directories that they can write, under the same paths")
+    add_list("--env", "NAME", "environment variables that they get from the server's; * is a wildcard")
+    group.add_argument(
+        "--working-directory",
+        metavar="launched|private|PATH",
+        help="where they work: the directory that they are started in, such as a notebook's; an empty one, gone with "
+        "the kernel; or always the same (default: launched)",
+    )
+    group.add_argument(
+        "--network",
+        choices=["none", "host"],
+        help="this machine's network or none (default: none). 'host' counts as no isolation, and has to be allowed in "
+        "the application's configuration: SandboxProvisioner.allow_host_network",
+    )

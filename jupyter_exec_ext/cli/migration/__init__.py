@@ -1,0 +1,1 @@
+"""``jupyter exec migrate``: rewriting a project's imports of AutoGen's executors."""

@@ -1,0 +1,252 @@
+"""``jupyter exec run``: code in, output as it comes, the code's own exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..client.sync.client import ExecClient, ExecSession, StandardExecSession
+from ..errors import ApiNotFound, ExecError
+from ..executors.code_results import OutputDirectory
+from ..models import (
+    Decision,
+    DisplayEvent,
+    EndEvent,
+    ErrorEvent,
+    Execution,
+    ExecutionState,
+    OutputEvent,
+    ResponsiveEvent,
+    ResultEvent,
+    StreamEvent,
+    TruncatedEvent,
+    UnresponsiveEvent,
+)
+from ..models.model_content import error_text, is_printed
+from ..models.repeated_lines import fold_repeats
+from ..protocol.languages import normalize_language
+from ..protocol.output_joining import truncation_marker
+from .escape_filter import EscapeFilter
+from .output_command import hint
+from .printable_text import printable
+from .server_choice import UsageError, client_for
+from .signals import Interrupts, ctrl_c
+
+_LANGUAGES = {".sh": "bash", ".bash": "bash"}
+_KEPT_CHARACTERS = 4000  # of what was printed, to see whether an error is in it
+_EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
+_SHELLS = ("bash", "sh")
+_SHELL_EXIT = re.compile(r"Command '.*' returned non-zero exit status (\d{1,3})\.", re.DOTALL)
+_EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the code and return the exit code it amounts to."""
+    if args.session and args.isolation:
+        raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
+    if args.session and (args.binder or args.docker is not None):
+        option = "--binder" if args.binder else "--docker"
+        raise UsageError(f"{option} launches a new server, which has no session ID yet; leave one of them out")
+    code, stem = _source(args)
+    output_dir = _output_dir(args.output_dir)
+    if args.session and args.server is None and args.hub is None:
+        args.server = "auto"
+    language = args.language or _LANGUAGES.get(Path(args.file or "").suffix.lower())
+    options = {"timeout_seconds": args.timeout, "language": language}
+    terminal = _Terminal(OutputDirectory(output_dir, stem), lasting=args.server is not None or args.hub is not None)
+    with (
+        contextlib.closing(terminal),
+        client_for(args) as client,
+        _session(client, args) as session,
+        ctrl_c(Interrupts()) as interrupts,
+        _started(session, code, options, interrupts) as events,
+    ):
+        for event in events:
+            terminal.show(event)
+    assert terminal.finished is not None
+    return exit_code(terminal.finished)
+
+
+def _source(args: argparse.Namespace) -> tuple[str, str]:
+    """Return the code, and what to call files that it displays."""
+    if args.code is not None:
+        return args.code, "output"
+    if args.file is None:
+        raise UsageError(_no_code(args.docker))
+    if args.file == "-":
+        if sys.stdin is None:
+            raise UsageError("there is no standard input to read the code from")
+        return sys.stdin.read(), "output"
+    try:
+        return Path(args.file).read_text(encoding="utf-8"), Path(args.file).stem
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the code cannot be read: {error}") from error
+
+
+def _no_code(image: str | None) -> str:
+    """Say that there is no code, and where it went if ``--docker``, whose IMAGE may be left out, has taken FILE."""
+    if image and Path(image).is_file():
+        return f"{image} was taken for the image; put the file before --docker, or write --docker=IMAGE"
+    return "one of the arguments FILE -c is required"
+
+
+def _output_dir(path: str) -> Path:
+    """Return where pictures go; that they can go there is known before the code runs."""
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output-dir cannot be used: {error}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UsageError(f"--output-dir cannot be used: {directory} is not writable")
+    return directory
+
+
+@contextmanager
+def _session(client: ExecClient, args: argparse.Namespace) -> Iterator[ExecSession | StandardExecSession]:
+    if args.session:
+        yield client.get_session(args.session)  # somebody else's to close
+        return
+    try:
+        session: ExecSession | StandardExecSession = client.session(
+            args.kernel, name="jupyter exec run", isolation=args.isolation
+        )
+    except ApiNotFound:
+        if args.isolation is not None:  # nobody there would heed it
+            raise
+        session = client.standard_session(args.kernel)
+    with session:
+        yield session
+
+
+@contextmanager
+def _started(
+    session: ExecSession | StandardExecSession, code: str, options: dict[str, Any], interrupts: Interrupts
+) -> Iterator[Iterator[OutputEvent]]:
+    """Yield the events of the code. Ctrl-C ends our code and no other's; so does leaving before its end."""
+    on_input = interrupts.ask if sys.stdin is not None and sys.stdin.isatty() else None
+    if isinstance(session, StandardExecSession):  # a kernel of our own, gone when we leave
+        interrupts.stop = session.interrupt
+        yield session.stream(code, **options, on_input=on_input)
+        return
+    execution = session.submit(code, **options, allow_input=on_input is not None)
+    interrupts.stop = execution.cancel
+    try:
+        _tell_of_waiting(execution.record)
+        yield execution.events(on_input=on_input)
+    except BaseException:
+        with contextlib.suppress(ExecError):  # what made us leave says more than that this fails, too
+            execution.cancel()
+        raise
+
+
+def _tell_of_waiting(execution: Execution) -> None:
+    approval = execution.approval
+    if approval is not None and execution.state is ExecutionState.AWAITING_APPROVAL:
+        print(
+            f"jupyter exec: the code waits until {approval.expires_at} for the approval of the server's owner, since "
+            f"{printable(approval.why)}; to approve it: jupyter exec approve accept {execution.id}",
+            file=sys.stderr,
+        )
+
+
+def _tell_of_editing(execution: Execution) -> None:
+    approval = execution.approval
+    if approval is not None and approval.decision is Decision.EDITED:
+        because = f": {printable(approval.reason)}" if approval.reason else ""
+        by = printable(approval.decided_by)
+        print(f"jupyter exec: what ran is not the code as it was sent; {by} edited it{because}", file=sys.stderr)
+
+
+class _Terminal:
+    """Shows output events; on a `lasting` server, also where to find what is not shown."""
+
+    def __init__(self, saver: OutputDirectory, *, lasting: bool) -> None:
+        self._saver = saver
+        self._lasting = lasting
+        self._filters = {"stdout": EscapeFilter(), "stderr": EscapeFilter()}
+        self._printed = ""  # the end of it
+        self.finished: Execution | None = None
+
+    def show(self, event: OutputEvent) -> None:
+        """Show an event; colours of the code's output end before anything else is shown."""
+        if isinstance(event, StreamEvent):
+            name = "stderr" if event.name == "stderr" else "stdout"
+            file = getattr(sys, name)
+            is_terminal = file is not None and file.isatty()
+            print(self._filters[name].feed(event.text) if is_terminal else event.text, end="", file=file, flush=True)
+            self._printed = (self._printed + event.text[-_KEPT_CHARACTERS:])[-_KEPT_CHARACTERS:]
+            return
+        self.close()
+        if isinstance(event, (DisplayEvent, ResultEvent)):
+            for piece in self._saver.text(event.data):
+                print(piece, flush=True)
+        elif isinstance(event, ErrorEvent):
+            error = error_text(event.traceback, event.name, event.value)
+            if event.name != "SystemExit" and not is_printed(error, self._printed):
+                print(fold_repeats(error), file=sys.stderr)
+        elif isinstance(event, TruncatedEvent):
+            print(truncation_marker(event.truncated.dropped_bytes, "output").strip(), file=sys.stderr)
+        elif isinstance(event, UnresponsiveEvent):
+            print(f"jupyter exec: the kernel is unresponsive: {event.reason}", file=sys.stderr)
+        elif isinstance(event, ResponsiveEvent):
+            print("jupyter exec: the kernel answers again", file=sys.stderr)
+        elif isinstance(event, EndEvent):
+            self.finished = event.execution
+            _tell_of_editing(event.execution)
+            if event.execution.reason:
+                print(f"jupyter exec: {event.execution.reason}", file=sys.stderr)
+            advice = hint(event.execution)
+            if self._lasting and advice is not None:
+                print(f"jupyter exec: {advice}", file=sys.stderr)
+
+    def close(self) -> None:
+        """End the colours that the code's output has left."""
+        for name, escapes in self._filters.items():
+            if reset := escapes.close():
+                print(reset, end="", file=getattr(sys, name), flush=True)
+
+
+def exit_code(execution: Execution) -> int:
+    """Return the exit code of a finished execution; see the command's help."""
+    if execution.state is ExecutionState.OK:
+        return 0
+    if execution.state is ExecutionState.TIMEOUT:
+        return _EXIT_TIMEOUT
+    if execution.state in (ExecutionState.INTERRUPTED, ExecutionState.CANCELLED):
+        return _EXIT_INTERRUPTED
+    if execution.state is ExecutionState.REJECTED:
+        return _EXIT_REJECTED
+    if execution.state is ExecutionState.TOKEN_REVOKED:
+        return _EXIT_TOKEN_ENDED
+    if execution.kernel_signal is not None:
+        number = getattr(signal, execution.kernel_signal, None)
+        return 128 + int(number) if number is not None else 1
+    if execution.error is not None and execution.error.name == "SystemExit":
+        return _system_exit(execution.error.value)
+    if execution.error is not None and execution.error.name == "CalledProcessError":
+        told = (
+            _SHELL_EXIT.fullmatch(execution.error.value)
+            if normalize_language(execution.language or "") in _SHELLS
+            else None
+        )
+        return int(told[1]) if told else 1
+    return execution.kernel_exit_code or 1
+
+
+def _system_exit(value: str) -> int:
+    """Return what Python would exit with: a number, 0 for None, and 1 for any other object, which it prints."""
+    if value in ("", "None"):
+        return 0
+    if value.lstrip("-").isdecimal():
+        return int(value) & 0xFF
+    print(value, file=sys.stderr)
+    return 1

@@ -1,0 +1,154 @@
+"""Which server a command talks to."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
+from ..client.sync.client import ExecClient
+from ..executors.binder import BinderServer
+from ..executors.docker import DockerJupyterServer
+from ..executors.hub import JupyterHubServer
+from ..executors.local import LocalJupyterServer
+from ..executors.remote_launch import show_phases
+from .common_options import BINDER_URL
+from .signals import leaving_in_order
+
+
+class UsageError(Exception):
+    """The command was given something it cannot use."""
+
+
+def check_server_options(args: argparse.Namespace) -> None:
+    """Refuse an option that nothing would heed: who has named a server shall not get another one.
+
+    Raises
+    ------
+    UsageError
+        Naming the option, and what it goes with.
+    """
+    if "hub" not in args:  # a command that needs no server
+        return
+    at_hub, at_binder = args.hub is not None, args.binder is not None
+    elsewhere = at_hub or at_binder or args.server is not None or bool(getattr(args, "session", None))
+    for option, value, heeded, with_ in (
+        ("--hub-user", args.hub_user, at_hub, "--hub URL"),
+        ("--hub-server", args.hub_server, at_hub, "--hub URL"),
+        ("--binder-url", args.binder_url, at_binder, "--binder SPEC"),
+        ("--token-file", args.token_file, elsewhere, "--server, --hub or --binder"),
+        ("--ca-bundle", args.ca_bundle, elsewhere, "--server, --hub or --binder"),
+    ):
+        if value is not None and not heeded:
+            raise UsageError(f"{option} goes with {with_}, which is missing; nothing was started")
+
+
+def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
+    """Return the server that ``--server`` names.
+
+    Raises
+    ------
+    ValueError
+        If it is ``auto`` and none runs, or no URL.
+    """
+    token = _token(args.token_file)
+    if args.server == "auto":
+        found = _discovered()
+        info = found if token is None else replace(found, token=token)
+    else:
+        info = JupyterConnectionInfo.from_url(args.server, token)
+    if info.token is None:
+        info = replace(info, token=os.environ.get("JUPYTER_TOKEN", "").strip() or None)
+    return replace(info, verify=args.ca_bundle) if args.ca_bundle else info
+
+
+def _discovered() -> JupyterConnectionInfo:
+    """Return the newest server on this machine; in a terminal of a JupyterHub user's server, this one.
+
+    The Hub's token of the terminal is for this server alone, and sent to no other.
+    """
+    found = JupyterConnectionInfo.discover()
+    if not found:
+        raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
+    own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
+    if own and own[0].token is None:
+        return replace(own[0], token=os.environ.get("JUPYTERHUB_API_TOKEN") or None)
+    return (own or found)[0]
+
+
+def _token(path: str | None) -> str | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file cannot be read: {error}") from error
+
+
+@contextmanager
+def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
+    """Yield a client of the server that the options name, or of one that lives as long as the context."""
+    with leaving_in_order(), contextlib.ExitStack() as stack:
+        yield stack.enter_context(ExecClient(_server_for(args, stack)))
+
+
+def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
+    """Return the server; what is started for it ends with the stack."""
+    if args.hub is not None:
+        return stack.enter_context(_at_hub(args))
+    if args.binder is not None:
+        return stack.enter_context(_binder(args))
+    if args.server is not None:
+        return named_server(args)
+    if sys.stderr.isatty():
+        print(f"Starting a {'gateway' if args.docker is None else 'container'} ...", file=sys.stderr)
+    if args.docker is not None:
+        return stack.enter_context(_container(args.docker))
+    logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return stack.enter_context(LocalJupyterServer(log_file=str(logs / "gateway.log")))
+
+
+def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
+    token = _token(args.token_file) or JupyterConnectionInfo.from_url(args.hub).token
+    return JupyterHubServer(
+        args.hub,
+        token or os.environ.get("JUPYTER_TOKEN", "").strip() or None,
+        user=args.hub_user,
+        server_name=args.hub_server or "",
+        stop=args.stop_server,
+        on_progress=show_phases if sys.stderr.isatty() else None,
+        verify=args.ca_bundle or True,
+    )
+
+
+def _binder(args: argparse.Namespace) -> BinderServer:
+    """Launch a Binder. JUPYTER_TOKEN is some Jupyter server's, and none of a BinderHub's business."""
+    return BinderServer(
+        args.binder,
+        binder_url=args.binder_url or BINDER_URL,
+        binder_token=_token(args.token_file),
+        verify=args.ca_bundle or True,
+    )
+
+
+def _container(image: str) -> DockerJupyterServer:
+    """Start a server in a container of an image, an empty name being ours."""
+    try:
+        return DockerJupyterServer(custom_image_name=image or None)
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def api_client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
+    """Yield a client as `client_for` does, of a server that has ``exec/v1``."""
+    with client_for(args) as client:
+        client.info()  # tells a server without exec/v1 from something that is not there
+        yield client

@@ -1,0 +1,167 @@
+"""``jupyter exec token``: tokens for agents, which may do less than their owner."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..models import IssuedToken, Token
+from ..protocol.records_json import issued_token_to_json, to_json
+from .printable_text import fields, print_table, printable
+from .server_choice import UsageError, api_client_for
+
+# Names for the scopes that go together.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "agent": (
+        "sessions:create",
+        "sessions:read",
+        "sessions:delete",
+        "executions:create",
+        "executions:read",
+        "executions:control",
+        "files:read",
+        "files:write",
+    ),
+    "reader": ("sessions:read", "executions:read", "files:read"),
+}
+DEFAULT_PRESET = "agent"
+
+
+def create(args: argparse.Namespace) -> int:
+    """Create a token and hand its secret out."""
+    scopes = chosen_scopes(args.scopes)
+    with _secret_output(args) as hand_out, api_client_for(args) as client:
+        options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": dict(args.limits)}
+        hand_out(client.tokens.create(args.name, scopes, **options))
+    return 0
+
+
+def rotate(args: argparse.Namespace) -> int:
+    """Give a token another secret and hand it out."""
+    with _secret_output(args) as hand_out, api_client_for(args) as client:
+        hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap))
+    return 0
+
+
+def list_(args: argparse.Namespace) -> int:
+    """Print the tokens, one a line."""
+    with api_client_for(args) as client:
+        tokens = client.tokens.list(ended=args.ended)
+    if args.json:
+        print(json.dumps([to_json(token) for token in tokens], indent=2))
+        return 0
+    rows = [("ID", "STATE", "POLICY", "EXPIRES", "LAST USED", "NAME")]
+    rows += [(t.id, _state(t), t.policy, t.expires_at, t.last_used_at or "-", t.name) for t in tokens]
+    print_table(rows)
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print a token, without its secret."""
+    with api_client_for(args) as client:
+        token = client.tokens.get(args.id)
+    print(json.dumps(to_json(token), indent=2) if args.json else _described(token))
+    return 0
+
+
+def revoke(args: argparse.Namespace) -> int:
+    """Revoke tokens."""
+    with api_client_for(args) as client:
+        for token_id in args.ids:
+            client.tokens.revoke(token_id)
+    return 0
+
+
+def policies(args: argparse.Namespace) -> int:
+    """Print the policies with the limits that they set."""
+    with api_client_for(args) as client:
+        found = client.tokens.policies()
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for policy in found:
+        print(printable(str(policy.get("name"))))
+        for name, value in policy.items():
+            if name != "name" and value is not None:
+                print(f"  {printable(name):<26} {json.dumps(value)}")
+    return 0
+
+
+def chosen_scopes(given: Iterable[str]) -> list[str]:
+    """Return the scopes that ``--scope`` names: each a scope, a preset, or a list of them with commas."""
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()] or [DEFAULT_PRESET]
+    return list(dict.fromkeys(scope for word in words for scope in PRESETS.get(word, (word,))))
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expired else "active"
+
+
+def _described(token: Token) -> str:
+    pairs = [
+        ("id", token.id),
+        ("name", token.name),
+        ("state", _state(token)),
+        ("policy", token.policy),
+        ("limits", json.dumps(dict(token.limits))),
+        ("scopes", ", ".join(token.scopes)),
+        ("created", f"{token.created_at} by {token.created_by}"),
+        ("expires", token.expires_at),
+        ("last used", token.last_used_at or "never"),
+    ]
+    pairs += [("parent", token.parent_id)] if token.parent_id else []
+    pairs += [("revoked", token.revoked_at)] if token.revoked_at else []
+    return fields(pairs)
+
+
+@contextmanager
+def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken], None]]:
+    """Yield what hands a secret out; that a file can be written is known before there is a secret."""
+    if args.output is None:
+        yield lambda issued: _hand_out(issued, args, None)
+        return
+    target = Path(args.output)
+    if target.exists() and not target.is_file():
+        raise UsageError(f"--output cannot be used: {target} is not a regular file")
+    try:
+        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # for its owner alone
+    except OSError as error:
+        raise UsageError(f"--output cannot be used: {error}") from error
+
+    def hand_out(issued: IssuedToken) -> None:
+        _hand_out(issued, args, descriptor)
+        os.replace(draft, target)
+
+    try:
+        yield hand_out
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | None) -> None:
+    """Print the secret, or write it to a file; before, to standard error, how to get rid of the token."""
+    token = issued.token
+    print(
+        f"Token {token.id} ({printable(token.name)}), policy {token.policy}, until {token.expires_at}", file=sys.stderr
+    )
+    print(f"It may: {', '.join(token.scopes)}", file=sys.stderr)
+    print(f"It is shown this once. To revoke it: jupyter exec token revoke {token.id}", file=sys.stderr, flush=True)
+    if descriptor is not None:
+        os.write(descriptor, f"{issued.text}\n".encode())
+        os.fsync(descriptor)
+    if args.json:
+        shown = to_json(token) if descriptor is not None else issued_token_to_json(issued)
+        print(json.dumps(shown, indent=2), flush=True)
+    elif descriptor is None:
+        print(issued.text, flush=True)

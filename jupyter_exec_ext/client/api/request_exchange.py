@@ -1,0 +1,227 @@
+"""One request and its answer: what is sent again and when, and which error an answer stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from ...errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
+    Forbidden,
+    NotFound,
+    ServerLost,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
+from ...protocol.strict_json import loads_strict
+from ...system.freed_memory import keep_freed_memory
+from .outage_retry import Patience, RetryPolicy
+from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
+
+_BUSY_STATUSES = frozenset({502, 503, 504})
+_LARGE_BYTES = 1024 * 1024
+_GATEWAY_STATUSES = frozenset({502, 504})
+# 424 is a JupyterHub's for a server that does not run.
+_FOREIGN_STATUSES = _BUSY_STATUSES | {424}
+# A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
+# driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
+COOKIE_REQUEST = Request("GET", "exec/v1")
+
+
+def exchange(request: Request, retry: RetryPolicy, *, outages: bool = False) -> Operation[Reply]:
+    """Send a request, again where that is safe, and return the answer whatever its status.
+
+    It is safe where nothing was sent, and for requests that do no more when repeated. A busy server (429, 502, 503,
+    504) is asked again for the latter alone: for others the answer may come from a proxy that gave up waiting.
+
+    Parameters
+    ----------
+    outages : bool
+        Whether the server has answered before, so that it is waited for while it cannot be reached.
+
+    Raises
+    ------
+    ConnectionFailed
+        If nothing was ever sent.
+    ConnectionLost
+        If it was sent and the server has not answered.
+    ServerLost
+        If it will not come back.
+    """
+    reply = yield from _exchange(request, retry, outages)
+    if lacks_cookie(request, reply):
+        yield from _exchange(COOKIE_REQUEST, retry, outages)
+        reply = yield from _exchange(request, retry, outages)
+    return reply
+
+
+def lacks_cookie(request: Request, reply: Reply) -> bool:
+    """Whether a request was refused, and so not carried out, for want of the XSRF cookie alone."""
+    return reply.status == 403 and request.method != "GET" and b"xsrf" in reply.body
+
+
+def is_busy(request: Request, reply: Reply) -> bool:
+    """Whether the server, or a proxy before it, asks for patience with a request that may be sent again.
+
+    A limit that was reached while code was to be run (429) is the caller's to know, and so is a kernel that did not
+    start (502, 504).
+    """
+    if not request.repeatable or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
+        return False
+    return reply.status in _BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
+
+
+def is_of_api(reply: Reply) -> bool:
+    """Whether an unsuccessful answer is this API's, and not a proxy's or another server's."""
+    return error_from(reply).request_id is not None
+
+
+def is_foreign(reply: Reply) -> bool:
+    """Return whether a proxy, a login page or a Hub has answered in the server's place."""
+    if reply.ok or is_of_api(reply):
+        return False
+    if reply.status == 403:  # Jupyter refuses in JSON
+        return "html" in reply.headers.get("content-type", "")
+    return 300 <= reply.status < 400 or reply.status in _FOREIGN_STATUSES
+
+
+def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[Reply]:
+    patience = Patience(retry, outages=outages)
+    doubt = ""  # how the first attempt ended that may have been carried out
+    while True:
+        outcome: Reply | Failure = yield request
+        outage = isinstance(outcome, Failure) or is_foreign(outcome)
+        doubt = doubt or _doubt_about(outcome)
+        retry_after = None
+        if isinstance(outcome, Failure):
+            again = request.repeatable or not doubt
+        else:
+            again = is_busy(request, outcome) or (outage and outages and request.repeatable)
+            retry_after = outcome.headers.get("retry-after")
+        pause = patience.pause(outage=outage, retry_after=retry_after) if again else None
+        if pause is None:
+            return _final(request, outcome, doubt, waited=outages and again)
+        yield from wait(pause, retry if outage and outages else None)
+
+
+def wait(pause: Pause, outage_of: RetryPolicy | None) -> Operation[None]:
+    """Wait until the next attempt and, in an outage, ask whether the server will come back at all.
+
+    Raises
+    ------
+    ServerLost
+    """
+    yield pause
+    if outage_of is not None and outage_of.why_lost is not None:
+        reason: str | None = yield Work(outage_of.why_lost)
+        if reason is not None:
+            raise ServerLost(reason)
+
+
+def _doubt_about(outcome: Reply | Failure) -> str:
+    """Return why a request may have been carried out that has no answer of the server's; empty if it was not."""
+    if isinstance(outcome, Failure):
+        return outcome.message if outcome.sent else ""
+    # A proxy that has passed it on and got no answer says one of these.
+    return f"a proxy answered {outcome.status}" if outcome.status in _GATEWAY_STATUSES and is_foreign(outcome) else ""
+
+
+def _final(request: Request, outcome: Reply | Failure, doubt: str, *, waited: bool) -> Reply:
+    """Return the last answer, or raise what it stands for where it does not say what became of the request."""
+    if isinstance(outcome, Failure):
+        raise transport_error(request, Failure(bool(doubt), doubt or outcome.message))
+    if outcome.ok or is_of_api(outcome):
+        return outcome
+    if doubt and (waited or request.method == "POST"):
+        raise transport_error(request, Failure(True, doubt))
+    if waited and is_foreign(outcome):
+        raise transport_error(request, Failure(True, f"something else answers in its place ({outcome.status})"))
+    return outcome
+
+
+def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) -> Operation[Stream | Failure]:
+    """Send a request, and return its answer to be read piece by piece, or why one may ask for it again.
+
+    Raises
+    ------
+    ExecError
+        As the server says, if it refused.
+    """
+    stream: Stream | Reply | Failure = yield OpenStream(request)
+    if isinstance(stream, Reply) and lacks_cookie(request, stream):
+        yield from exchange(COOKIE_REQUEST, retry, outages=outages)
+        stream = yield OpenStream(request)
+    if isinstance(stream, Reply):
+        if is_busy(request, stream) or (outages and request.repeatable and is_foreign(stream)):
+            return Failure(bool(_doubt_about(stream)), f"something answered {stream.status}")
+        raise error_from(stream)
+    return stream
+
+
+def transport_error(request: Request, failure: Failure, execution_id: str | None = None) -> ExecError:
+    """Return the error for a request that got no answer."""
+    if failure.sent:
+        return ConnectionLost(
+            f"{request.method} {request.path} was sent, but its answer was lost ({failure.message}); "
+            "whether it was carried out is unknown",
+            idempotency_key=request.headers.get(IDEMPOTENCY_KEY),
+            execution_id=execution_id,
+        )
+    return ConnectionFailed(f"the server cannot be reached, nothing was sent: {failure.message}")
+
+
+def error_from(reply: Reply) -> ExecError:
+    """Return the error that an answer stands for: the server's own class where its code is known."""
+    if 300 <= reply.status < 400:
+        return UnexpectedAnswer(
+            f"the server redirects ({reply.status}) instead of answering; is the base URL right, and is the user's "
+            "server running if this is a JupyterHub?"
+        )
+    try:
+        body = loads_strict(reply.body)
+    except ValueError:
+        body = None
+    known = isinstance(body, dict) and isinstance(body.get("message"), str)
+    message = body["message"] if known else ""
+    if not message:  # an Enterprise Gateway says all it says in Jupyter's other field
+        reason = body.get("reason") if known else None
+        message = _DEFAULT_TEXTS.get(reply.status) or str(reason or "")
+    code = body.get("code") if isinstance(body, dict) else None
+    if code is None and reply.status == 403:  # how Jupyter's own API refuses a token
+        message = f"the server refused ({message}); is the token right, and may its user do this?"
+    by_status = {401: Unauthenticated, 403: Forbidden, 404: NotFound}.get(reply.status, UnexpectedAnswer)
+    error_class = ExecError.for_code(code) if isinstance(code, str) else None
+    retry_after = reply.headers.get("retry-after", "")
+    named = (body.get("request_id") or reply.headers.get("x-request-id")) if isinstance(code, str) else None
+    return (error_class or by_status)(
+        message or f"the server answered {reply.status}",
+        retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
+        request_id=named,
+        limit=body.get("limit") if known else None,
+    )
+
+
+_DEFAULT_TEXTS = {401: "the server wants a token, or another one than it was given"}
+
+
+def parsed(reply: Reply) -> Any:
+    """Return the JSON of a successful answer; raise what an unsuccessful one stands for."""
+    if not reply.ok:
+        raise error_from(reply)
+    if reply.status == 204:
+        return None
+    if len(reply.body) > _LARGE_BYTES:
+        keep_freed_memory()
+    try:
+        return loads_strict(reply.body)
+    except ValueError:
+        raise UnexpectedAnswer(
+            "the server answered with something that is not JSON; is this the address of a Jupyter server?"
+        ) from None
+
+
+def segment(text: str) -> str:
+    """Return `text` as one segment of a URL path."""
+    return quote(text, safe="")

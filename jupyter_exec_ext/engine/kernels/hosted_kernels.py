@@ -1,0 +1,375 @@
+"""A kernel host over any jupyter_client multi-kernel manager: the server's or the gateway's.
+
+Kernels are started by the host's own manager, so its kernelspecs, provisioners, limits and culling apply and its
+users see them. Four things differ from a kernel that a notebook starts: the environment is exactly what it is given, it
+is reached through Unix sockets where that works, the automatic restarter is off (it would race with the supervisor,
+which knows why a kernel died), and the number of kernels is checked with those that are still starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
+from jupyter_client.manager import KernelManager
+from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_core.paths import jupyter_runtime_dir
+from jupyter_core.utils import ensure_async
+from traitlets import TraitError
+
+from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
+from ...models import KernelSpecInfo
+from ...system.exhaustion import exhausted, out_of_resources, require_descriptors
+from ...system.removal import remove_tree
+from ..ports import Kernel
+from .attached_kernel import AttachedKernel
+from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
+from .isolated_kernelspecs import (
+    ISOLATABLE,
+    IsolatedKernelSpecs,
+    isolated_name,
+    level_by_name,
+    plain_name,
+    why_unavailable,
+)
+from .kernel_stderr import KernelStderr
+from .kernelspec_stamp import Stamp, stamp_of
+from .remote_provisioners import is_known, runs_elsewhere, why_refused
+from .unix_transport import kernel_id_of, over_sockets
+
+# What a server keeps for its requests, its files and the ends of its kernels: no kernel is started beyond it.
+KEPT_DESCRIPTORS = 32
+# What jupyter_client raises for a kernelspec that is no text, no JSON, or has parts of other types.
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, TraitError)
+_PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
+_QUICK_SECONDS = 0.002  # less than the way to a thread and back under load
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A kernelspec as it was read."""
+
+    stamp: Stamp
+    resource_dir: str
+    info: KernelSpecInfo
+
+
+class HostedKernels:
+    """The kernels of a host.
+
+    Parameters
+    ----------
+    manager : MultiKernelManager
+        The host's. Its `root_dir`, if it has one, is the working directory of kernels that are given no other.
+    kernel_spec_manager : KernelSpecManager
+        The host's.
+    max_kernels : int or None
+        The most kernels there may be, those of other clients included; None for no limit.
+    forced_kernel_name : str
+        The kernelspec the host uses whatever is asked for; empty if it has none.
+    """
+
+    def __init__(
+        self,
+        manager: MultiKernelManager,
+        kernel_spec_manager: KernelSpecManager,
+        *,
+        max_kernels: int | None = None,
+        forced_kernel_name: str = "",
+    ) -> None:
+        self._manager = manager
+        self._specs = kernel_spec_manager
+        # What the host starts a kernel by its name with; what it lists is not this.
+        manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
+        self._max_kernels = max_kernels
+        self._forced = forced_kernel_name
+        self._starting: set[str] = set()
+        self._own: set[str] = set()
+        # Kernels that are no others' business, each from the beginning of its start.
+        self._aside: set[str] = set()
+        self._make_room: Callable[[], Awaitable[None]] | None = None
+        self._versions: dict[str, str] = {}
+        self._elsewhere: dict[str, bool] = {}
+        self._known: dict[str, _Known] = {}
+        self._reads_quickly = False
+        self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
+        #: Whether kernels that can use them are reached through Unix sockets.
+        self.prefers_sockets = True
+        self._make_manager = over_sockets(
+            manager.kernel_manager_factory, self._own.__contains__, lambda: self.prefers_sockets
+        )
+        self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()
+        manager.kernel_manager_factory = self._note_made
+
+    @property
+    def default_kernel_name(self) -> str:
+        """The kernelspec used when a caller names none."""
+        return self._forced or str(self._manager.default_kernel_name)
+
+    async def kernelspecs(self) -> Sequence[KernelSpecInfo]:
+        """Return the installed kernelspecs; those that cannot be read are left out."""
+        found = await asyncio.to_thread(self._specs.get_all_specs)
+        return [
+            KernelSpecInfo(
+                name,
+                str(item["spec"].get("display_name", name)),
+                str(item["spec"].get("language", "")),
+                provisioner_name(item["spec"].get("metadata")),
+                host_network=has_host_network(item["spec"].get("metadata")),
+            )
+            for name, item in sorted(found.items())
+        ]
+
+    async def find(self, kernel_name: str) -> KernelSpecInfo:
+        """Return one kernelspec.
+
+        Raises
+        ------
+        KernelSpecNotFound
+            Naming those there are.
+        """
+        name = self._forced or kernel_name
+        known = self._known.get(name) if self._reads_quickly else None
+        if known is not None and known.stamp == stamp_of(self._specs.kernel_dirs, known.resource_dir):
+            return known.info
+        try:
+            if not name.isprintable():  # it would get into the host's log as it is
+                raise NoSuchKernel(name)
+            spec = await self._read(name)
+        except NoSuchKernel:
+            names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
+            raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
+        except _UNREADABLE as error:
+            directory = self._specs.find_kernel_specs().get(name.lower(), "")
+            file = os.path.join(directory, "kernel.json")
+            raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error
+        content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
+        self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
+        info = spec_info(name, spec)
+        self._elsewhere[info.name] = not is_known(info.provisioner) and await asyncio.to_thread(
+            runs_elsewhere, info.provisioner
+        )
+        self._known.pop(name, None)
+        if self._reads_quickly and (stamp := stamp_of(self._specs.kernel_dirs, spec.resource_dir)) is not None:
+            self._known[name] = _Known(stamp, spec.resource_dir, info)
+        return info
+
+    async def _read(self, kernel_name: str) -> KernelSpec:
+        """Read a kernelspec: on the spot, as jupyter_client itself does, unless its files were slow the last time."""
+        on_the_spot, started = self._reads_quickly, time.perf_counter()
+        try:
+            if on_the_spot:
+                return self._specs.get_kernel_spec(kernel_name)
+            return await asyncio.to_thread(self._specs.get_kernel_spec, kernel_name)
+        finally:
+            # A manager of somebody else's may ask a server.
+            quick = time.perf_counter() - started < _QUICK_SECONDS
+            self._reads_quickly = quick and type(self._specs) is KernelSpecManager
+
+    def version_of(self, kernel_name: str) -> str:
+        """Return what tells one content of a kernelspec from another, as it was when it was last found."""
+        return self._versions.get(kernel_name, "")
+
+    def runs_elsewhere(self, kernel_name: str) -> bool:
+        """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
+        if kernel_name not in self._elsewhere:
+            try:
+                metadata = self._specs.get_kernel_spec(plain_name(kernel_name)).metadata
+            except (NoSuchKernel, *_UNREADABLE):
+                return False
+            self._elsewhere[kernel_name] = runs_elsewhere(provisioner_name(metadata))
+        return self._elsewhere[kernel_name]
+
+    async def why_not_isolated(self, level: str) -> str | None:
+        """Return why kernels started here cannot have a level of isolation; None if they can."""
+        return await why_unavailable(level)
+
+    def forget_files(self, kernel_ids: set[str]) -> None:
+        """Remove the connection files and sockets of kernels whose server was killed."""
+        directory = Path(getattr(self._manager, "connection_dir", "") or jupyter_runtime_dir())
+        for kernel_id in kernel_ids:
+            for path in directory.glob(f"kernel-{kernel_id}*"):
+                remove_tree(path)
+
+    @contextmanager
+    def reserve(self, kernel_id: str) -> Iterator[None]:
+        """Hold a place among the host's kernels while one starts; those that are kept aside have none."""
+        self._require_place(self._starting.union(self._manager.list_kernel_ids()) - self._aside - {kernel_id})
+        self._starting.add(kernel_id)
+        try:
+            yield
+        finally:
+            self._starting.discard(kernel_id)
+
+    def _require_place(self, taken: set[str]) -> None:
+        if self._max_kernels is not None and len(taken) >= self._max_kernels:
+            raise TooManyKernels(
+                f"this server runs at most {self._max_kernels} kernels and has {len(taken)}; shut one down first"
+            )
+
+    # --- kernels that are kept aside ---
+
+    @property
+    def keeps_aside(self) -> bool:
+        """Whether kernels can be started aside: not where the manager goes on with starts in the background."""
+        return not getattr(self._manager, "use_pending_kernels", False)
+
+    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
+        """Await `make_room` before a start is refused that one kernel less would leave room for."""
+        self._make_room = make_room
+
+    async def make_room(self) -> None:
+        """End a kernel that is kept aside, if there is one and its place is needed; call this before `reserve`."""
+        try:
+            self._require_place(self._all())
+        except TooManyKernels:
+            if self._aside and self._make_room is not None:
+                await self._make_room()
+
+    def _all(self) -> set[str]:
+        return self._starting.union(self._manager.list_kernel_ids(), self._aside)
+
+    @contextmanager
+    def _reserve_aside(self, kernel_id: str) -> Iterator[None]:
+        """Take a place, from the start of a kernel to its end, that anybody may have who needs it."""
+        self._require_place(self._all())
+        self._aside.add(kernel_id)
+        try:
+            yield
+        except BaseException:
+            self._aside.discard(kernel_id)
+            raise
+
+    def enlist(self, kernel: Kernel) -> None:
+        """Make a kernel that was started aside one like all others."""
+        assert isinstance(kernel, HostedKernel)
+        with self.reserve(kernel.kernel_id):
+            self._note_own(kernel.kernel_id)
+            kernel.enlist()
+
+    async def start(
+        self,
+        kernel_name: str,
+        env: Mapping[str, str],
+        cwd: str | None,
+        isolate: str | None = None,
+        *,
+        aside: str | None = None,
+    ) -> HostedKernel:
+        """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
+
+        With `isolate` it gets that isolation, whatever its kernelspec says. With `aside` the host has it, and lists it,
+        only while it is being started and ended.
+        """
+        kernel_id = aside or str(uuid.uuid4())
+        name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
+        await self._require_usable(kernel_name, isolate)
+        options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
+        directory = cwd or getattr(self._manager, "root_dir", None)
+        if directory:
+            options["cwd"] = directory
+        require_descriptors(KEPT_DESCRIPTORS)
+        if not aside:
+            await self.make_room()
+        with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id):
+            self._note_own(kernel_id)
+            stderr = None
+            try:
+                if isolate is None and await self._takes_stderr(kernel_name):
+                    stderr = KernelStderr()
+                    options["stderr"] = stderr.for_kernel
+                await ensure_async(self._manager.start_kernel(**options))
+                kernel = HostedKernel(self._manager, kernel_id, self._aside, stderr)
+                if aside:
+                    kernel.set_aside()
+                kernel.take_over_restarts()
+                kernel.take_over_sockets()
+                await kernel.started()
+                kernel.forget_stderr()
+                level = isolate or level_by_name(kernel.provisioner_name)
+                if level is not None:
+                    await kernel.require_level(level)
+            except BaseException as error:
+                if stderr is not None:
+                    stderr.close()
+                if isinstance(error, _PASSED_ON) or not isinstance(error, Exception):
+                    raise
+                await self._end_failed(kernel_id)
+                if out_of_resources(error):
+                    raise exhausted(error) from error
+                raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
+        return kernel
+
+    async def _require_usable(self, kernel_name: str, isolate: str | None) -> None:
+        """Refuse a start whose provisioner cannot work as this server is configured."""
+        if isolate is not None:
+            return
+        info = await self.find(kernel_name)
+        why = why_refused(info.provisioner) if self._elsewhere.get(info.name) else None
+        if why is not None:
+            raise KernelStartFailed(f"kernel {kernel_name!r} is not started: {why}")
+
+    async def _takes_stderr(self, kernel_name: str) -> bool:
+        """Return whether what starts a kernel can be given a descriptor for its standard error."""
+        return KernelStderr.is_possible() and (await self.find(kernel_name)).provisioner in ISOLATABLE
+
+    def _note_made(self, *args: Any, **options: Any) -> KernelManager:
+        made = self._make_manager(*args, **options)
+        self._made[kernel_id_of(options)] = made
+        return made
+
+    async def _end_failed(self, kernel_id: str) -> None:
+        """End what a start that failed has launched: where jupyter_client fails after that, it keeps no kernel."""
+        made = self._made.get(kernel_id)
+        if kernel_id in self._manager or made is None:
+            return
+        getattr(self._manager, "_pending_kernels", {}).pop(kernel_id, None)
+        if made.has_kernel:
+            await ensure_async(made.shutdown_kernel(now=True))
+
+    def _note_own(self, kernel_id: str) -> None:
+        """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""
+        self._own.intersection_update(self._all())
+        self._own.add(kernel_id)
+
+    # --- kernels of others ---
+
+    def running(self, kernel_id: str) -> KernelSpecInfo:
+        """Return the kernelspec of a kernel that can be attached to.
+
+        Raises
+        ------
+        KernelNotFound
+            If the host has no such kernel, or it was started for a session.
+        """
+        return self._others(kernel_id).spec
+
+    async def attach(self, kernel_id: str) -> AttachedKernel:
+        """Return a running kernel, to be used together with whoever uses it already.
+
+        Raises
+        ------
+        KernelNotFound
+        Conflict
+            If its process does not run at the moment.
+        """
+        kernel = self._others(kernel_id)
+        if not await kernel.alive():
+            raise Conflict("the kernel is just starting, or it is dead; attach when it runs")
+        return kernel
+
+    def _others(self, kernel_id: str) -> AttachedKernel:
+        if kernel_id in self._own or kernel_id not in self._manager:
+            raise KernelNotFound(f"no kernel {kernel_id!r} runs here that a session could attach to")
+        turn = self._turns.setdefault(self._manager.get_kernel(kernel_id), asyncio.Lock())
+        return AttachedKernel(self._manager, kernel_id, turn)

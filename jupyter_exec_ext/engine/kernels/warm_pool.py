@@ -1,0 +1,394 @@
+"""Kernels that are ready before anybody asks: a session that gets one need not wait for a start.
+
+Each is a session's kernel in all but name: it has its session's id, its mark and its working directory, it is connected
+and proven, and it has run our own set-up code to the end. It runs nothing else until a session has it. Until then it is
+no kernel of the host's that anybody could list, use or cull, nor does it keep a server from stopping that has nothing
+to do; see `KernelHost.start` with `aside`. Should it run anything all the same, or end, it is thrown away.
+
+What to hold is decided in `pool_plan`. Kernels are started one at a time, and not while others wait for theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from ...errors import ExecError, KernelStartFailed, KernelStartTimeout, TooManyKernels
+from ...protocol.kernel_messages import KernelMessage
+from ...system.marked_processes import MARK
+from ..ports import KernelExit, KernelHost, SessionFiles
+from ..sessions.live_session import new_session_id
+from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
+from .process_state import memory_bytes
+from .session_kernel import KernelListener, SessionKernel
+from .shared_resources import EngineResources
+
+# A start begins so long after what caused it: by then the answer is out, and mostly the first run is over.
+_DELAY_SECONDS = 0.1
+# For a second it goes on waiting while others are at work.
+_LOOK_SECONDS = 0.05
+_LOOKS = 20
+
+
+class PooledKernel:
+    """A kernel that no session has yet.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether a session may have it.
+    """
+
+    def __init__(self, kind: KernelKind, on_spoiled: Callable[[PooledKernel, str], None]) -> None:
+        self.kind = kind
+        # Both are written down before there is anything that goes by them.
+        self.session_id, self.kernel_id = new_session_id(), str(uuid.uuid4())
+        self.ready = False
+        self.kernel: SessionKernel | None = None
+        self._on_spoiled: Callable[[PooledKernel, str], None] | None = on_spoiled
+        self._seen: set[tuple[str, str]] = set()
+        self._set_up_or_left = asyncio.Event()
+
+    def listener(self) -> KernelListener:
+        """Return what hears of the kernel until a session does."""
+        return KernelListener(self._on_message, self._on_too_large, self._on_exit, _connected, self._on_removed)
+
+    def _on_message(self, message: KernelMessage) -> None:
+        assert self.kernel is not None
+        parent = message.parent_id
+        if not parent:  # of its own accord, such as what it prints when it starts
+            return
+        if parent not in self.kernel.setups:
+            self.spoil("somebody else has used it")
+            return
+        if message.msg_type == "execute_reply":
+            self._seen.add((parent, "reply"))
+        elif message.msg_type == "status" and message.content.get("execution_state") == "idle":
+            self._seen.add((parent, "idle"))
+        self._look()
+
+    def _look(self) -> None:
+        assert self.kernel is not None
+        if self._seen.issuperset((parent, what) for parent in self.kernel.setups for what in ("reply", "idle")):
+            self._set_up_or_left.set()
+
+    async def set_up(self, timeout_seconds: float) -> None:
+        """Wait until the kernel has run what is ours to the end.
+
+        Raises
+        ------
+        KernelStartTimeout
+        KernelStartFailed
+            If it is the pool's no more.
+        """
+        self._look()
+        try:
+            await asyncio.wait_for(self._set_up_or_left.wait(), timeout_seconds)
+        except asyncio.TimeoutError:
+            raise KernelStartTimeout("the kernel does not come to the end of its set-up") from None
+        if self._on_spoiled is None:
+            raise KernelStartFailed("the kernel was thrown away during its set-up")
+
+    def _on_too_large(self, reason: str) -> None:
+        self.spoil(reason)
+
+    def _on_exit(self, exit_: KernelExit) -> None:
+        self.spoil(f"it {exit_}")
+
+    async def _on_removed(self) -> None:
+        self.spoil("it was shut down")
+
+    def spoil(self, reason: str) -> None:
+        """Say that no session may have it."""
+        if self._on_spoiled is not None:
+            self._on_spoiled(self, reason)
+
+    def leave(self) -> None:
+        """Be the pool's no more."""
+        self.ready = False
+        self._on_spoiled = None
+        self._set_up_or_left.set()
+
+
+class KernelPool:
+    """Keeps kernels ready for sessions that are yet to come.
+
+    Parameters
+    ----------
+    bounds : callable
+        Returns how much it may hold.
+    write_down : callable
+        Keeps the sessions' ids with their kernels' where the next server finds them, should this one be killed; blocks.
+    is_busy : callable
+        Whether somebody waits for a kernel or for code.
+
+    Attributes
+    ----------
+    on_event : callable
+        Told of each kernel that was ``taken`` or ``discarded``, and of each request that ``missed``.
+    """
+
+    def __init__(
+        self,
+        bounds: Callable[[], PoolBounds],
+        host: KernelHost,
+        files: SessionFiles,
+        resources: EngineResources,
+        write_down: Callable[[Mapping[str, str]], None],
+        *,
+        is_busy: Callable[[], bool],
+        start_timeout_seconds: float,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self.on_event: Callable[[str], None] = _ignore
+        self._bounds = bounds
+        self._host = host
+        self._files = files
+        self._resources = resources
+        self._write = write_down
+        self._written: dict[str, str] = {}
+        self._write_lock = asyncio.Lock()
+        self._is_busy = is_busy
+        self._start_timeout = start_timeout_seconds
+        self._log = log
+        self._demands: dict[KernelKind, Demand] = {}
+        self._kernels: list[PooledKernel] = []
+        self._ending: set[asyncio.Task[None]] = set()
+        self._worker: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        host.when_full(self._give_way)
+
+    @property
+    def ready(self) -> int:
+        """How many kernels are ready."""
+        return sum(pooled.ready for pooled in self._kernels)
+
+    @property
+    def _on(self) -> bool:
+        return not self._closed and self._bounds().size > 0 and self._host.keeps_aside
+
+    # --- for sessions ---
+
+    def take(self, kind: KernelKind) -> PooledKernel | None:
+        """Return a kernel for a session that begins now, if there is one.
+
+        Raises
+        ------
+        TooManyKernels
+        """
+        pooled = self._first(kind) if self._on else None
+        if pooled is None:
+            return None
+        assert pooled.kernel is not None and pooled.kernel.kernel is not None
+        self._host.enlist(pooled.kernel.kernel)
+        self._kernels.remove(pooled)
+        pooled.leave()
+        self._note(kind, found=True)
+        return pooled
+
+    def missed(self, kind: KernelKind) -> None:
+        """Take note that a session had to start its kernel, and could."""
+        if self._on:
+            self._note(kind, found=False)
+
+    def _note(self, kind: KernelKind, *, found: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        for old in [old for old in self._demands if kind.replaces(old)]:
+            del self._demands[old]
+        if kind in self._demands:
+            self._demands[kind].ask(now, found=found, most=self._bounds().max_kernels)
+        else:  # nobody could have known
+            self._demands[kind] = Demand(now)
+        self.on_event("taken" if found else "missed")
+        self.look()
+
+    def _first(self, kind: KernelKind) -> PooledKernel | None:
+        while True:
+            pooled = next((pooled for pooled in self._kernels if pooled.ready and pooled.kind == kind), None)
+            if pooled is None:
+                return None
+            assert pooled.kernel is not None
+            if pooled.kernel.connection is not None:
+                pooled.kernel.connection.catch_up()  # what it has done meanwhile, unseen
+            if pooled.ready:
+                return pooled
+
+    def keep(self, kinds: Iterable[KernelKind]) -> None:
+        """Hold kernels of these kinds from now on, whether or not anybody asks for them."""
+        for kind in kinds:
+            self._demands.setdefault(kind, Demand(asyncio.get_running_loop().time())).always = True
+        self.look()
+
+    # --- what to do next ---
+
+    def look(self) -> None:
+        """See soon to it that the pool holds what it should."""
+        if self._on and self._demands:
+            self._look_at(asyncio.get_running_loop().time() + _DELAY_SECONDS)
+
+    def _look_at(self, moment: float | None) -> None:
+        if moment is None or self._closed or (self._timer is not None and self._timer.when() <= moment):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(moment, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._worker is None and not self._closed:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            await self._write_down()
+            while not self._closed:
+                next_step = self._plan()
+                self._end_surplus(next_step)
+                if next_step.start is None:
+                    self._look_at(next_step.look_again_at)
+                    break
+                await self._until_quiet()
+                if not self._closed and not await self._start(next_step.start):
+                    break
+        finally:
+            self._worker = None
+
+    def _plan(self) -> Plan[KernelKind]:
+        now, bounds = asyncio.get_running_loop().time(), self._bounds()
+        for kind in [kind for kind, demand in self._demands.items() if demand.forgotten(now, bounds)]:
+            del self._demands[kind]
+        return plan(now, bounds, self._demands, [pooled.kind for pooled in self._kernels if pooled.ready])
+
+    def _end_surplus(self, next_step: Plan[KernelKind]) -> None:
+        for kind in next_step.end:
+            self._end(next(pooled for pooled in self._kernels if pooled.ready and pooled.kind == kind), "not needed")
+
+    async def _until_quiet(self) -> None:
+        for _ in range(_LOOKS):
+            if self._closed or not self._is_busy():
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    # --- a kernel's life here ---
+
+    async def _start(self, kind: KernelKind) -> bool:
+        """Start a kernel; return False if the host has no room for it, until a session ends or somebody asks."""
+        pooled = PooledKernel(kind, self._spoiled)
+        pooled.kernel = SessionKernel(
+            kind.name,
+            {**dict(kind.env), MARK: pooled.session_id},
+            session_id=pooled.session_id,
+            language=kind.language,
+            attach_to=None,
+            isolate=kind.isolate,
+            setup_code=None,
+            host=self._host,
+            workdir=partial(self._files.prepare, pooled.session_id),
+            resources=self._resources,
+            start_timeout_seconds=self._start_timeout,
+            process_limits=kind.limits,
+            listener=pooled.listener(),
+            log=self._log,
+            aside=pooled.kernel_id,
+        )
+        self._kernels.append(pooled)
+        try:
+            await self._write_down()
+            await pooled.kernel.ensure()
+            pooled.kernel.warm_up()
+            await pooled.set_up(self._start_timeout)
+            await self._host.find(kind.name)
+            if self._host.version_of(kind.name) != kind.version:
+                raise ExecError("its kernelspec has changed")
+            await self._measure(pooled)
+        except TooManyKernels as error:
+            if pooled in self._kernels:
+                self._end(pooled, error.message)
+            return False
+        except ExecError as error:
+            pooled.spoil(error.message)
+        except Exception:
+            self._log.exception("a kernel for the pool could not be started")
+            pooled.spoil("it could not be started")
+        else:
+            pooled.ready = pooled in self._kernels and not self._closed
+            self._log.debug("pool: kernel %s (%s) is ready, as %s", pooled.kernel_id, kind.name, pooled.session_id)
+        return True
+
+    async def _measure(self, pooled: PooledKernel) -> None:
+        assert pooled.kernel is not None and pooled.kernel.kernel is not None
+        measured = await asyncio.to_thread(memory_bytes, pooled.kernel.kernel.pid)
+        demand = self._demands.get(pooled.kind)
+        if demand is not None:
+            demand.kernel_bytes = max(measured, demand.kernel_bytes)
+
+    def _spoiled(self, pooled: PooledKernel, reason: str) -> None:
+        demand = self._demands.get(pooled.kind)
+        if demand is not None:
+            demand.lost += 1
+        self._end(pooled, reason)
+        self.look()
+
+    def _end(self, pooled: PooledKernel, reason: str) -> asyncio.Task[None]:
+        """Throw a kernel away."""
+        if pooled.ready:
+            self.on_event("discarded")
+        self._kernels.remove(pooled)
+        pooled.leave()
+        self._log.debug("pool: kernel %s (%s) is thrown away: %s", pooled.kernel_id, pooled.kind.name, reason)
+        task = asyncio.get_running_loop().create_task(self._clear_away(pooled))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
+    async def _clear_away(self, pooled: PooledKernel) -> None:
+        assert pooled.kernel is not None
+        try:
+            await pooled.kernel.shutdown(now=True)
+        except Exception:
+            self._log.exception("pool: kernel %s could not be shut down", pooled.kernel_id)
+        await self._files.session_ended(pooled.session_id)
+        await self._files.remove(pooled.session_id)
+        await self._write_down()
+
+    async def _write_down(self) -> None:
+        """Keep what there is where the next server finds it."""
+        async with self._write_lock:
+            present = {pooled.session_id: pooled.kernel_id for pooled in self._kernels}
+            if present != self._written:
+                await asyncio.to_thread(self._write, present)
+                self._written = present
+
+    async def _give_way(self) -> None:
+        """End a kernel, since the host has no room for somebody who waits for one."""
+        pooled = next((pooled for pooled in self._kernels if pooled.ready), None)
+        if pooled is not None:
+            await asyncio.shield(self._end(pooled, "another kernel needs the room"))
+            return
+        for pooled in list(self._kernels):
+            pooled.spoil("another kernel needs the room")
+
+    async def close(self) -> None:
+        """End all kernels. The pool cannot be used again."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for pooled in list(self._kernels):
+            self._end(pooled, "the server is shutting down")
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+        if self._ending:
+            await asyncio.wait(list(self._ending))
+
+
+async def _connected(kernel_id: str, starts: int) -> None:
+    """Nobody has to be told yet."""
+
+
+def _ignore(event: str) -> None:
+    pass
