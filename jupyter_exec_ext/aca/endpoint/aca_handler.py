@@ -31,7 +31,7 @@ T = TypeVar("T")
 @cache
 def setup_code() -> str:
     """Return what makes a Python kernel look like one of a session pool."""
-    source = files("jupyter_exec_ext.server").joinpath("aca_kernel.py").read_text()
+    source = files("jupyter_exec_ext.aca.endpoint").joinpath("kernel_emulation.py").read_text()
     # In a namespace of its own: nothing of it appears among the user's names.
     return f"exec({source!r} + '\\nset_up()\\n', {{'__name__': 'jupyter_exec_ext_setup'}})"
 
