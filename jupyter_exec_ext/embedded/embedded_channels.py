@@ -1,7 +1,7 @@
 """ZeroMQ sockets to a kernel of this process, used as one of Jupyter's WebSockets: whole messages, in and out.
 
 A kernel that writes faster than it is read is made to wait, as by the server's engine; see
-`protocol.kernel_backpressure`. One that does not wait drops what its queue and the one here cannot take.
+`protocol.kernel_preparation`. One that does not wait drops what its queue and the one here cannot take.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import zmq
 
 from ..client.api.steps import Failure
 from ..errors import KernelStartFailed, KernelStartTimeout
-from ..protocol.kernel_backpressure import (
+from ..protocol.kernel_messages import FrameCodec, KernelMessage, encode_websocket, new_header
+from ..protocol.kernel_preparation import (
     MAX_WAITING_MESSAGES,
     agrees_to_wait,
     default_expressions,
     keeping_request,
+    unattended_request,
     waiting_request,
 )
-from ..protocol.kernel_messages import FrameCodec, KernelMessage, encode_websocket, new_header
-from ..protocol.kernel_setup import unattended_request
 from .embedded_kernel import EmbeddedKernel
 
 _REQUESTS = ("shell", "stdin")

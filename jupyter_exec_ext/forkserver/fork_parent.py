@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..protocol.kernel_backpressure import DEFAULTS, SENDING
+from ..protocol.kernel_preparation import BOUNDED_OUTPUT, DEFAULTS
 from .fork_program import ROOM
 from .forkable_command import NotForkableError, Program
 from .forked_process import ForkedProcess
@@ -87,7 +87,7 @@ class ForkParent:
 
     @staticmethod
     def _start(program: Program, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        files = {"sending": str(SENDING), "defaults": str(DEFAULTS)}
+        files = {"bounded_output": str(BOUNDED_OUTPUT), "defaults": str(DEFAULTS)}
         orders = {"arguments": program.arguments, "preload": program.preload, **files}
         file = str(Path(__file__).with_name("fork_program.py"))
         try:

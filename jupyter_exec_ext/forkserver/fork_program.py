@@ -7,7 +7,7 @@ in memory. Where nothing is asked for, it forks a child ahead, for the next one 
 which of its children have ended.
 
 As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload`` and,
-as ``sending`` and ``defaults``, the files that say how a session's kernel sends and what its defaults are.
+as ``bounded_output`` and ``defaults``, the files that bound the output of a session's kernel and set its defaults.
 """
 
 from __future__ import annotations
@@ -155,11 +155,11 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
             del os.environ[name]
         else:
             os.environ[name] = value
-    begin_sending, set_defaults = _loaded(orders["sending"]).begin, _loaded(orders["defaults"]).set_defaults
+    bounded_output, defaults = _loaded(orders["bounded_output"]), _loaded(orders["defaults"])
 
     def prepare(made: Any) -> None:
-        begin_sending(made)
-        set_defaults(made, draws_plots=True)
+        bounded_output.bound_output(made)
+        defaults.set_defaults(made, draws_plots=True)
 
     kernel = module.ForkedKernel(orders["arguments"], prepare)
     _require_one_thread("IPython")

@@ -17,7 +17,7 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool, List, Unicode
 
-from ..protocol.kernel_backpressure import MAX_UNSENT_MESSAGES
+from ..protocol.kernel_preparation import MAX_UNSENT_MESSAGES
 from ..system.worker_threads import finished, in_thread
 from .fork_parents import fork_parents
 from .forkable_command import NotForkableError, parsed, program_of

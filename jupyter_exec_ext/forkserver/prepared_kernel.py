@@ -129,18 +129,18 @@ class ForkedKernel:
     ----------
     arguments : list of str
         What the kernel is told on its command line, but for its connection file.
-    begin_sending : callable
-        Has a kernel send as ``in_kernel/sending.py`` does, and sets the defaults of ``in_kernel/defaults.py``.
+    prepare : callable
+        Takes the kernel; bounds its output and sets its defaults (``bounded_output.py``, ``defaults.py``).
     """
 
-    def __init__(self, arguments: list[str], begin_sending: Callable[[Any], object]) -> None:
+    def __init__(self, arguments: list[str], prepare: Callable[[Any], object]) -> None:
         for name in _LATER:
             try:
                 importlib.import_module(name)
             except ImportError:
                 continue  # these versions do without it
         self._arguments = arguments
-        self._begin_sending = begin_sending
+        self._prepare = prepare
         self._application = _Application.instance()
         _Configured.initialize(self._application, arguments)
         #: What there is to be said of it.
@@ -182,7 +182,7 @@ class ForkedKernel:
 
     def _sends_our_way(self) -> bool:
         try:
-            self._begin_sending(self._application.kernel)
+            self._prepare(self._application.kernel)
         except Exception:  # of a version that is made otherwise; the server asks for it later, as of any other kernel
             return False
         return True

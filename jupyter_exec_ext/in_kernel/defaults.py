@@ -3,7 +3,7 @@
 A plot that is shown without a picture (Plotly, Vega, Vega-Lite, Altair) gets a PNG beside it where the kernel's
 environment has what draws it: kaleido, or vl-convert. A process of its own draws it at once, within few seconds.
 
-Read by ``protocol/kernel_backpressure.py`` and ``forkserver``. A kernel's environment need not have our package,
+Read by ``protocol/kernel_preparation.py`` and ``forkserver``. A kernel's environment need not have our package,
 and its Python and ipykernel may be older.
 """
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from ...errors import ConnectionLost, KernelStartTimeout, NotFound, SessionEnded, UnexpectedAnswer
 from ...models import StateLoss
-from ...protocol.kernel_backpressure import default_expressions
 from ...protocol.kernel_messages import (
     WEBSOCKET_PROTOCOL,
     KernelMessage,
@@ -25,7 +24,7 @@ from ...protocol.kernel_messages import (
     language_told,
     new_header,
 )
-from ...protocol.kernel_setup import unattended_request
+from ...protocol.kernel_preparation import default_expressions, unattended_request
 from ...protocol.languages import normalize_language
 from ...protocol.late_output import LateOutputBuffer
 from ..api.request_exchange import segment

@@ -20,8 +20,8 @@ from typing import Any
 import zmq
 
 from ...errors import KernelStartTimeout
-from ...protocol.kernel_backpressure import agrees_to_wait, keeping_request, waiting_request
 from ...protocol.kernel_messages import FrameCodec, KernelMessage, language_told
+from ...protocol.kernel_preparation import agrees_to_wait, keeping_request, waiting_request
 from ...protocol.large_messages import read_large
 from ...protocol.zmtp import FrameBuffer, SkippedMessage
 from ...system.exhaustion import exhausted, out_of_resources, require_descriptors

@@ -19,7 +19,7 @@ import zmq
 from ...errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTimeout, SessionEnded
 from ...models import OutputEvent
 from ...protocol.kernel_messages import KernelMessage, execute_request
-from ...protocol.kernel_setup import unattended_request
+from ...protocol.kernel_preparation import unattended_request
 from ...protocol.languages import normalize_language
 from ...system.exhaustion import exhausted, out_of_resources
 from ...system.marked_processes import kill_left_behind, kill_marked

@@ -80,7 +80,7 @@ class Kernel(Protocol):
 
     @property
     def waits_for_readers(self) -> bool:
-        """Whether what starts it has seen to it that it loses no output: see ``protocol/kernel_backpressure.py``."""
+        """Whether what starts it has seen to it that it loses no output: see ``protocol/kernel_preparation.py``."""
 
     def last_words(self) -> str:
         """Return the end of what its process has printed, once that has ended; empty if that is not known. Blocks."""

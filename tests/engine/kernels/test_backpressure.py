@@ -25,8 +25,8 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_exec_ext.engine.kernels.kernel_connection import KernelConnection
 from jupyter_exec_ext.engine.kernels.shared_resources import EngineResources
 from jupyter_exec_ext.errors import OutOfResources
-from jupyter_exec_ext.protocol.kernel_backpressure import agrees_to_wait
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage, execute_request
+from jupyter_exec_ext.protocol.kernel_preparation import agrees_to_wait
 
 MIB = 1024 * 1024
 
@@ -178,34 +178,6 @@ async def test_a_kernel_keeps_the_memory_of_a_picture_for_the_next_one(reader: R
     assert int(await reader.run("print(faults() - before)")) < 5_000_000 // 4096
 
 
-async def test_a_short_run_has_nothing_to_do_with_the_sending_thread(reader: Reader) -> None:
-    await reader.run("""
-        thread = get_ipython().kernel.iopub_thread
-        told, schedule = [], thread.schedule
-        thread.schedule = lambda work: (told.append(work), schedule(work))[1]
-    """)
-    told = []
-    for _ in range(10):  # where the machine pauses a run, the thread has something to do
-        assert await reader.run("print(1); display(2); told.clear()") == "1\n"
-        told.append(int(await reader.run("print(len(told))")))
-    assert min(told) == 0
-
-
-async def test_the_sending_thread_is_not_woken_for_a_short_run(reader: Reader) -> None:
-    await reader.run("""
-        class Counted:
-            wakes = 0
-            def __init__(self, pipe): self.pipe = pipe
-            def send(self, message):
-                self.wakes += 1
-                self.pipe.send(message)
-        thread = get_ipython().kernel.iopub_thread
-        thread._local.event_pipe = counted = Counted(thread._event_pipe)
-    """)
-    wakes = [int(await reader.run("print(counted.wakes); counted.wakes = 0")) for _ in range(20)]
-    assert min(wakes[1:]) == 0
-
-
 class Arrivals:
     """What arrives while code runs, a word or text of each message."""
 
@@ -286,35 +258,6 @@ async def test_a_reader_that_comes_late_is_greeted_whoever_sends(reader: Reader)
                 assert json.loads(greeting[-1]) == {"subscription": f"topic {number}"}
     came.set()
     await running
-
-
-async def test_a_kernel_without_the_clock_that_wakes_nobody_sends_all_the_same(reader: Reader) -> None:
-    await reader.run("""
-        alarm = get_ipython().kernel.iopub_thread.alarm
-        alarm._loop.add_callback(alarm._loop.remove_handler, alarm._file)
-        alarm._file = -1
-    """)
-    assert await reader.run("print('first')") == "first\n"
-    arrivals = Arrivals(reader)
-    reader.begin("display('shown')\nprint('printed')\nwhile True: pass")
-    for what in ("'shown'", "printed"):
-        assert await arrivals.has(what, 10)
-    assert "idle" not in arrivals.seen
-    psutil.Process(reader.pid).send_signal(signal.SIGINT)
-    await reader.end()
-
-
-async def test_a_cell_is_made_python_once(reader: Reader) -> None:
-    await reader.run("""
-        made = []
-        def count(lines):
-            made.append(None)
-            return lines
-        get_ipython().input_transformers_post.append(count)
-    """)
-    await reader.run("made.clear()")
-    assert await reader.run("print(len(made))") == "1\n"
-    assert await reader.run("print(len(made))") == "2\n"
 
 
 async def test_output_keeps_its_order_whenever_it_is_flushed_by_the_clock(reader: Reader) -> None:
@@ -460,12 +403,6 @@ async def test_a_stream_that_was_closed_takes_nothing(reader: Reader) -> None:
 async def test_the_history_is_written_in_batches_and_complete_in_the_session(reader: Reader) -> None:
     await reader.run("first = 1")
     assert await reader.run("%history -l 2\nprint(get_ipython().history_manager.db_cache_size)") == "first = 1\n100\n"
-
-
-async def test_a_run_leaves_no_log_records_that_nobody_reads(reader: Reader) -> None:
-    code = "import logging\nlog = get_ipython().kernel.log\nprint(log.isEnabledFor(logging.{}))"
-    assert await reader.run(code.format("DEBUG")) == "False\n"
-    assert await reader.run(code.format("WARNING")) == "True\n"
 
 
 async def test_wrong_use_of_the_streams_is_reported_as_ever(reader: Reader) -> None:
