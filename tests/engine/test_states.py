@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Awaitable
@@ -55,12 +54,12 @@ from jupyter_exec_ext.models import (
 from jupyter_exec_ext.protocol.strict_json import loads_strict
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
+from tests.support.full import IS_FULL
 
 from .history import LIMIT_SECONDS, NEVER, Asked, Bearer, Submission
 from .scripted import DEAF_SECONDS, LATENCY_SECONDS, Run, ScriptedHost
 from .simulation import TICK, SimulatedLoop
 
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 ME = owner("me", {"username": "me"})
 OWNER = Bearer(ME)
 MAX_SESSIONS = 3
@@ -661,12 +660,12 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 # Enough for finding the shortest sequence that fails, which takes longer than finding one.
-TestStates = pytest.mark.timeout(600 if SCALE < 10 else 3600)(EngineMachine.TestCase)
+TestStates = pytest.mark.timeout(3600 if IS_FULL else 600)(EngineMachine.TestCase)
 TestStates.settings = settings(
-    max_examples=200 if SCALE < 10 else 2000,
+    max_examples=2000 if IS_FULL else 200,
     stateful_step_count=50,
     deadline=None,
     # The tenth for each commit is the same for all, so that what fails was broken by it; in full, it looks for more.
-    derandomize=SCALE < 10,
+    derandomize=not IS_FULL,
     suppress_health_check=list(HealthCheck),
 )

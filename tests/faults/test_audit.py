@@ -18,9 +18,8 @@ from jupyter_exec_ext.client.sync.client import ExecSession
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.models import AuditKind
 from tests.store.test_audit_trail import faults, head, records
+from tests.support.full import SCALE
 from tests.support.hosts import Host, free_port, running_host
-
-from .test_faults import SCALE
 
 EXECUTIONS_EACH = 50
 

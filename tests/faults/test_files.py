@@ -24,10 +24,9 @@ from jupyter_exec_ext.engine.files.confinement import (
     open_by_walk,
     open_file,
 )
+from tests.support.full import SCALE
 from tests.support.hosts import Host, running_host
 from tests.support.outside_parts import require_part
-
-from .test_faults import SCALE
 
 if TYPE_CHECKING:
     from typing_extensions import Self

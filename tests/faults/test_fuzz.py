@@ -26,9 +26,9 @@ from schemathesis.core.parameters import ParameterLocation
 from jupyter_exec_ext.errors import ExecError
 from tests.server.test_openapi import DOCUMENT, check
 from tests.support.bearers import UNPROTECTED, mint
+from tests.support.full import SCALE
 from tests.support.hosts import Host, running_host
 
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 SEED = int(os.environ.get("EXEC_FUZZ_SEED", "19" if SCALE == 1 else str(random.SystemRandom().randrange(2**32))))
 
 CHECKS = [

@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, Phase
 from schemathesis.core.failures import FailureGroup
 
 from tests.aca.endpoint.test_openapi import DOCUMENT
-from tests.faults.test_fuzz import CHECKS, SCALE, SEED
+from tests.faults.test_fuzz import CHECKS, SEED
+from tests.support.full import SCALE
 from tests.support.hosts import Host, running_host
 from tests.support.pool_clients import pool_of
 

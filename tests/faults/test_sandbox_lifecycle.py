@@ -24,6 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.isolation.common.leftovers import MARK
+from tests.support.full import SCALE
 from tests.support.hosts import running_host
 from tests.support.kernelspecs import add_kernelspec
 from tests.support.sandbox_leftovers import (
@@ -39,8 +40,6 @@ from tests.support.sandbox_leftovers import (
     processes_with,
     server_name,
 )
-
-from .test_faults import SCALE
 
 WORKERS = 3
 # Most of a start happens within a few milliseconds, so half of the kills come that early.

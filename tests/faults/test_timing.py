@@ -23,13 +23,12 @@ from jupyter_exec_ext.errors import ExecError, TooManyAttempts, Unauthenticated
 from jupyter_exec_ext.models import TokenRequest
 from jupyter_exec_ext.store.store import ExecStore
 from tests.support.bearers import Bearer, mint
+from tests.support.full import IS_FULL, SCALE
 from tests.support.hosts import running_host
-
-from .test_faults import SCALE
 
 TRIES = 2000 * SCALE
 # With fewer tries the medians themselves are less certain.
-TOLERANCE = 0.05 if SCALE >= 10 else 0.15
+TOLERANCE = 0.05 if IS_FULL else 0.15
 IDS = 100
 # A refusal within the budget, on a quick machine; a shorter one beyond it may differ by as much.
 USUAL_SECONDS = 40e-6
@@ -112,7 +111,7 @@ async def test_f27_an_unknown_id_takes_as_long_as_a_wrong_secret(
     assert abs(one - other) <= TOLERANCE * max(other, USUAL_SECONDS)
 
 
-@pytest.mark.skipif(SCALE < 10, reason="runs in full only")
+@pytest.mark.skipif(not IS_FULL, reason="runs in full only")
 def test_f27_nor_does_it_over_http(tmp_path: Path) -> None:
     """Without the budget, which is what really keeps anybody from measuring this over a network."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -37,11 +37,12 @@ from tests.support.forked_kernels import (
     running,
     until,
 )
+from tests.support.full import SCALE
 
 pytestmark = pytest.mark.skipif(ForkServerProvisioner.unavailable() is not None, reason="no fork here")
 
 _ROWS = 4
-_FORKS = 100 * int(os.environ.get("EXEC_FAULT_SCALE", "1"))
+_FORKS = 100 * SCALE
 
 
 @pytest.fixture(autouse=True)

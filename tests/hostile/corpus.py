@@ -29,8 +29,8 @@ class Case:
         return f"{self.trick.name}@{self.kind}"
 
 
-#: A kernel without isolation has the server's own standard streams, so its process can write to the log as it likes. Its
-#: home is the person's, where it can make every later kernel without isolation hang at its start.
+#: A kernel without isolation has the server's own standard streams, so its process can write to the log as it likes.
+#: Its home is the person's, where it can make every later kernel without isolation hang at its start.
 _FOR_ISOLATED_KERNELS = ("stderr_of_the_process", "stdout_of_the_process", "file_interpreter_startup")
 CASES = [
     Case(trick, kind)

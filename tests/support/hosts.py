@@ -18,6 +18,7 @@ from typing import Any
 import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
+from tests.support.full import IS_FULL
 from tests.support.kernelspecs import add_kernelspec
 
 CANARY = "canary-of-the-servers-environment"
@@ -29,8 +30,8 @@ MAX_SESSION_BYTES = 32 * 1024 * 1024
 MAX_SESSION_FILES = 400
 # How isolated the kernels of every host are, so that any test can be run with kernels in a sandbox.
 ISOLATION = os.environ.get("EXEC_TEST_ISOLATION", "none")
-# Whether they are forked, likewise.
-FORKED = bool(os.environ.get("EXEC_TEST_FORKED"))
+# Whether they are forked, which saves a second of processor time for each; the full run starts them as usual.
+FORKED = os.environ.get("EXEC_TEST_FORKED", "0" if IS_FULL else "1") != "0"
 _START_SECONDS = 60.0
 
 # A server as it is where no JupyterLab is installed. Lab's extensions are more than half of what a start takes.

@@ -18,6 +18,7 @@ from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState,
 from jupyter_exec_ext.protocol import late_output
 from jupyter_exec_ext.protocol.output_cap import cost_of
 from jupyter_exec_ext.protocol.strict_json import loads_strict
+from tests.support.full import IS_FULL
 from tests.support.waiting import until
 
 ME = owner("me")
@@ -75,7 +76,7 @@ ENDS = [
     ),
 ]
 # Each takes a kernel. The rest differ in the number alone.
-TRIED = ENDS if int(os.environ.get("EXEC_FAULT_SCALE", "1")) >= 10 else ENDS[:3]
+TRIED = ENDS if IS_FULL else ENDS[:3]
 
 
 async def test_execution_after_kernel_that_ended_between_runs_says_how(engine: ExecEngine) -> None:
