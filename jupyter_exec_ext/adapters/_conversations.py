@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from ..models import Execution
 from ._code_session import CodeSession
-from ._shared import NotRun
+from ._tool_text import NotRun
 
 #: How many conversations keep their session, where nobody says another number.
 MAX_CONVERSATIONS = 16
@@ -54,7 +54,7 @@ class Conversations:
         try:
             if conversation in self._displaced:
                 del self._displaced[conversation]
-                return NotRun.as_lost("the session was closed to make room for other conversations")
+                return NotRun.from_lost_session("the session was closed to make room for other conversations")
             await self._make_room_for(conversation)
             session = self._sessions.pop(conversation) if conversation in self._sessions else self._new_session()
             self._sessions[conversation] = session

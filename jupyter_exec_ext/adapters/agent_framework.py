@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_framework import AgentSession, Content, ContextProvider, FunctionTool, SessionContext, SupportsAgentRun
 
 from ..models import Execution, ImageContent
-from ._code_session import CodeSession
+from ._code_session import CodeSession, Server, SessionOptions
 from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME, NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["CodeSession", "JupyterCodeActProvider", "execute_code_tool"]
 
@@ -50,18 +51,8 @@ class JupyterCodeActProvider(ContextProvider):
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
-    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     max_conversations : int
         How many of them have a Jupyter session at once. For one more, the one is closed that was not used for longest;
         should that conversation go on, the model is told that its variables are gone.
@@ -72,7 +63,10 @@ class JupyterCodeActProvider(ContextProvider):
     instructions : str
         What the model is told about the tool beside its description; may be empty.
     source_id : str
-        Under which name the agent knows the provider.
+        Name by which the agent knows the provider.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`. A given session is
+        used for all conversations.
     """
 
     def __init__(
@@ -80,31 +74,23 @@ class JupyterCodeActProvider(ContextProvider):
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         max_conversations: int = MAX_CONVERSATIONS,
         idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
         approval_mode: ApprovalMode = "never_require",
         instructions: str = INSTRUCTIONS,
         source_id: str = "jupyter_code_act",
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(source_id)
-
-        def new_session() -> CodeSession:
-            return CodeSession(
-                server,
-                token,
-                kernel_name=kernel_name,
-                timeout_seconds=timeout_seconds,
-                idle_timeout_seconds=idle_timeout_seconds,
-                session_id=session_id,
-                session=session,
-                name="Agent Framework",
-            )
-
-        self._where = repr(new_session())  # also: refuse wrong arguments now
+        new_session = partial(
+            CodeSession,
+            server,
+            token,
+            idle_timeout_seconds=idle_timeout_seconds,
+            name="Agent Framework",
+            **session_options,
+        )
+        self._where = repr(new_session())  # raises for wrong arguments now, and not in the first run
         self._conversations = Conversations(new_session, max_conversations)
         self._approval_mode = approval_mode
         self._instructions = instructions

@@ -30,9 +30,8 @@ from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCode
 from ._autogen_config import JupyterCodeExecutorConfig, check_token_variable, server_of
 from ._autogen_docker import DockerJupyterServer
 from ._autogen_results import AutoGenResultCollector, JupyterCodeResult
-from ._functions import SessionWithFunctions
-from ._own_server import own_server
-from ._shared import Server, Session
+from ._autogen_session import SessionWithFunctions, run_own_server
+from ._code_session import Server, Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -225,7 +224,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         if self._session_id is not None:
             return SessionWithFunctions(self._functions, server=server, session_id=self._session_id, **options)
         if server is None:
-            server = await stack.enter_async_context(own_server())
+            server = await stack.enter_async_context(run_own_server())
         return SessionWithFunctions(self._functions, server=server, kernel_name=self._kernel_name, **options)
 
     async def execute_code_blocks(
@@ -284,7 +283,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         if outcome.state is ExecutionState.TIMEOUT and self._like_autogen and self._RAISES_TIMEOUT:
             raise asyncio.TimeoutError(f"the code was stopped: {outcome.reason}")
         collector.add(outcome)
-        note = session.note_on(outcome)
+        note = session.pop_note(outcome)
         if note is not None:
             collector.note(note)
         lost = outcome.session_state_lost is not None and self._on_state_lost == "fail"

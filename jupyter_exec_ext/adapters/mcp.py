@@ -20,9 +20,9 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, T
 from .. import models
 from ..client.aio.client import AsyncExecClient, AsyncStandardExecSession
 from ..errors import ExecError
-from ._code_session import CodeSession, OpenSession
+from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
 from ._session_keeper import SessionKeeper
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, Server
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
 __all__ = ["jupyter_mcp_server", "main"]
 
@@ -98,15 +98,15 @@ class _KeptSession(CodeSession):
 
     _keeper: SessionKeeper | None = None
 
-    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OpenSession]:
+    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         client, session = await super()._open(client)
-        if not self._place.exists:
+        if not self._place.is_given:
             is_kernel = isinstance(session, AsyncStandardExecSession)
             await self._dismiss()
             self._keeper = await asyncio.to_thread(SessionKeeper, self.connection_info, session.id, is_kernel=is_kernel)
         return client, session
 
-    async def _close(self, client: AsyncExecClient, session: OpenSession) -> None:
+    async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
         await super()._close(client, session)
         await self._dismiss()
 

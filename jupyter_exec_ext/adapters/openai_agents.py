@@ -13,7 +13,7 @@ from agents.tool_context import ToolContext
 from ..errors import ExecError
 from ..models import Content, Execution, ImageContent
 from ._code_session import CodeSession
-from ._shared import TOOL_DESCRIPTION, TOOL_NAME
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
 __all__ = ["CodeSession", "execute_code_tool"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic_ai import RunContext
@@ -11,12 +12,12 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 
 from ..models import Execution, ImageContent
-from ._code_session import CodeSession
+from ._code_session import CodeSession, Server, SessionOptions
 from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME, NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["JupyterToolset"]
 
@@ -34,18 +35,8 @@ class JupyterToolset(FunctionToolset[DepsT]):
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
-    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     max_conversations : int
         How many conversations have a Jupyter session at once. For one more, the one is closed that was not used for
         longest; should that conversation go on, the model is told that its variables are gone.
@@ -55,6 +46,9 @@ class JupyterToolset(FunctionToolset[DepsT]):
         Whether each call has to be approved: the run then ends with ``DeferredToolRequests``.
     id : str, optional
         The toolset's id, for durable execution.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`. A given session is
+        used for all conversations.
     """
 
     def __init__(
@@ -62,28 +56,16 @@ class JupyterToolset(FunctionToolset[DepsT]):
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         max_conversations: int = MAX_CONVERSATIONS,
         idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
         requires_approval: bool = False,
         id: str | None = None,  # noqa: A002  # Pydantic AI's name
+        **session_options: Unpack[SessionOptions],
     ) -> None:
-        def new_session() -> CodeSession:
-            return CodeSession(
-                server,
-                token,
-                kernel_name=kernel_name,
-                timeout_seconds=timeout_seconds,
-                idle_timeout_seconds=idle_timeout_seconds,
-                session_id=session_id,
-                session=session,
-                name="Pydantic AI",
-            )
-
-        self._where = repr(new_session())  # also: refuse wrong arguments now
+        new_session = partial(
+            CodeSession, server, token, idle_timeout_seconds=idle_timeout_seconds, name="Pydantic AI", **session_options
+        )
+        self._where = repr(new_session())  # raises for wrong arguments now, and not in the first run
         self.conversations = Conversations(new_session, max_conversations)
         super().__init__(
             [Tool(self._execute_code, takes_ctx=True, name=TOOL_NAME, description=TOOL_DESCRIPTION)],

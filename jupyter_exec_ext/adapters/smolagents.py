@@ -24,11 +24,12 @@ from smolagents.tools import Tool
 from smolagents.utils import AgentError
 
 from ..models import Execution, ImageContent
-from ._session import ToolSession
-from ._shared import TIMEOUT_SECONDS, NotRun, Server, Session
+from ._code_session import Server, SessionOptions
+from ._session_portal import SessionPortal
+from ._tool_text import NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["JupyterPythonExecutor"]
 
@@ -46,22 +47,14 @@ class JupyterPythonExecutor(RemotePythonExecutor):
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one step, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
-    session : ExecSession, AsyncExecSession or StandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     additional_imports : sequence of str
         Packages to install in the kernel's environment before the first step.
     logger : AgentLogger, optional
-        What errors are logged with; the agent logs them anyway.
+        Logger for errors; the agent logs them anyway.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`.
     """
 
     def __init__(
@@ -69,23 +62,12 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         additional_imports: Sequence[str] = (),
         logger: AgentLogger | None = None,
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(list(additional_imports), logger or AgentLogger(LogLevel.OFF), allow_pickle=False)
-        self._session = ToolSession(
-            server,
-            token,
-            kernel_name=kernel_name,
-            timeout_seconds=timeout_seconds,
-            session_id=session_id,
-            session=session,
-            name="smolagents",
-        )
+        self._session = SessionPortal(server, token, name="smolagents", **session_options)
         self._variables: dict[str, Any] = {}
         self._tools: dict[str, Any] = {}
         self._kernel_is_fresh = False
@@ -99,7 +81,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         self.close()
 
     def close(self) -> None:
-        """End the session, unless it was there before; calling it again does nothing."""
+        """End the session, unless it was given; calling it again does nothing."""
         self._session.close()
 
     def cleanup(self) -> None:

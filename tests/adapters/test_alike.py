@@ -10,8 +10,8 @@ import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo, LocalJupyterServer
 from jupyter_exec_ext.adapters._code_session import CodeSession
-from jupyter_exec_ext.adapters._session import ToolSession
-from jupyter_exec_ext.adapters._shared import NotRun
+from jupyter_exec_ext.adapters._session_portal import SessionPortal
+from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.errors import SessionEnded
 from jupyter_exec_ext.models import Execution
 
@@ -23,7 +23,7 @@ class Used:
     """One of them, by the calls that a framework makes."""
 
     def __init__(self, kind: str, *args: Any, **options: Any) -> None:
-        self.session = (CodeSession if kind == "code" else ToolSession)(*args, **options)
+        self.session = (CodeSession if kind == "code" else SessionPortal)(*args, **options)
         self._kind = kind
 
     async def run(self, code: str, language: str | None = None) -> Execution | NotRun:

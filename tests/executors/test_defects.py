@@ -49,7 +49,7 @@ def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> No
     """D4. What only those have cannot be imported here, as on Windows; nothing more of Windows is shown."""
     modules = (
         "client executors.jupyter executors.embedded embedded.embedded_driver executors.hub executors.binder "
-        "aca.executor.aca_executor adapters._session"
+        "aca.executor.aca_executor adapters._session_portal"
     )
     code = (
         "import importlib, psutil, sys\n"  # psutil has a module for each system

@@ -29,7 +29,7 @@ from ...protocol.languages import normalize_language
 from ...protocol.late_output import LateOutputBuffer
 from ..api.request_exchange import segment
 from ..api.steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
-from ..fork_safety import renew_after_fork
+from ..fork_safety import keep_for_parent, renew_after_fork
 from .kernels_api import KernelsApi
 
 _CONNECT_SECONDS = 60.0
@@ -92,7 +92,8 @@ class StandardConnection:
 
     def after_fork(self) -> None:
         """Be another client than the parent: a server cuts the older connection of a session id."""
-        self._session_id = uuid.uuid4().hex
+        keep_for_parent(self._socket)  # closing it here would end the parent's reading
+        self._session_id, self._socket = uuid.uuid4().hex, None
         self._proven = False
 
     def connect(self) -> Operation[None]:

@@ -14,7 +14,7 @@ from ag2.testing import TestConfig
 from ag2.tools.code import CodeEnvironment, CodeRunResult, SandboxCodeTool
 
 from jupyter_exec_ext import ExecClient, LocalJupyterServer
-from jupyter_exec_ext.adapters._shared import TOOL_DESCRIPTION
+from jupyter_exec_ext.adapters._tool_text import TOOL_DESCRIPTION
 from jupyter_exec_ext.adapters.ag2 import JupyterCodeEnvironment
 from jupyter_exec_ext.models import ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution

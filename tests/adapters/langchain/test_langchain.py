@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
-from jupyter_exec_ext.adapters._shared import TOOL_DESCRIPTION
+from jupyter_exec_ext.adapters._tool_text import TOOL_DESCRIPTION
 from jupyter_exec_ext.adapters.langchain import JupyterCodeTool
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution

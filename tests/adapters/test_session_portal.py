@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +17,8 @@ import requests
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient
 from jupyter_exec_ext.adapters._code_session import CodeSession
-from jupyter_exec_ext.adapters._session import ToolSession
-from jupyter_exec_ext.adapters._shared import NotRun
+from jupyter_exec_ext.adapters._session_portal import SessionPortal
+from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.errors import SessionEnded
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.adapters.doorbell import Doorbell
@@ -36,8 +39,8 @@ def server(request: pytest.FixtureRequest, hosts: Any) -> Host:
 
 
 @pytest.fixture
-def session(server: Host) -> Iterator[ToolSession]:
-    with ToolSession(server.info, timeout_seconds=60) as session:
+def session(server: Host) -> Iterator[SessionPortal]:
+    with SessionPortal(server.info, timeout_seconds=60) as session:
         yield session
 
 
@@ -53,7 +56,7 @@ def remove_kernel(server: Host, kernel_id: str) -> None:
 
 async def test_it_is_opened_when_it_is_needed_and_ended_when_it_is_closed(server: Host) -> None:
     before = kernels(server)
-    session = ToolSession(server.info)
+    session = SessionPortal(server.info)
     assert kernels(server) == before
     await session.run_async("1")
     assert len(kernels(server) - before) == 1
@@ -62,7 +65,7 @@ async def test_it_is_opened_when_it_is_needed_and_ended_when_it_is_closed(server
     assert kernels(server) == before
 
 
-async def test_both_kinds_of_runs_are_in_one_session(session: ToolSession) -> None:
+async def test_both_kinds_of_runs_are_in_one_session(session: SessionPortal) -> None:
     await asyncio.to_thread(session.run, "x = 1")
     assert (await session.run_async("x += 1; print(x)")).to_text() == "2\n"
     assert (await asyncio.to_thread(session.run, "print(x)")).to_text() == "2\n"
@@ -70,14 +73,14 @@ async def test_both_kinds_of_runs_are_in_one_session(session: ToolSession) -> No
 
 def test_many_who_need_it_first_open_it_once(server: Host) -> None:
     before = kernels(server)
-    with ToolSession(server.info) as session, ThreadPoolExecutor(6) as pool:
+    with SessionPortal(server.info) as session, ThreadPoolExecutor(6) as pool:
         assert [e.to_text() for e in pool.map(session.run, [f"print({n})" for n in range(6)])] == [
             f"{n}\n" for n in range(6)
         ]
         assert len(kernels(server) - before) == 1
 
 
-async def test_cancelling_a_task_stops_its_code_and_not_the_session(session: ToolSession, doorbell: Doorbell) -> None:
+async def test_cancelling_a_task_stops_its_code_and_not_the_session(session: SessionPortal, doorbell: Doorbell) -> None:
     await session.run_async("kept = 1")
     running = asyncio.create_task(session.run_async(doorbell.code))
     await doorbell.wait_async()
@@ -89,7 +92,7 @@ async def test_cancelling_a_task_stops_its_code_and_not_the_session(session: Too
 
 
 async def test_cancelling_what_waits_for_its_turn_leaves_what_runs_alone(
-    session: ToolSession, doorbell: Doorbell
+    session: SessionPortal, doorbell: Doorbell
 ) -> None:
     code = doorbell.code.replace("while True:\n    pass", "import time; time.sleep(2); print('whole')")
     running = asyncio.create_task(session.run_async(code))
@@ -104,7 +107,7 @@ async def test_cancelling_what_waits_for_its_turn_leaves_what_runs_alone(
 
 
 async def test_an_ended_kernel_is_replaced_once_that_was_said(plain_server: Host) -> None:
-    with ToolSession(plain_server.info) as session:
+    with SessionPortal(plain_server.info) as session:
         await session.run_async("x = 1")
         await asyncio.to_thread(remove_kernel, plain_server, session.open().id)
         died = await session.run_async("x")
@@ -117,79 +120,89 @@ async def test_an_ended_kernel_is_replaced_once_that_was_said(plain_server: Host
 
 async def test_a_kernel_without_our_api_that_was_there_before_is_used_and_left(plain_server: Host) -> None:
     with ExecClient(plain_server.info) as client, client.standard_session() as given:
-        with ToolSession(session=given) as session:
+        with SessionPortal(session=given) as session:
             await session.run_async("x = 1")
             assert (await asyncio.to_thread(session.run, "print(x)")).to_text() == "1\n"
         assert given.run("x").ok
-        with pytest.raises(ValueError, match="AsyncStandardExecSession"):
-            CodeSession(session=given)
+        async with CodeSession(session=given) as own:
+            assert (await own.run("print(x)")).to_text() == "1\n"
+        assert given.run("x").ok
+    async with AsyncExecClient(plain_server.info) as other_client, await other_client.standard_session() as theirs:
+        with pytest.raises(ValueError, match="of the class StandardExecSession"):
+            SessionPortal(session=theirs)
 
 
-def test_what_waits_when_it_is_closed_does_not_open_it_again(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_while_the_session_opens_leaves_no_kernel(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     host = hosts["server"]
     before = kernels(host)
     opening, may_go_on = threading.Event(), threading.Event()
-    new = ExecClient.session
+    new = AsyncExecClient.session
 
-    def slow(self: ExecClient, *args: Any, **options: Any) -> Any:
+    async def slow(self: AsyncExecClient, *args: Any, **options: Any) -> Any:
+        opened = await new(self, *args, **options)
         opening.set()
-        assert may_go_on.wait(60)
-        return new(self, *args, **options)
+        assert await asyncio.to_thread(may_go_on.wait, 60)
+        return opened
 
-    monkeypatch.setattr(ExecClient, "session", slow)
-    with ToolSession(host.info) as session, ThreadPoolExecutor(3) as pool:
-        first = pool.submit(session.run, "1")
+    monkeypatch.setattr(AsyncExecClient, "session", slow)
+    with SessionPortal(host.info) as session, ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(session.run, "1") for _ in range(2)]
         assert opening.wait(60)
-        times_closed = session._times_closed
-        closing = pool.submit(session.close)  # gets its turn after whoever opens it
+        session.close()
         may_go_on.set()
-        closing.result(60)
-        with pytest.raises(SessionEnded, match="closed"):
-            session._open(times_closed)  # as a run does that began before
-        first.exception(60)  # it ran, or was too late: as the threads came
+        for run in runs:
+            with pytest.raises(SessionEnded, match="closed"):
+                run.result(60)
     assert kernels(host) == before
 
 
-async def test_asynchronous_runs_of_a_loop_have_one_client(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runs_of_all_threads_and_loops_share_one_client(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[AsyncExecClient] = []
-    asked: list[str] = []
-    init, get = AsyncExecClient.__init__, AsyncExecClient.get_session
+    init = AsyncExecClient.__init__
 
     def noted(self: AsyncExecClient, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
         made.append(self)
 
-    async def noted_get(self: AsyncExecClient, session_id: str) -> Any:
-        asked.append(session_id)
-        return await get(self, session_id)
-
     monkeypatch.setattr(AsyncExecClient, "__init__", noted)
-    monkeypatch.setattr(AsyncExecClient, "get_session", noted_get)
-    with ToolSession(hosts["server"].info) as session:
-        for number in range(3):
-            assert (await session.run_async(str(number))).to_text() == str(number)
-        assert len(made) == len(asked) == 1
+    with SessionPortal(hosts["server"].info) as session:
         outcomes = await asyncio.gather(*(session.run_async(str(number)) for number in range(3)))
         assert [outcome.to_text() for outcome in outcomes] == ["0", "1", "2"]
-        await asyncio.to_thread(asyncio.run, in_two_runs(session))
-        assert len(made) == len(asked) == 2
-        assert made[1]._driver._closed  # with its loop
-        assert not made[0]._driver._closed
-    await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
-    await asyncio.sleep(0)  # closing was asked for on this loop
-    await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+        assert (await asyncio.to_thread(asyncio.run, session.run_async("3"))).to_text() == "3"
+        assert (await asyncio.to_thread(session.run, "4")).to_text() == "4"
+    assert len(made) == 1
     assert made[0]._driver._closed
 
 
-async def in_two_runs(session: ToolSession) -> None:
-    for number in range(2):
-        assert (await session.run_async(str(number))).to_text() == str(number)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_uses_the_same_session(server: Host, session: SessionPortal) -> None:
+    session.run("x = 1")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if session.run("x").to_text() == "1" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert session.run("x").to_text() == "1"
+
+
+def test_a_dropped_portal_prints_nothing(hosts: Any) -> None:
+    info = hosts["server"].info
+    code = (
+        "from jupyter_exec_ext import JupyterConnectionInfo\n"
+        "from jupyter_exec_ext.adapters._session_portal import SessionPortal\n"
+        f"info = JupyterConnectionInfo.from_url({info.url!r}, {info.token!r})\n"
+        "dropped, kept = SessionPortal(info), SessionPortal(info)\n"
+        "print(dropped.run('1').to_text(), kept.run('2').to_text())\n"
+        "del dropped\n"
+    )
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("1 2\n", "", 0)
 
 
 async def test_closing_lets_a_run_of_a_session_that_was_there_before_end(hosts: Any, doorbell: Doorbell) -> None:
     code = doorbell.code.replace("while True:\n    pass", "import time; time.sleep(1); print('whole')")
     with ExecClient(hosts["server"].info) as client, client.session() as given:
-        tool = ToolSession(session=given)
+        tool = SessionPortal(session=given)
         running = asyncio.create_task(tool.run_async(code))
         await doorbell.wait_async()
         tool.close()
@@ -204,7 +217,7 @@ async def test_closing_lets_a_run_of_a_session_that_was_there_before_end(hosts: 
 
 
 def test_a_copy_works_in_the_same_session(hosts: Any) -> None:
-    with ToolSession(hosts["server"].info) as session:
+    with SessionPortal(hosts["server"].info) as session:
         session.run("x = 1")
         assert copy.deepcopy(session).run("print(x)").to_text() == "1\n"
         assert str(hosts["server"].info.token) not in repr(session)
