@@ -25,6 +25,7 @@ from ..models import (
 from ..models.mime_bundles import normalized_bundle
 from ..models.plain_text import strip_ansi
 from .kernel_messages import KernelMessage, Sender
+from .run_states import RunInput, RunStates
 
 _MAX_COUNT = 2**53 - 1
 _SUCCESSFUL_EXITS = ("", "0", "None", "False")
@@ -135,14 +136,11 @@ class RunTranslator:
     allow_input : bool
         Whether the code may ask for input.
 
+    states : RunStates, optional
+        States of the run, which the messages advance.
+
     Attributes
     ----------
-    started : bool
-        The kernel has begun to run the code; an interrupt reaches the code only from here on.
-    busy : bool
-        The kernel has taken the request up.
-    replied, idle : bool
-        The halves of completion seen so far.
     has_output_after_idle : bool
         Output came after idle: code can send that status itself, and a thread of it can print later. Nobody can tell
         how much more of it comes after the run.
@@ -150,25 +148,18 @@ class RunTranslator:
         The code has asked for input that was not answered yet.
     """
 
-    def __init__(self, msg_id: str, *, allow_input: bool = True) -> None:
+    def __init__(self, msg_id: str, *, allow_input: bool = True, states: RunStates | None = None) -> None:
         self.msg_id = msg_id
+        self.states = states or RunStates()
+        self.states.feed(RunInput.SEND)
         self._allow_input = allow_input
-        self.started = False
-        self.replied = False
-        self.idle = False
         self.has_output_after_idle = False
         self.waiting_for_input = False
         self.execution_count: int | None = None
         self.error: ErrorInfo | None = None
         self._status = ""
         self._late: list[OutputEvent] = []
-        self.busy = False
         self._process: Sender | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether reply and idle have both been seen."""
-        return self.replied and self.idle
 
     @property
     def skipped(self) -> bool:
@@ -180,7 +171,7 @@ class RunTranslator:
         kind = message.msg_type
         if message.channel == "iopub":
             if kind in _IOPUB_EVENTS:
-                self.has_output_after_idle = self.has_output_after_idle or self.idle
+                self.has_output_after_idle = self.has_output_after_idle or self.states.is_idle
                 event: OutputEvent = _IOPUB_EVENTS[kind](message.content)
                 if isinstance(event, ErrorEvent):
                     if _is_success(event):
@@ -190,10 +181,10 @@ class RunTranslator:
             if kind == "status":
                 self._note_status(message)
             elif kind == "execute_input":
-                self.started = True
+                self.states.feed(RunInput.START)
                 self._count(message.content)
         elif kind == "execute_reply":
-            if not self.replied and not self._is_of_child(message):
+            if not self._is_of_child(message) and self.states.feed(RunInput.REPLY):
                 self._reply(message.content)
         elif kind == "input_request" and self._allow_input and not self.waiting_for_input:
             self.waiting_for_input = True
@@ -203,10 +194,10 @@ class RunTranslator:
     def _note_status(self, message: KernelMessage) -> None:
         state = message.content.get("execution_state")
         if state == "busy":
-            self.busy = True
+            self.states.feed(RunInput.BUSY)
             self._process = self._process or message.sender
         elif state == "idle" and not self._is_of_child(message):
-            self.idle = True
+            self.states.feed(RunInput.IDLE)
 
     def _is_of_child(self, message: KernelMessage) -> bool:
         """Return whether the message was sent by a process that the code has forked."""
@@ -219,7 +210,6 @@ class RunTranslator:
             self.execution_count = count
 
     def _reply(self, content: Mapping[str, Any]) -> None:
-        self.replied = True
         self._status = _text(content.get("status"))
         self._count(content)
         if self._status == "error":

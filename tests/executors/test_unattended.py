@@ -17,6 +17,7 @@ from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
+from jupyter_exec_ext.protocol.run_states import End
 from tests.executors.conftest import Make, python
 from tests.executors.test_embedded import ended
 
@@ -116,7 +117,7 @@ def test_a_kernel_that_reports_success_as_an_error(name: str, value: str, state:
     translator.feed(KernelMessage("shell", "execute_reply", "run", {**content, "status": "error"}))
     translator.feed(KernelMessage("iopub", "status", "run", {"execution_state": "idle"}))
     events += translator.close()
-    assert translator.complete
+    assert translator.states.end is End.COMPLETE
     assert translator.verdict() is state
     assert any(isinstance(event, ErrorEvent) for event in events) is (state is ExecutionState.ERROR)
 

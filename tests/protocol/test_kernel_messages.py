@@ -30,6 +30,7 @@ from jupyter_exec_ext.protocol.kernel_messages import (
     new_header,
 )
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
+from jupyter_exec_ext.protocol.run_states import Code, End
 
 from .recorded import MSG_ID, clear, display, error, message, reply, result, run_of, status, stream
 
@@ -68,23 +69,24 @@ def test_a_run_is_complete_when_reply_and_idle_have_both_come() -> None:
     for halves in ([reply(), status("idle")], [status("idle"), reply()]):
         translator = RunTranslator(MSG_ID)
         translator.feed(halves[0])
-        assert not translator.complete
+        assert translator.states.end is None
         translator.feed(halves[1])
-        assert translator.complete
+        assert translator.states.end is End.COMPLETE
 
 
 def test_a_reply_on_iopub_is_no_reply() -> None:
     translator = RunTranslator(MSG_ID)
     translator.feed(message("execute_reply", {"status": "ok"}, channel="iopub"))
-    assert not translator.replied
+    assert not translator.states.has_reply
 
 
 def test_the_code_counts_as_started_when_the_kernel_repeats_it() -> None:
     translator = RunTranslator(MSG_ID)
     translator.feed(status("busy"))
-    assert not translator.started
+    progress = [translator.states.code]
     translator.feed(message("execute_input", {"code": "1", "execution_count": 9}))
-    assert translator.started
+    progress.append(translator.states.code)
+    assert progress == [Code.TAKEN_UP, Code.RUNNING]
     assert translator.execution_count == 9
 
 

@@ -20,6 +20,7 @@ from jupyter_exec_ext.protocol.message_translation import RunTranslator, late_ev
 from jupyter_exec_ext.protocol.output_cap import OutputLimiter, cost_of
 from jupyter_exec_ext.protocol.output_joining import OutputFold
 from jupyter_exec_ext.protocol.records_json import event_from_json, event_to_json, event_to_text
+from jupyter_exec_ext.protocol.run_states import End
 
 
 def message(kind: str, content: dict[str, Any], parent: str | None = "old", channel: str = "iopub") -> KernelMessage:
@@ -198,14 +199,14 @@ def test_only_the_process_that_began_ends_the_run(parent: str, other: str, ends:
     translator = RunTranslator("run")
     translator.feed(from_process("status", {"execution_state": "busy"}, parent))
     translator.feed(from_process("status", {"execution_state": "idle"}, other))
-    assert translator.idle is ends
+    assert translator.states.is_idle is ends
     translator.feed(from_process("execute_reply", {"status": "ok"}, other, "shell"))
-    assert translator.complete is ends
+    assert (translator.states.end is End.COMPLETE) is ends
     child = from_process("stream", {"name": "stdout", "text": "child"}, other)
     assert translator.feed(child) == StreamEvent("stdout", "child")
     translator.feed(from_process("status", {"execution_state": "idle"}, parent))
     translator.feed(from_process("execute_reply", {"status": "ok"}, parent, "shell"))
-    assert translator.complete
+    assert translator.states.end is End.COMPLETE
     assert translator.has_output_after_idle is ends
 
 

@@ -1,14 +1,17 @@
-"""Following one run on a server without ``exec/v1``: from the request that was sent to how it ended."""
+"""Message loop of one run on a server without ``exec/v1``: from the request that was sent to its end.
+
+`run_record` keeps the output and the states of the run; `standard_session` turns them into a verdict.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import Enum, auto
 
 from ...errors import SessionEnded
 from ...models import InputRequestEvent
 from ...protocol.kernel_messages import KernelMessage
+from ...protocol.run_states import Code, Process, RunInput
 from ..api.steps import AskInput, Failure, Operation
 from .kernel_websocket import StandardConnection, tells_death
 from .run_record import StandardRun
@@ -17,19 +20,8 @@ _SETTLE_SECONDS = 5.0
 _LOOK_SECONDS = 10.0
 
 
-class End(Enum):
-    """Why there is nothing more to follow."""
-
-    COMPLETE = auto()
-    TIME_IS_UP = auto()
-    CANCELLED = auto()
-    DIED = auto()
-    REMOVED = auto()
-    LOST = auto()
-
-
 class Follower:
-    """Takes in the messages of one run, over as many connections as it takes.
+    """Message loop of one run, over as many connections as it takes.
 
     Parameters
     ----------
@@ -42,83 +34,85 @@ class Follower:
     ) -> None:
         self._connection = connection
         self._run = run
+        self._states = run.states
         self._note_loss = note_loss
-        self._restarted = False
         self._probes: set[str] = set()
         self._quiet_since = 0.0
 
-    def until(self) -> Operation[End]:
-        """Take in messages until the run is complete, was cancelled, cannot be completed, or its time is up."""
-        run, translator = self._run, self._run.translator
+    def follow(self) -> Operation[None]:
+        """Take in messages until the run has ended, was cancelled, or its time (`give_up_at`) is up."""
+        run, states = self._run, self._states
         self._quiet_since = time.monotonic()
-        while not translator.complete:
+        while states.end is None and run.cancelled is None:
             now = time.monotonic()
-            half = translator.replied or translator.idle
-            if run.cancelled is not None:
-                return End.CANCELLED
-            if half and now - self._quiet_since > _SETTLE_SECONDS:
-                return End.COMPLETE
-            if run.give_up_at is not None and now >= run.give_up_at and not half:
-                return End.TIME_IS_UP
-            limits = [_SETTLE_SECONDS if half else _LOOK_SECONDS]
-            if run.give_up_at is not None and not half:
-                limits.append(run.give_up_at - now)
-            message = yield from self._connection.receive(min(limits))
-            if run.cancelled is not None:
-                return End.CANCELLED
-            try:
-                if isinstance(message, Failure):
-                    yield from self._reopen()
-                elif message is None:
-                    yield from self._look(half)
-                elif tells_death(message):
-                    if translator.busy or message.content.get("execution_state") == "dead":
-                        return End.DIED
-                    yield from self._ask_restarted()
-                elif message.parent_id in self._probes:
-                    if message.channel == "shell" and not translator.replied:
-                        # The kernel answers in turn: its answer to our request went by, or died with the one before.
-                        return End.DIED if self._restarted else End.LOST
-                elif message.parent_id == translator.msg_id:
-                    self._quiet_since = time.monotonic()
-                    yield from self._take(message)
-                else:
-                    late = self._connection.late_output.event_of(message)
-                    if late is not None:
-                        yield from run.take(late)
-            except SessionEnded:
-                return End.REMOVED
-        return End.COMPLETE
+            seconds = _SETTLE_SECONDS if states.is_half_complete else _LOOK_SECONDS
+            if states.is_half_complete and now - self._quiet_since > _SETTLE_SECONDS:
+                states.feed(RunInput.SILENCE)
+                return
+            if run.give_up_at is not None and states.code is not Code.REPLIED:
+                if now >= run.give_up_at:
+                    states.feed(RunInput.TIME_UP)
+                    return
+                seconds = min(seconds, run.give_up_at - now)
+            message = yield from self._connection.receive(seconds)
+            if run.cancelled is None:
+                try:
+                    yield from self._take_in(message)
+                except SessionEnded:
+                    states.feed(RunInput.REMOVE)
 
-    def _look(self, half: bool) -> Operation[None]:
-        """Where nothing comes: is the kernel there, and if it has nothing to do, why do we know nothing of an end?"""
+    def _take_in(self, message: KernelMessage | Failure | None) -> Operation[None]:
+        if isinstance(message, Failure):
+            yield from self._reopen()
+        elif message is None:
+            yield from self._look()
+        elif tells_death(message):
+            is_dead = message.content.get("execution_state") == "dead"
+            if is_dead or self._states.code is not Code.SENT:
+                self._states.feed(RunInput.EXIT)
+            else:
+                yield from self._ask_restarted()
+        elif message.parent_id in self._probes:
+            if message.channel == "shell":
+                # The kernel answers in turn: its reply to our request was missed, or died with the process before.
+                self._states.feed(RunInput.LATER_ANSWER)
+        elif message.parent_id == self._run.translator.msg_id:
+            self._quiet_since = time.monotonic()
+            yield from self._take(message)
+        else:
+            late = self._connection.late_output.event_of(message)
+            if late is not None:
+                yield from self._run.take(late)
+
+    def _look(self) -> Operation[None]:
+        """Ask the server about the kernel where no message comes."""
         if time.monotonic() - self._quiet_since < _LOOK_SECONDS:
             return
         state = yield from self._connection.look()
-        if self._restarted:
+        if self._states.process is Process.RESTARTED:
             yield from self._ask()
-        elif state == "idle" and not half and not self._probes:
-            yield from self._reopen()
+        elif state == "idle" and not self._states.is_half_complete and not self._probes:
+            yield from self._reopen()  # the kernel has nothing to do, so the end of the run was missed
 
     def _reopen(self) -> Operation[None]:
-        """Connect again and ask something: the answer comes after what is still to come, if anything is."""
-        self._run.incomplete = True  # what was under way on the old connection is not replayed
+        """Connect again and ask something: the answer comes after all that is still to come."""
+        self._run.incomplete = True  # messages under way on the old connection are not replayed
         yield from self._connection.disconnect()
         yield from self._connection.open()
         yield from self._ask()
 
     def _ask(self) -> Operation[None]:
         sent = yield from self._connection.probe()
-        if not isinstance(sent, Failure):  # else the next look at the connection tells
+        if not isinstance(sent, Failure):  # else the next look at the connection shows it
             self._probes.add(sent)
 
     def _ask_restarted(self) -> Operation[None]:
-        """Find out where the code runs, of which nothing came before the server told of a kernel's end.
+        """Find out which process runs the code, of which nothing came before the server reported a restart.
 
-        The kernel may have ended before it was sent: then the next one runs it. Or it was sent to the kernel that
-        ended. The next one answers in turn, so that the answer to a question tells.
+        If the old process had ended before the request was sent, the new one runs it. If the request was sent to the
+        old process, the new one does not know it. The new one answers in turn, so its answer to a question decides.
         """
-        self._restarted = True
+        self._states.feed(RunInput.RESTART)
         self._connection.note_restart()
         yield from self._ask()
 

@@ -1,4 +1,4 @@
-"""What one run on a server without ``exec/v1`` has brought: its events, numbered here, and its record."""
+"""Record of one run on a server without ``exec/v1``: its states, its numbered events and its execution record."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ...protocol.message_translation import RunTranslator
 from ...protocol.output_cap import OutputLimiter
 from ...protocol.output_joining import OutputFold, finished_record
 from ...protocol.records_json import utc_timestamp
+from ...protocol.run_states import RunInput, RunStates, Stop
 from ..api.steps import Emit, Operation
 
 _RATE_LIMITED = ("IOPub data rate exceeded.", "IOPub message rate exceeded.")
@@ -29,18 +30,17 @@ _SKIPPED = "the kernel skipped it because an earlier request of another client f
 
 
 class StandardRun:
-    """What one run has brought so far.
+    """Record of a run while it lasts.
 
     Attributes
     ----------
+    states : RunStates
     give_up_at : float or None
-        When its time is up, on the monotonic clock; known from when the kernel has begun.
-    interrupted : bool
-        Whether somebody asked the session to interrupt it.
+        When its time is up, on the monotonic clock; known once the kernel has begun.
     cancelled : str or None
-        Why nobody waits for its end any more; set from outside.
+        Reason for which a restart or the end of the session has cancelled it.
     incomplete : bool
-        Whether output may be missing that nobody counted.
+        Whether output may be missing that was not counted.
     """
 
     def __init__(
@@ -68,18 +68,23 @@ class StandardRun:
             started_at=now,
             kernel_starts=kernel_starts,
         )
+        self.states = RunStates()
         self.translator = RunTranslator("")
         self._max_output_bytes = max_output_bytes
         self._limiter = OutputLimiter(max_output_bytes)
         self._fold = OutputFold()
         self._seq = 0
         self.incomplete = False
-        self.interrupted = False
         self.cancelled: str | None = None
         self.give_up_at: float | None = None
 
+    def cancel(self, reason: str) -> None:
+        """Cancel the run, unless it has ended or its kernel is being restarted already."""
+        if self.states.feed(RunInput.KILL):
+            self.cancelled = reason
+
     def begin(self) -> None:
-        """Note that the kernel has begun: from here on the time counts, and not while older code keeps it busy."""
+        """Start the clock, once the kernel has begun: time in which older code keeps it busy does not count."""
         if self.give_up_at is None and self.record.timeout_seconds is not None:
             self.give_up_at = time.monotonic() + self.record.timeout_seconds
 
@@ -103,9 +108,9 @@ class StandardRun:
         yield from self.log(SessionStateLostEvent(lost.reason, lost.kernel_exit_code, lost.kernel_signal))
 
     def verdict(self) -> tuple[ExecutionState, bool, str | None]:
-        """Return the state that the kernel's messages amount to."""
+        """Return the end of the code by the kernel's messages: state, whether the variables are kept, reason."""
         error = self.translator.error
-        if self.interrupted and error is not None and error.name == "KeyboardInterrupt":
+        if self.states.stop is Stop.INTERRUPTED and error is not None and error.name == "KeyboardInterrupt":
             return ExecutionState.INTERRUPTED, True, "interrupted"
         if self.translator.skipped:
             return self.translator.verdict(), True, _SKIPPED

@@ -19,11 +19,12 @@ from ...models import ErrorEvent, Execution, ExecutionState, KernelSpecInfo, Sta
 from ...protocol.kernel_messages import execute_request
 from ...protocol.languages import source_for_kernel
 from ...protocol.message_translation import RunTranslator
+from ...protocol.run_states import End, RunInput, Stop
 from ..api.outage_retry import RetryPolicy
 from ..api.steps import Failure, Operation
 from .kernel_websocket import StandardConnection
 from .kernels_api import KernelsApi
-from .run_follower import End, Follower
+from .run_follower import Follower
 from .run_record import StandardRun
 
 _Verdict = tuple[ExecutionState, bool, str | None]
@@ -116,10 +117,10 @@ class StandardSession:
         request = execute_request(source, allow_input=run.record.allow_input)
         sent = yield from self._connection.send("shell", "execute_request", request)
         if not isinstance(sent, Failure):
-            run.translator = RunTranslator(sent, allow_input=run.record.allow_input)
+            run.translator = RunTranslator(sent, allow_input=run.record.allow_input, states=run.states)
             verdict = yield from self._to_the_end(run)
         elif run.cancelled is not None:
-            verdict = yield from self._verdict(run, End.CANCELLED)
+            verdict = yield from self._verdict(run)
         else:
             raise ConnectionLost(f"the code may or may not have been sent: {sent.message}")
         self._has_state = verdict[1]
@@ -137,36 +138,36 @@ class StandardSession:
 
     def _to_the_end(self, run: StandardRun) -> Operation[_Verdict]:
         follower = Follower(self._connection, run, partial(self._note_loss, run))
-        end = yield from follower.until()
-        if end is not End.TIME_IS_UP:
-            return (yield from self._verdict(run, end))
+        yield from follower.follow()
+        if run.states.stop is not Stop.STOPPING:
+            return (yield from self._verdict(run))
         reason = f"its time limit of {run.record.timeout_seconds:g} s was reached"
         try:
             yield from self._connection.control(self.api.interrupt(self.kernel_id))
             run.give_up_at = time.monotonic() + self._grace
-            end = yield from follower.until()
-            if end is End.COMPLETE:
+            yield from follower.follow()
+            if run.cancelled is not None:
+                return (yield from self._verdict(run))
+            if run.states.end is End.COMPLETE:
                 return ExecutionState.TIMEOUT, True, reason
-            if end is End.TIME_IS_UP:
+            if run.states.end is None:
                 yield from self._connection.control(self.api.restart(self.kernel_id))
         except SessionEnded:
-            end = End.REMOVED
-        if end is End.CANCELLED:
-            return (yield from self._verdict(run, end))
+            run.states.feed(RunInput.REMOVE)
         self._other_kernel()
         return ExecutionState.TIMEOUT, False, f"{reason}; the kernel had to be restarted"
 
-    def _verdict(self, run: StandardRun, end: End) -> Operation[_Verdict]:
-        """Return the state that the end of a run amounts to, whether the variables are kept, and the reason."""
-        if end is End.COMPLETE:
-            return run.verdict()
-        if end is End.CANCELLED:
+    def _verdict(self, run: StandardRun) -> Operation[_Verdict]:
+        """Return the state in which a run ends, whether the variables are kept, and the reason."""
+        if run.cancelled is not None:
             return ExecutionState.CANCELLED, False, run.cancelled
-        if end is End.LOST:
+        if run.states.end is End.COMPLETE:
+            return run.verdict()
+        if run.states.end is End.LOST:
             reason = "the connection was lost while the code ran, and how it ended is not known"
             yield from run.log(ErrorEvent("ConnectionLost", reason))
             return ExecutionState.ERROR, True, reason
-        reason = "the kernel died" if end is End.DIED else "the server has removed the kernel"
+        reason = "the kernel died" if run.states.end is End.DIED else "the server has removed the kernel"
         yield from run.log(ErrorEvent("KernelDied", reason))
         self._other_kernel()
         return ExecutionState.KERNEL_DIED, False, reason
@@ -180,7 +181,7 @@ class StandardSession:
     def interrupt(self) -> Operation[None]:
         """Interrupt what runs."""
         if self._run is not None:
-            self._run.interrupted = True
+            self._run.states.feed(RunInput.INTERRUPT)
         yield from self._connection.control(self.api.interrupt(self.kernel_id))
 
     def restart(self) -> Operation[None]:
@@ -207,7 +208,7 @@ class StandardSession:
 
     def _cancel_run(self, reason: str) -> None:
         if self._run is not None:
-            self._run.cancelled = reason
+            self._run.cancel(reason)
 
 
 def open_standard_session(

@@ -18,7 +18,7 @@ from ...models import Approval, ApprovalAnswer, Decision, Execution, ExecutionSt
 from ...protocol.records_json import seconds_of, utc_timestamp
 from ...protocol.strict_json import utf8_size
 from ..executions.live_execution import LiveExecution
-from ..executions.runner import StopCause
+from ..executions.verdict import StopCause
 from ..ports import AuditTrail, ExecutionStore
 from ..sessions.live_session import LiveSession
 

@@ -28,7 +28,7 @@ from ...protocol.records_json import utc_timestamp
 from ..change_feed import ChangeFeed
 from ..ports import EventLog, ExecutionStore, OutputSpool, WritableLog
 from .lifecycle import advance
-from .runner import Verdict
+from .verdict import Verdict
 
 
 class ExecutionHandle(Protocol):

@@ -25,8 +25,9 @@ from ...protocol.languages import source_for_kernel
 from ...protocol.records_json import utc_timestamp
 from ..change_feed import ChangeFeed
 from ..executions.live_execution import LiveExecution
-from ..executions.runner import KernelRun, StopCause, Verdict
+from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
+from ..executions.verdict import StopCause, Verdict
 from ..executions.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..kernels.process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from ..kernels.session_kernel import KernelListener, SessionKernel
@@ -338,10 +339,10 @@ class LiveSession:
         self._run = (KernelRun if kernel.ours else SharedKernelRun)(
             kernel,
             connection,
-            execution.emit,
+            execution,
             interrupt_grace_seconds=self._settings.interrupt_grace_seconds,
             settle_seconds=self._settings.settle_seconds,
-            explain=self._kernel.explain,
+            deaths=self._kernel,
             log=self._log,
         )
         health = self._kernel.watch_health(execution.emit)

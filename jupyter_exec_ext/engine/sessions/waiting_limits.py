@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from ...models import ExecutionState
 from ..executions.live_execution import LiveExecution
-from ..executions.runner import StopCause
+from ..executions.verdict import StopCause
 
 
 class Patience:

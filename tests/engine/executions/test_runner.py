@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_exec_ext.engine.executions.runner import KernelRun, StopCause
+from jupyter_exec_ext.engine.executions.runner import KernelRun
 from jupyter_exec_ext.engine.executions.shared_run import SharedKernelRun
+from jupyter_exec_ext.engine.executions.verdict import StopCause
 from jupyter_exec_ext.engine.ports import Kernel, KernelExit
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState, OutputEvent, StreamEvent
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
@@ -29,6 +30,13 @@ class QuietConnection:
         return "msg-1"
 
 
+class Sink:
+    """Keeps the events of a run in a list."""
+
+    def __init__(self, events: list[OutputEvent]) -> None:
+        self.emit = events.append
+
+
 def new_run(
     events: list[OutputEvent],
     settle_seconds: float = 1.0,
@@ -41,7 +49,7 @@ def new_run(
     run = kind(
         cast(Kernel, kernel),
         connection,
-        events.append,
+        Sink(events),
         interrupt_grace_seconds=1,
         settle_seconds=settle_seconds,
         log=logging.getLogger(__name__),

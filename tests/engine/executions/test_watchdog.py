@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from jupyter_exec_ext.engine.executions.runner import StopCause
+from jupyter_exec_ext.engine.executions.verdict import StopCause
 from jupyter_exec_ext.engine.executions.watchdog import WatchdogExpired, ends_within
 from jupyter_exec_ext.engine.kernels.repeated_warnings import RepeatedWarnings
 from jupyter_exec_ext.models import ExecutionState
