@@ -30,10 +30,10 @@ RETURNED = (
     "jupyter_exec_ext.client.aio.tokens.AsyncExecApprovals",
     "jupyter_exec_ext.client.sync.client.StandardExecSession",
     "jupyter_exec_ext.client.aio.client.AsyncStandardExecSession",
-    "jupyter_exec_ext.aca.protocol.run_results.RunResult",
-    "jupyter_exec_ext.aca.protocol.run_results.RunStatus",
+    "jupyter_exec_ext.aca.protocol.run_format.RunResult",
+    "jupyter_exec_ext.aca.protocol.run_format.RunStatus",
     "jupyter_exec_ext.aca.protocol.file_format.ACAFile",
-    "jupyter_exec_ext.aca.protocol.session_info.ACASessionInfo",
+    "jupyter_exec_ext.aca.protocol.session_format.ACASessionInfo",
     "jupyter_exec_ext.executors.cancellation.CancellationToken",
 )
 # Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.

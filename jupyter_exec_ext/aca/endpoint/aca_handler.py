@@ -21,8 +21,8 @@ from ...errors import ExecError, InvalidRequest, NotFound, SessionNotFound
 from ...models import Session, SessionRequest
 from ...server.base_handler import ExecHandler
 from ...server.gate import authorize
+from ..protocol.addresses import api_version_of, identifier_of, query_from_text
 from ..protocol.error_format import CODE_HEADER, error_to_json
-from ..protocol.query import api_version_of, identifier_of, query_from_text
 
 ACA_PREFIX = "exec/aca"
 T = TypeVar("T")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from tornado import web
 
 from ...engine.ports import FileWriter
-from ...errors import ExecError, FileNotFound, InvalidRequest, PayloadTooLarge, SessionNotFound
+from ...errors import FileNotFound, PayloadTooLarge, SessionNotFound
 from ...models import FileInfo
 from ...server.file_download import send_file
 from ...server.upload_handlers import UploadHandler
-from ..protocol.addresses import MAX_UPLOAD_BYTES, Family
+from ..protocol.addresses import MAX_UPLOAD_BYTES, Family, family_asked, flag_of, identifier_of
 from ..protocol.file_format import (
     file_of,
     file_to_json,
@@ -21,75 +19,10 @@ from ..protocol.file_format import (
     relative_directory,
     uploaded_path,
 )
-from ..protocol.multipart_reader import MultipartReader, PartEnd, PartStart, boundary_of
-from ..protocol.query import family_asked, flag_of, identifier_of
 from .aca_handler import ACAHandler
+from .form_upload import FormUpload
 
 _FORM_SPARE_BYTES = 1024 * 1024  # what a form may have beside the file
-_PART = "file"
-
-
-class FormUpload:
-    """Writes the file of a form, whose name comes with it.
-
-    Parameters
-    ----------
-    create : coroutine function
-        Begins to write the file with the name that the form gives it.
-    """
-
-    def __init__(self, content_type: str, create: Callable[[str], Awaitable[FileWriter]]) -> None:
-        self._reader = MultipartReader(boundary_of(content_type))
-        self._create = create
-        self._writer: FileWriter | None = None
-        self._inside = False
-        self._bytes = 0
-
-    async def write(self, data: bytes) -> None:
-        """Take in the next bytes of the form.
-
-        Raises
-        ------
-        InvalidRequest, PayloadTooLarge
-            And what `create` and the writer raise.
-        """
-        for event in self._reader.feed(data):
-            if isinstance(event, PartStart):
-                await self._begin(event)
-            elif isinstance(event, PartEnd):
-                self._inside = False
-            elif self._inside and self._writer is not None:
-                self._bytes += len(event)
-                if self._bytes > MAX_UPLOAD_BYTES:
-                    raise PayloadTooLarge(f"a file may have at most {MAX_UPLOAD_BYTES} bytes")
-                await self._writer.write(event)
-
-    async def _begin(self, part: PartStart) -> None:
-        if part.name != _PART:
-            return
-        if self._writer is not None:
-            raise InvalidRequest("send one file at a time")
-        if not part.filename:
-            raise InvalidRequest(f"the part {_PART!r} must have a file name")
-        self._writer = await self._create(part.filename)
-        self._inside = True
-
-    async def commit(self) -> FileInfo:
-        """Put the file in its place."""
-        try:
-            self._reader.close()
-            if self._writer is None:
-                raise InvalidRequest(f"the form has no part with the name {_PART!r}")
-        except ExecError:
-            await self.discard()
-            raise
-        info, _ = await self._writer.commit()
-        return info
-
-    async def discard(self) -> None:
-        """Leave no trace of a file that is not complete."""
-        if self._writer is not None:
-            await self._writer.discard()
 
 
 class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):

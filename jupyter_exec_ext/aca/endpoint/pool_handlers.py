@@ -7,7 +7,7 @@ from typing import Any
 from tornado import web
 
 from ...server.info_handlers import OpenAPIHandler
-from ..protocol.query import api_version_of, skip_of
+from ..protocol.addresses import api_version_of, skip_of
 from ..protocol.session_format import metadata_to_json, page_of, session_to_json
 from .aca_handler import ACAHandler
 

@@ -1,4 +1,4 @@
-"""AutoGen's executor for Azure Container Apps (ACA) dynamic sessions, which runs with and without AutoGen."""
+"""AutoGen's executor for Azure Container Apps (ACA) dynamic sessions; it works with and without AutoGen."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from ...models import ExecutionState
 from ...models.plain_text import Ansi
 from ...protocol.languages import normalize_language
 from ..protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE
-from .executor_session import PoolSession
-from .session_choice import PoolSessions
+from .pool_session import PoolSession, PoolSessions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,56 +30,63 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXIT_ERROR, EXIT_TIMEOUT = 1, 124
-_UNNAMED_LANGUAGES = ("", "unknown")  # what AutoGen calls a block whose language nobody named
+_UNNAMED_LANGUAGES = ("", "unknown")  # AutoGen's words for a block without a language
 
 
 class ACADynamicSessionsCodeExecutor:
-    """Runs code blocks in a session of an ACA session pool, which keeps its state between calls.
+    """Executor of code blocks in a session of an ACA session pool, which keeps its state between calls.
 
-    The session begins with the first call that needs it. It belongs to one event loop at a time.
+    The session starts with the first call that needs it. Use it from one event loop at a time.
 
     Parameters
     ----------
     pool_management_endpoint : str
         The pool's management endpoint.
     credential : TokenProvider or AsyncTokenProvider
-        What gives access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``. It stays yours
-        to close.
+        Source of access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``. `stop` does not
+        close it.
     timeout : int
-        Run time of one code block in seconds, at least 1. The service stops what takes longer; Azure does after 220 s.
+        Time limit of one code block in seconds, at least 1. Azure stops a block after 220 s in any case.
     work_dir : Path, str or None
-        Where uploads are read from and downloads put; made if it is not there. None is the current directory, as well.
+        Directory of uploads and downloads; created if missing. None is the current directory.
     functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
-        Python functions that the code can call, by name or imported from `functions_module`; AutoGen's own records are
-        taken as well. Their source is run in a session before any other code. What they need must be installed there.
+        Python functions that the code can call, by name or imported from `functions_module`; AutoGen's own records
+        work as well. Their source runs in a session before any other code. Their packages must be installed there.
     functions_module : str
-        The name under which the code can import them.
+        Name of the module from which the code can import them.
     suppress_result_output : bool
         Leave out the value of a block's last expression.
     session_id : str, optional
-        The identifier of a session to use, 4 to 128 characters: whoever knows it, and may use the pool, shares it.
-        `stop` leaves it to its idle time; `restart`, and what has to stop code that runs in it, deletes it. Without it
-        there is a random one, and a session that `stop` deletes.
+        Identifier of the session to use, 4 to 128 characters. All users of the pool who know it share the session.
+        `stop` keeps it until its idle time is over; `restart` and cancelling code in it delete it. By default it is
+        random, and `stop` deletes the session.
     api_version : str
-        Which form of the protocol is spoken.
+        Version of the protocol.
     output_dir : Path or str, optional
-        Where pictures, pages and `save_files` go, under names that are free; `work_dir` if it is not given.
+        Directory of pictures, pages and saved files, under unused names; `work_dir` by default.
     save_files : bool
-        Save the files that code has written to ``/mnt/data``, too, after each call. This costs one request more.
+        Save the files that code has written to ``/mnt/data``, too, after each call. This costs one more request.
     allowed_hosts, scope, verify
         As for `AsyncACAClient`.
     max_text_chars : int, optional
-        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
-        them that says how much was left out. Without it, all of it is there.
+        Highest length of one call's output in characters. A longer output keeps its head and tail, with a line between
+        them that tells how much is missing. By default there is no limit.
     ansi : {"remove", "keep"}
-        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
-        keeps escape sequences as the code wrote them.
+        "remove" gives the output as a terminal shows it in the end, without colours and overwritten progress bars.
+        "keep" leaves escape sequences as the code wrote them.
 
     Raises
     ------
     ValueError
-        For a wrong argument. The endpoint, the identifier and the version are checked when they are first used, by
-        `start` at the latest: they raise `InvalidRequest`.
+        If an argument is wrong. The endpoint, the identifier and the version are checked at their first use, by
+        `start` at the latest, which raises `InvalidRequest`.
+
+    Examples
+    --------
+    >>> async with ACADynamicSessionsCodeExecutor(endpoint, DefaultAzureCredential()) as executor:
+    ...     result = await executor.execute_code_blocks([CodeBlock("print(6 * 7)", "python")])
+    >>> print(result.output)
+    42
     """
 
     FUNCTION_PROMPT_TEMPLATE: ClassVar[str] = "You have access to the following user defined functions.\n\n$functions"
@@ -147,74 +153,69 @@ class ACADynamicSessionsCodeExecutor:
     ) -> None:
         await self.stop()
 
-    # --- what it was made with ---
-
     @property
     def timeout(self) -> int:
-        """Run time of one code block in seconds."""
+        """Time limit of one code block in seconds."""
         return self._timeout
 
     @property
     def work_dir(self) -> Path:
-        """Where uploads are read from and downloads put."""
+        """Directory of uploads and downloads."""
         return self._work_dir
 
     @property
     def output_dir(self) -> Path:
-        """Where pictures and pages are saved."""
+        """Directory of pictures, pages and saved files."""
         return self._output_dir
 
     @property
     def functions(self) -> list[str]:
-        """The names of the functions that the code can call."""
+        """Names of the functions that the code can call."""
         return list(self._functions.names)
 
     @property
     def functions_module(self) -> str:
-        """The name under which the code can import them."""
+        """Name of the module from which the code can import the functions."""
         return self._functions.name
 
     def format_functions_for_prompt(self, prompt_template: str = FUNCTION_PROMPT_TEMPLATE) -> str:
-        """Return what a model has to be told of the functions.
+        """Return the part of a prompt that describes the functions.
 
         Parameters
         ----------
         prompt_template : str
-            In which ``$functions`` stands for their signatures and documentation, ``$module_name`` for their module.
+            Text in which ``$functions`` stands for their signatures and documentation, ``$module_name`` for their
+            module.
         """
         return self._functions.prompt(prompt_template)
 
-    # --- its session ---
-
     async def start(self) -> None:
-        """Check the endpoint and the version; nothing is sent, since a session begins when it is first used.
+        """Check the endpoint and the version; send nothing, since a session starts at its first use.
 
         Raises
         ------
         InvalidRequest
-            If the endpoint is none, or not one that access tokens may be sent to, or there is no such api-version.
+            If the endpoint is not valid or may not get access tokens, or the api-version is unknown.
         """
         self._sessions.open()
 
     async def restart(self) -> None:
-        """Delete the session and all that is in it; the next call begins with a fresh one under a random identifier.
+        """Delete the session; the next call starts a fresh one under a random identifier.
 
         A block that runs meanwhile ends as cancelled.
         """
         await self._sessions.restart()
 
     async def stop(self) -> None:
-        """Delete the session, unless it was named by `session_id`, and close the connections; it can be used again.
+        """Delete the session, unless `session_id` named it, and close the connections. The next call opens them again.
 
-        That the service cannot be reached is no error: what is left ends when it has been idle for long.
+        An unreachable service is not an error: the session ends after its idle time.
         """
         await self._sessions.stop()
 
     async def close(self) -> None:
         """Do the same as `stop`."""
         await self.stop()
-
-    # --- code ---
 
     async def execute_code_blocks(
         self, code_blocks: Sequence[CodeBlock], cancellation_token: CancellationToken | None = None
@@ -224,18 +225,18 @@ class ACADynamicSessionsCodeExecutor:
         Returns
         -------
         IPythonCodeResult
-            The output of all blocks that ran, that of the failing one included. The exit code is 124 if a block ran
-            longer than `timeout`, otherwise 1 if one failed.
+            Output of all blocks that ran, including the failing one. The exit code is 124 if a block ran longer than
+            `timeout`, otherwise 1 if one failed.
 
         Raises
         ------
         asyncio.CancelledError
             If the token is cancelled. The session is deleted then, since ACA has no other way to stop code.
         ValueError
-            If the functions cannot be loaded; it names the packages that are missing.
+            If the functions cannot be loaded; the message names missing packages.
         ExecError
-            If the service cannot be reached or refuses. What it refuses to run is no error, nor is a session that has
-            ended: the result says so, and the next call has a fresh one.
+            If the service cannot be reached or refuses the call. Refused code and an ended session are results, not
+            errors; the next call has a fresh session.
         """
         return await cancelled_by(cancellation_token, self._execute(code_blocks))
 
@@ -249,8 +250,8 @@ class ACADynamicSessionsCodeExecutor:
                 collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
                 return self._result(EXIT_ERROR, collector.text, [])
             finally:
-                self._sessions.leave(session)
-            await session.files.look()
+                self._sessions.release(session)
+            await session.files.remember()
         exit_code = 0
         for block in code_blocks:
             exit_code = await self._run(block, collector)
@@ -258,8 +259,8 @@ class ACADynamicSessionsCodeExecutor:
                 break
         saved: list[str] = []
         if self._save_files:
-            saved, said = await (await self._sessions.current()).files.save_new(self._output_dir)
-            collector.note(said)
+            saved, note = await (await self._sessions.current()).files.save_new(self._output_dir)
+            collector.note(note)
         return self._result(exit_code, collector.text, [*collector.files, *saved])
 
     def _result(self, exit_code: int, output: str, output_files: list[str]) -> CodeResult:
@@ -275,44 +276,40 @@ class ACADynamicSessionsCodeExecutor:
         collector.note(note)
         try:
             execution = await session.run(block.code, with_value=not self._suppress_result_output)
-        except PropertiesMissing:  # not for the model: another api-version has to be chosen
+        except PropertiesMissing:  # the model cannot help: the caller has to choose another api-version
             raise
         except REFUSALS as error:
             collector.note(f"Not run: {error.message}")
             return EXIT_ERROR
-        except SessionEnded as error:
-            collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
-            return EXIT_ERROR
-        except ConnectionLost as error:
-            collector.note(f"Lost: {error.message}. {FRESH_SESSION}")
+        except (SessionEnded, ConnectionLost) as error:
+            word = "Lost" if isinstance(error, ConnectionLost) else "Not run"
+            collector.note(f"{word}: {error.message}. {FRESH_SESSION}")
             return EXIT_ERROR
         except asyncio.CancelledError:
             if session.over is not None:
                 self._sessions.note = f"Lost: {session.over}. {FRESH_SESSION}"
             raise
         finally:
-            self._sessions.leave(session)
+            self._sessions.release(session)
         collector.add(execution)
         if execution.state is ExecutionState.ERROR and execution.session_state_preserved is False:
             collector.note(f"Lost: {execution.reason}. {FRESH_SESSION}")
         return EXIT_TIMEOUT if execution.state is ExecutionState.TIMEOUT else 0 if execution.ok else EXIT_ERROR
 
-    # --- packages and files ---
-
     async def get_available_packages(self, cancellation_token: CancellationToken | None = None) -> set[str]:
-        """Return the names of the packages that are installed in the session, now.
+        """Return the names of the packages that are installed in the session.
 
         Raises
         ------
         ValueError
-            If the session cannot tell, or the functions cannot be loaded.
+            If the question fails in the session, or the functions cannot be loaded.
         """
         return await self._with_session(cancellation_token, lambda session: session.packages())
 
     async def get_file_list(self, cancellation_token: CancellationToken | None = None) -> list[str]:
-        """Return the files in ``/mnt/data`` of the session, relative to it.
+        """Return the paths of the session's files, relative to ``/mnt/data``.
 
-        With api-versions before 2025-10-02 these are not those in directories below it.
+        Api-versions before 2025-10-02 do not list files in directories below it.
         """
         return await self._with_session(cancellation_token, lambda session: session.files.names())
 
@@ -329,7 +326,7 @@ class ACADynamicSessionsCodeExecutor:
         Raises
         ------
         FileNotFoundError
-            If one is not there; then none is uploaded.
+            If one does not exist; then none is uploaded.
         ValueError
             If two have the same name.
         """
@@ -338,7 +335,7 @@ class ACADynamicSessionsCodeExecutor:
     async def download_files(
         self, files: Sequence[Path | str], cancellation_token: CancellationToken | None = None
     ) -> list[str]:
-        """Download files of the session to `work_dir`, replacing what has the same name there.
+        """Download files of the session to `work_dir`, and replace files of the same names.
 
         Parameters
         ----------
@@ -348,7 +345,7 @@ class ACADynamicSessionsCodeExecutor:
         Returns
         -------
         list of str
-            Where they are now.
+            Their local paths.
 
         Raises
         ------
@@ -367,6 +364,6 @@ class ACADynamicSessionsCodeExecutor:
             try:
                 return await ask(session)
             finally:
-                self._sessions.leave(session)
+                self._sessions.release(session)
 
         return await cancelled_by(token, asking())

@@ -1,4 +1,4 @@
-"""Files of an ACA session: uploaded from here, downloaded to here, and saved where code has written them."""
+"""Files of an executor's ACA session: uploads, downloads, and copies of the files that code has written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..protocol.file_format import ACAFile, relative_path
 if TYPE_CHECKING:
     from ..client.aio.pool_client import AsyncACAClient
 
-# Code decides how many files there are, and how large: of what one call wrote, no more is saved.
+# Code decides how many and how large its files are, so the files saved after one call are bounded.
 MAX_SAVED_FILES = 100
 MAX_SAVED_BYTES = 256 * 1024 * 1024
 _RECURSIVE_SINCE = "2025-10-02-preview"
@@ -25,17 +25,17 @@ class PoolFiles:
     Parameters
     ----------
     is_new : bool
-        Whether there can be none yet.
+        Whether the session cannot have files yet.
     """
 
     def __init__(self, client: AsyncACAClient, identifier: str, *, is_new: bool) -> None:
         self._client = client
         self._identifier = identifier
-        self._seen: dict[str, ACAFile] | None = {} if is_new else None
+        self._known: dict[str, ACAFile] | None = {} if is_new else None
 
     async def names(self) -> list[str]:
         """Return their paths."""
-        return list(await self._listed())
+        return list(await self._list())
 
     async def upload(self, directory: Path, files: Sequence[Path | str]) -> None:
         """Upload local files under their own names."""
@@ -47,7 +47,7 @@ class PoolFiles:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two files would be uploaded as {name}")
-        self._seen = None
+        self._known = None
         for place in places:
             await self._client.upload(self._identifier, place.name, place)
 
@@ -56,7 +56,7 @@ class PoolFiles:
         places = []
         for file in files:
             path = file.as_posix() if isinstance(file, Path) else file
-            place = _place(directory, path)
+            place = _local_place(directory, path)
             if place.is_dir():
                 raise IsADirectoryError(f"{place} is a directory")
             try:
@@ -66,19 +66,19 @@ class PoolFiles:
             places.append(str(place))
         return places
 
-    async def look(self) -> None:
-        """Take note of what is there, before code runs."""
-        if self._seen is None:
-            self._seen = await self._listed()
+    async def remember(self) -> None:
+        """Record the present files, before code runs."""
+        if self._known is None:
+            self._known = await self._list()
 
     async def save_new(self, directory: Path) -> tuple[list[str], str]:
-        """Save what code has written since `look`, replacing nothing; return where, and what a model is told of it."""
-        before, saved, lines = self._seen or {}, [], []
+        """Save the files written since `remember`, under unused names; return their paths, and a note for the model."""
+        before, saved, lines = self._known or {}, [], []
         try:
-            now = await self._listed()
+            now = await self._list()
         except ExecError as error:
             return [], f"Files are not saved: {error.message}"
-        self._seen = now
+        self._known = now
         written = [file for path, file in sorted(now.items()) if before.get(path) != file]
         room = MAX_SAVED_BYTES
         for number, file in enumerate(written):
@@ -96,7 +96,7 @@ class PoolFiles:
         return saved, "\n".join(lines)
 
     async def _save(self, directory: Path, path: str) -> Path:
-        place = _free_place(directory, path)
+        place = _reserve_place(directory, path)
         try:
             await self._client.download(self._identifier, path, place)
         except BaseException:
@@ -104,14 +104,14 @@ class PoolFiles:
             raise
         return place
 
-    async def _listed(self) -> dict[str, ACAFile]:
+    async def _list(self) -> dict[str, ACAFile]:
         recursive = self._client.api_version >= _RECURSIVE_SINCE
         files = await self._client.files(self._identifier, recursive=recursive)
         return {file.path: file for file in files if not file.is_directory}
 
 
-def _place(directory: Path, path: str) -> Path:
-    """Return where a file of a session belongs below a local directory; the directories of its path are made."""
+def _local_place(directory: Path, path: str) -> Path:
+    """Return the place of a session's file below a local directory, and make the directories of its path."""
     parts = relative_path(path).split("/")
     if any(Path(part).name != part for part in parts):
         raise InvalidRequest(f"{path[:200]!r} does not name a file on this system")
@@ -120,9 +120,9 @@ def _place(directory: Path, path: str) -> Path:
     return place
 
 
-def _free_place(directory: Path, path: str) -> Path:
-    """Return a place for a file of a session, by its path, with a number where it is taken; it gets an empty file."""
-    wanted = _place(directory, path).absolute()
+def _reserve_place(directory: Path, path: str) -> Path:
+    """Reserve an unused place for a session's file with an empty file; add a number if the path is taken."""
+    wanted = _local_place(directory, path).absolute()
     for number in itertools.count(2):
         try:
             wanted.touch(exist_ok=False)

@@ -1,41 +1,43 @@
-"""Azure Container Apps (ACA) dynamic sessions on the wire: api-versions, session identifiers, addresses.
+"""Addresses of the ACA sessions' protocol: api-versions, session identifiers, URLs and their queries.
 
-Two families of the protocol are in use. In the *envelope* family (api-version 2024-02-02-preview) what is asked and
-answered stands below ``properties``; in the *flat* family (2024-10-02-preview and later) it stands at the top, under
-other paths and names. Requests, results, files and errors have modules of their own: `aca_requests`, `aca_results`,
-`aca_files`, `aca_errors`.
+ACA is Azure Container Apps (dynamic sessions). Two families of the protocol are in use. In the *envelope* family
+(api-version 2024-02-02-preview) the fields of requests and answers stand below ``properties``. In the *flat* family
+(2024-10-02-preview and later) they stand at the top, under other paths and names. `run_format`, `file_format`,
+`session_format` and `error_format` hold the bodies.
 
 Sources: the data-plane specification (Azure/azure-rest-api-specs, ``specification/app/data-plane/DynamicSessions``)
-and, for the envelope family, which has none, the traffic that Microsoft recorded as tests of its command line. Where
-neither says anything we are tolerant in what is read and strict in what is sent: ``docs/aca.md`` lists it.
+and, for the envelope family, the traffic that Microsoft recorded as tests of its command line. Where both are silent,
+this code is tolerant in what it reads and strict in what it sends. ``docs/aca.md`` lists these cases.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlencode, urlsplit
 
 from ...errors import InvalidRequest
 
 SCOPE = "https://dynamicsessions.io/.default"  # of the access token that Azure wants
 DATA_DIRECTORY = "/mnt/data"
 MAX_UPLOAD_BYTES = 128 * 1024 * 1024
-MAX_RUN_SECONDS = 220  # Azure ends a run of Python after that, whatever was asked for
+MAX_RUN_SECONDS = 220  # Azure stops a Python run after this time, whatever timeout was requested
 
-# The specification's pattern. Microsoft's guide allows fewer characters, clients send no others than hexadecimal.
+# The specification's pattern. Microsoft's guide allows fewer characters; its clients send hexadecimal digits only.
 _IDENTIFIER = re.compile(r"""[A-Za-z0-9_|{}\[\]:";'<>?/.,@#$%^&*()\-+=!~`]{4,128}""")
-# Where an access token may be sent: Azure's own pools, and this machine. Not *.azurecontainerapps.io, where pools of
-# custom containers are: every customer of Azure has hosts there.
+# Where an access token may be sent: Azure's own pools, and this machine. *.azurecontainerapps.io is left out, since
+# every customer of Azure has hosts there.
 ALLOWED_HOSTS = ("*.dynamicsessions.io", "localhost", "127.0.0.1", "::1")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?|[0-9a-f:.]+")
-_PYTHON_EXECUTE = "/python/execute"  # the tail of endpoints that were written down for the first preview
+_PYTHON_EXECUTE = "/python/execute"  # endpoints written down for the first preview end like this
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_MAX_SKIP_DIGITS = 9
 
 
 class Family(str, Enum):
-    """Which of the two forms requests and answers have."""
+    """Form of requests and answers."""
 
     ENVELOPE = "envelope"
     FLAT = "flat"
@@ -51,7 +53,7 @@ API_VERSIONS = {
     "2025-10-02-preview": Family.FLAT,
 }
 DEFAULT_API_VERSION = "2025-10-02-preview"
-SESSION_API_VERSION = "2025-10-02-preview"  # the envelope family cannot end a session; its clients ask like this
+SESSION_API_VERSION = "2025-10-02-preview"  # the envelope family cannot end a session; its clients use this version
 
 
 def family_of(api_version: str) -> Family:
@@ -60,7 +62,7 @@ def family_of(api_version: str) -> Family:
     Raises
     ------
     InvalidRequest
-        If there is no such version, naming those there are.
+        If the version is unknown; the message names the known ones.
     """
     try:
         return API_VERSIONS[api_version]
@@ -75,7 +77,7 @@ def check_identifier(identifier: str) -> str:
     Raises
     ------
     InvalidRequest
-        Where the specification forbids it; it is never shortened or repaired, or two users could share a session.
+        If the specification forbids it. It is never shortened or repaired, or two users could share a session.
     """
     if _IDENTIFIER.fullmatch(identifier) is None:
         raise InvalidRequest(
@@ -91,7 +93,7 @@ def check_endpoint(endpoint: str) -> str:
     Raises
     ------
     InvalidRequest
-        If it is no ``http`` or ``https`` address, or holds a user name, a query or a fragment.
+        If it is not an ``http`` or ``https`` address, or has a user name, a query or a fragment.
     """
     address = endpoint.strip().rstrip("/").removesuffix(_PYTHON_EXECUTE)
     try:
@@ -121,11 +123,11 @@ def check_host(endpoint: str, allowed_hosts: Sequence[str] = ALLOWED_HOSTS) -> s
     Raises
     ------
     InvalidRequest
-        If its host is none of them, or it is not ``https`` and leads off this machine.
+        If its host is not allowed, or it is ``http`` to another machine.
     """
     parts = urlsplit(endpoint)
     host = parts.hostname or ""
-    # Whatever else stands there, such as a backslash, is read differently by different programs.
+    # Other characters, such as a backslash, are read differently by different programs.
     if _HOST.fullmatch(host) is None or not any(_is_host(host, allowed.lower()) for allowed in allowed_hosts):
         raise InvalidRequest(
             f"the access token must not be sent to {host[:200]!r}; allowed are {', '.join(allowed_hosts) or 'none'}"
@@ -150,9 +152,9 @@ def session_url(endpoint: str, path: str, identifier: str | None, api_version: s
     endpoint : str
         As `check_endpoint` returns it.
     path : str
-        Relative to it, quoted already.
+        Relative to the endpoint, already quoted.
     identifier : str or None
-        Of the session; None where the operation is not one of a session.
+        Of the session; None for operations on the pool.
     query : str
         Further parameters.
     """
@@ -160,3 +162,80 @@ def session_url(endpoint: str, path: str, identifier: str | None, api_version: s
     if identifier is not None:
         fields = {"identifier": check_identifier(identifier), **fields}
     return f"{endpoint}/{path}?{urlencode({**fields, **query}, quote_via=quote, safe='')}"
+
+
+def query_from_text(query: str) -> dict[str, str]:
+    """Parse a query so that two identifiers can never be taken for one another.
+
+    Clients write the parameters in any order, quoted or not. A plus sign stands for a space, as in forms; identifiers
+    have none.
+
+    Parameters
+    ----------
+    query : str
+        As it stands in the address, with Latin-1 for bytes that are not ASCII.
+
+    Raises
+    ------
+    InvalidRequest
+        If it could mean two things: a parameter comes twice, an escape is broken, or bytes are not UTF-8.
+    """
+    found: dict[str, str] = {}
+    for field in filter(None, query.split("&")):
+        name, _, value = field.partition("=")
+        name = _decode_query(name)
+        if name in found:
+            raise InvalidRequest(f"the query has {name[:64]!r} twice")
+        found[name] = _decode_query(value)
+    return found
+
+
+def identifier_of(query: Mapping[str, str]) -> str:
+    """Return the session's identifier; raises `InvalidRequest` if it is missing or the specification forbids it."""
+    identifier = query.get("identifier")
+    if identifier is None:
+        raise InvalidRequest("the query has no 'identifier', which names the session")
+    return check_identifier(identifier)
+
+
+def api_version_of(query: Mapping[str, str]) -> str:
+    """Return the api-version; raises `InvalidRequest` if it is missing or unknown.
+
+    The specification demands one. It is also a safeguard: a client that does not quote the identifier sends only what
+    is before a ``#`` in it. If the api-version comes after the identifier, its absence shows that.
+    """
+    api_version = query.get("api-version")
+    if api_version is None:
+        raise InvalidRequest("the query has no 'api-version'; was a '#' in the identifier not written as '%23'?")
+    family_of(api_version)
+    return api_version
+
+
+def family_asked(query: Mapping[str, str]) -> Family:
+    """Return the family of the query's api-version; raises `InvalidRequest`."""
+    return family_of(api_version_of(query))
+
+
+def flag_of(query: Mapping[str, str], name: str) -> bool:
+    """Return a boolean of the query, False if it is missing; raises `InvalidRequest`."""
+    word = query.get(name, "false").lower()
+    if word not in ("true", "false"):
+        raise InvalidRequest(f"{name!r} must be true or false")
+    return word == "true"
+
+
+def skip_of(query: Mapping[str, str]) -> int:
+    """Return how many items of a list to skip; raises `InvalidRequest`."""
+    text = query.get("skip", "0")
+    if not text.isascii() or not text.isdecimal() or len(text) > _MAX_SKIP_DIGITS:
+        raise InvalidRequest("'skip' must be a whole number")
+    return int(text)
+
+
+def _decode_query(text: str) -> str:
+    if _BROKEN_ESCAPE.search(text):
+        raise InvalidRequest("the query has a '%' that is not followed by two hexadecimal digits; write it as '%25'")
+    try:
+        return unquote_to_bytes(text.replace("+", " ").encode("latin-1")).decode()
+    except UnicodeError:
+        raise InvalidRequest("the query is not valid UTF-8") from None

@@ -1,29 +1,61 @@
-"""Sessions of ours as ACA tells of its own: to clients, and to whoever manages a pool."""
+"""Sessions and pools in the ACA protocol: written by a server of ours, and read from a service's answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ...errors import UnexpectedAnswer
 from ...models import KernelSpecInfo, Session, SessionState
 from ...protocol.records_json import seconds_of, utc_timestamp
 
 PAGE = 300
 
 
+@dataclass(frozen=True, slots=True)
+class ACASessionInfo:
+    """A session of a pool.
+
+    Parameters
+    ----------
+    identifier : str
+        The name that its client chose.
+    created_at, last_accessed_at, expires_at : str
+        UTC times in ISO 8601, as the service writes them; empty if it gives none.
+    """
+
+    identifier: str
+    created_at: str = ""
+    last_accessed_at: str = ""
+    expires_at: str = ""
+
+
+def session_info_from_json(data: Any) -> ACASessionInfo:
+    """Read a service's description of a session; raises `UnexpectedAnswer` if it has no identifier."""
+    if not isinstance(data, dict) or not isinstance(data.get("identifier"), str):
+        raise UnexpectedAnswer("what the service told of a session has no identifier")
+    return ACASessionInfo(
+        identifier=data["identifier"],
+        created_at=str(data.get("createdAt") or ""),
+        last_accessed_at=str(data.get("lastAccessedAt") or ""),
+        expires_at=str(data.get("expireAt") or data.get("expiresAt") or ""),  # the service uses both words
+    )
+
+
 def session_to_json(
     identifier: str, session: Session, now: float, max_seconds: float | None = None, *, expiry: str = "expireAt"
 ) -> dict[str, Any]:
-    """Return what is told of one session.
+    """Return the description of one session.
 
     Parameters
     ----------
     now : float
-        Seconds after the epoch: what runs is in use.
+        Seconds since the epoch: the last access of a session that runs code.
     max_seconds : float or None
-        How old it may become.
+        Highest age of a session.
     expiry : str
-        What the time of its end is called, which is not the same everywhere.
+        Name of the field for the time of its end; operations differ in it.
     """
     in_use = session.state is not SessionState.IDLE
     accessed = now if in_use else seconds_of(session.last_activity_at)
@@ -41,7 +73,7 @@ def session_to_json(
 
 
 def metadata_to_json(default_kernel: str, kernels: Iterable[KernelSpecInfo]) -> dict[str, Any]:
-    """Return what is told of a pool. What is installed in its sessions, a session is asked."""
+    """Return the description of a pool. It lists no packages: code in a session can."""
     by_name = {spec.name: spec for spec in kernels}
     default = by_name.get(default_kernel)
     return {
@@ -51,6 +83,6 @@ def metadata_to_json(default_kernel: str, kernels: Iterable[KernelSpecInfo]) -> 
 
 
 def page_of(items: Sequence[dict[str, Any]], skip: int) -> tuple[Sequence[dict[str, Any]], int | None]:
-    """Return the part of a list that one answer holds, and how many to skip for what follows, if anything does."""
+    """Return one page of a list, and the `skip` of the next page, None after the last."""
     end = skip + PAGE
     return items[skip:end], end if end < len(items) else None

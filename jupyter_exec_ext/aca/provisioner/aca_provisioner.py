@@ -1,9 +1,9 @@
-"""The provisioner: an Azure Container Apps session as a kernel, for any Jupyter application."""
+"""`ACAProvisioner`: an Azure Container Apps session as a kernel, for any Jupyter application."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from ..protocol.addresses import (
 from .aca_kernel import ACAKernel
 from .aca_session import ACASession
 from .credential_sources import AZURE, check_source, credential_from
-from .kernel_loop import KernelLoop, leave_loop, use_loop
+from .kernel_loop import KernelLoop, acquire_loop, release_loop
 from .remote_session_files import KernelFiles
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 _KILLED = -signal.SIGKILL
 _TERMINATED = -signal.SIGTERM
 _RESTARTER, _INTERVAL = "KernelRestarter", "time_to_dead"
-_LOOK_EVERY_SECONDS = 15.0
+_POLL_SECONDS = 15.0
 
 
 class ACAProvisioner(KernelProvisionerBase):
-    """Makes a kernel of a session; configured as ``c.ACAProvisioner`` in any Jupyter application.
+    """Provisioner of kernels in ACA sessions; configured as ``c.ACAProvisioner`` in any Jupyter application.
 
-    No process is started: the kernel side is an object in a thread of this one. A kernelspec must set `endpoint` in its
-    provisioner's ``config``, and may set `api_version`, `credential`, `timeout_seconds` and `env`.
+    It starts no process: the kernel side is an object in a thread of this process. A kernelspec must set `endpoint` in
+    its provisioner's ``config``, and may set `api_version`, `credential`, `timeout_seconds` and `env`.
     """
 
     level = "remote"
@@ -93,21 +93,22 @@ class ACAProvisioner(KernelProvisionerBase):
 
     @classmethod
     def sweep(cls) -> None:
-        """Do nothing: what a killed server leaves behind ends with its pool's idle time."""
+        """Do nothing: sessions of a killed server end with their pool's idle time."""
 
-    # --- what a kernel manager calls, in this order ---
+    # --- called by a kernel manager, in this order ---
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Check the configuration and choose what the session is to know of the environment; nothing is contacted.
+        """Check the configuration, and choose the session's environment variables; contact no service.
 
         Raises
         ------
         InvalidRequest
+            If the endpoint, the api-version or the credential is wrong.
         """
         check_host(check_endpoint(self.endpoint), self.allowed_hosts)
         family_of(self.api_version)
         check_source(self.credential)
-        self._look_less_often()
+        self._set_poll_interval()
         chosen = await super().pre_launch(**kwargs)
         given: Mapping[str, str] = chosen["env"]
         own = self.kernel_spec.env
@@ -116,20 +117,20 @@ class ACAProvisioner(KernelProvisionerBase):
         return {**chosen, "cmd": []}
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Begin a kernel; its session begins with the first request for it."""
+        """Start a kernel; its session starts with the first request."""
         if self._kernel is None:
-            self._loop = use_loop()
+            self._loop = acquire_loop()
             try:
-                self._kernel = await finished(self._loop.run(self._new_kernel(self._loop, self._wanted())))
+                self._kernel = await finished(self._loop.run(self._new_kernel(self._loop, self._connection_wanted())))
             except BaseException:
-                self._leave()
+                self._release_loop()
                 raise
         else:
             assert self._loop is not None
-            await finished(self._loop.run(_begin(self._kernel)))
+            await finished(self._loop.run(self._kernel.restart()))
         self._has_process = True
         manager: Any = self.parent
-        for channel, port in self._kernel.ports.items():  # bound already, so that nobody else can take them
+        for channel, port in self._kernel.ports.items():  # already bound, so that no other program can take them
             setattr(manager, f"{channel}_port", port)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
@@ -137,12 +138,12 @@ class ACAProvisioner(KernelProvisionerBase):
 
     @property
     def has_process(self) -> bool:
-        """Whether there is a kernel, dead ones included until somebody has waited for them."""
+        """Whether there is a kernel; a dead one counts until `wait`."""
         return self._has_process
 
     @property
     def exited(self) -> Future[int] | None:
-        """Has the exit code when the present kernel is dead; for those who want to know at once."""
+        """Future of the present kernel's exit code, so that its end is noticed without polling."""
         return None if self._kernel is None else self._kernel.exited
 
     @property
@@ -166,16 +167,16 @@ class ACAProvisioner(KernelProvisionerBase):
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """End the kernel for signals that end, and say that it cannot be interrupted for SIGINT."""
+        """End the kernel; for SIGINT, only report that it cannot be interrupted."""
         if self._kernel is None or self._loop is None or signum == 0:
             return
         if signum == signal.SIGINT:
-            await finished(self._loop.run(_interrupt(self._kernel)))
+            await finished(self._loop.run(_call(self._kernel.interrupt)))
         else:
-            await finished(self._loop.run(_end(self._kernel, -signum)))
+            await finished(self._loop.run(_call(self._kernel.end, -signum)))
 
     async def kill(self, restart: bool = False) -> None:
-        """End the kernel at once; its session is ended in the background."""
+        """End the kernel at once, and its session in the background."""
         await self.send_signal(-_KILLED)
 
     async def terminate(self, restart: bool = False) -> None:
@@ -183,35 +184,33 @@ class ACAProvisioner(KernelProvisionerBase):
         await self.send_signal(-_TERMINATED)
 
     async def cleanup(self, restart: bool = False) -> None:
-        """Let go of the sockets, unless the kernel begins anew."""
+        """Close the sockets, unless the kernel is to be restarted."""
         if not restart and self._kernel is not None and self._loop is not None:
             kernel, self._kernel = self._kernel, None
             self._has_process = False
             try:
-                await finished(self._loop.run(_close(kernel)))
+                await finished(self._loop.run(_call(kernel.close)))
             finally:
-                self._leave()
+                self._release_loop()
 
-    # --- ---
+    def _set_poll_interval(self) -> None:
+        """Let the application poll the kernel every 15 s instead of every 3 s, unless its settings have an interval.
 
-    def _look_less_often(self) -> None:
-        """Have the application ask every 15 s, and not every 3, whether the kernel lives, unless its settings say.
-
-        There is no process that could die unseen. That a session has ended on Azure is noticed by the next run; what a
-        look can find is a kernel that code has ended. The looks are all that hundreds of idle kernels cost.
+        A poll can only find a kernel that code has ended: there is no local process, and the next run notices the end
+        of a session on Azure. Polls are the only cost of hundreds of idle kernels.
         """
         manager = self.parent
-        # A setting of the restarter's subclass, or below the manager's own name, goes before this one.
+        # Settings of the restarter's subclass, or below the manager's own name, override this one.
         if manager is not None and f"{_RESTARTER}.{_INTERVAL}" not in manager.config:
-            manager.update_config(Config({_RESTARTER: {_INTERVAL: _LOOK_EVERY_SECONDS}}))  # a copy, for this kernel
+            manager.update_config(Config({_RESTARTER: {_INTERVAL: _POLL_SECONDS}}))  # a copy, for this kernel
 
-    def _leave(self) -> None:
+    def _release_loop(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
-            leave_loop(loop)
+            release_loop(loop)
 
-    def _wanted(self) -> dict[str, Any]:
-        """Return where the kernel is to be reached; it chooses the ports that are not said."""
+    def _connection_wanted(self) -> dict[str, Any]:
+        """Return the kernel's connection info, with 0 for each port that the kernel has to choose."""
         manager: Any = self.parent
         if self._encrypts(manager) and manager.curve_publickey is None:
             manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
@@ -231,7 +230,7 @@ class ACAProvisioner(KernelProvisionerBase):
             self._client(loop),
             timeout_seconds=self.timeout_seconds,
             environment=dict(self._environment),
-            leave=loop.leave,
+            run_in_background=loop.run_in_background,
         )
 
     def _client(self, loop: KernelLoop) -> AsyncACAClient:
@@ -250,18 +249,6 @@ class ACAProvisioner(KernelProvisionerBase):
         )
 
 
-async def _begin(kernel: ACAKernel) -> None:
-    kernel.end(0)
-    kernel.begin()
-
-
-async def _interrupt(kernel: ACAKernel) -> None:
-    kernel.interrupt()
-
-
-async def _end(kernel: ACAKernel, exit_code: int) -> None:
-    kernel.end(exit_code)
-
-
-async def _close(kernel: ACAKernel) -> None:
-    kernel.close()
+async def _call(method: Callable[..., object], *arguments: object) -> None:
+    """Call a method of the kernel in the loop's thread."""
+    method(*arguments)

@@ -1,7 +1,7 @@
-"""An ACA session as what a kernel needs: code is run there with all of its outputs, and names are completed.
+"""ACA session of a kernel: runs code with all of its outputs, and answers questions such as completion.
 
-One request of a notebook is one run in the session, but for answers that are larger than what the service hands over
-at once: the rest is asked for with further runs, which run no code of the user's.
+One request of a notebook is one run in the session. If the answer is larger than one run can return, further runs
+fetch the rest, without running code of the user's.
 """
 
 from __future__ import annotations
@@ -10,52 +10,38 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ExecError, SessionNotFound, UnexpectedAnswer
 from ..protocol.addresses import DATA_DIRECTORY
-from ..protocol.run_results import RunResult, bundle_of
+from ..protocol.run_format import RunResult, bundle_of
 from .session_answers import (
     MAX_PACKED_CHARACTERS,
     Answer,
     Piece,
-    asking_code,
-    failed,
+    build_loading_code,
+    build_request_code,
+    failed_answer,
     find_piece,
     is_lost,
-    loading_code,
     read_answer,
 )
 
+if TYPE_CHECKING:
+    from ..client.aio.pool_client import AsyncACAClient
+
 _STREAMS_MAX_LENGTH = 1024 * 1024
-_AROUND_PIECE = 64 * 1024  # room for what subprocesses print beside an answer
-_FEWEST_CHARACTERS = 512
-_LOOK_SECONDS = 5
-_OVERTAKEN_SECONDS = 2.0  # after which a run ends with its session, if it was in it
+_AROUND_PIECE = 64 * 1024  # room for text that subprocesses print beside an answer
+_MIN_PIECE_CHARACTERS = 512
+_CHECK_SECONDS = 5
+_OVERTAKEN_SECONDS = 2.0  # a run inside a deleted session ends within this time
 _NO_REASON = "the service said that the run failed, and not why"
-# To be unpacked elsewhere than in the loop that all kernels share: as a thousand times as much, it may be large.
+# Larger answers are unpacked in a thread, since they may expand a thousandfold and all kernels share the loop.
 _LARGE_CHARACTERS = 4 * 1024
 
 
-class Client(Protocol):
-    """The client of session pools, as far as a kernel needs it."""
-
-    def run(
-        self,
-        identifier: str,
-        code: str,
-        *,
-        timeout_seconds: int | None = None,
-        streams_max_length: int | None = None,
-    ) -> Coroutine[Any, Any, RunResult]:
-        """Run code in a session."""
-
-    def delete_session(self, identifier: str) -> Coroutine[Any, Any, None]:
-        """End a session."""
-
-
 class SessionExpiredError(Exception):
-    """The session has ended, and with it all that code has left in it; the code was not run."""
+    """The session has ended with all of its state; the code was not run."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -65,86 +51,87 @@ class SessionExpiredError(Exception):
 
 
 class RunFailedError(Exception):
-    """The service ended a run in its own way."""
+    """The service ended a run without an answer of the kernel."""
 
 
 class ACASession:
-    """A session, which begins with the first request.
+    """A session, which starts with the first request.
 
     Parameters
     ----------
+    client : AsyncACAClient
+        Client of the pool.
     timeout_seconds : int
-        How long a run may take.
-    environment : mapping
-        Variables that code in the session finds in its environment.
-    leave : callable
-        Takes what is to be done without anybody waiting for it, and logs what that fails with.
+        Time limit of a run.
+    environment : mapping of str to str
+        Environment variables of code in the session.
+    run_in_background : callable
+        Runs a coroutine that no caller awaits, and logs its failure.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: AsyncACAClient,
         *,
         timeout_seconds: int,
         environment: Mapping[str, str],
-        leave: Callable[[Coroutine[Any, Any, None]], None],
+        run_in_background: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._client = client
-        self._leave = leave
+        self._run_in_background = run_in_background
         self._timeout = timeout_seconds
         self._environment = environment
         self._mark = ""
         self._is_plain = False
-        self._beginning = asyncio.Lock()
+        self._starting = asyncio.Lock()
         self._under_way: set[asyncio.Task[RunResult]] = set()
         self.identifier = ""
         self.python_version = ""
 
     @property
-    def begun(self) -> bool:
-        """Whether there is something to delete."""
+    def is_started(self) -> bool:
+        """Whether the session may exist on Azure."""
         return bool(self.identifier)
 
     async def execute(
         self, count: int, code: str, *, silent: bool, store_history: bool, expressions: Mapping[str, Any]
     ) -> Answer:
-        """Run code, as the `count`-th of the kernel.
+        """Run code as the kernel's `count`-th cell.
 
         Raises
         ------
         SessionExpiredError
-            If the code was not run since its state is gone.
+            If the session has ended; the code was not run.
         RunFailedError
-            If the service ended it.
+            If the service ended the run.
         ExecError
+            If the service cannot be reached or refuses.
         """
-        await self.begin()
+        await self.start()
         if self._is_plain:
             return await self._execute_plainly(count, code)
         arguments = {"count": count, "code": code, "silent": silent, "store_history": store_history}
         return await self._ask("execute", {**arguments, "expressions": expressions})
 
     async def ask(self, verb: str, **arguments: Any) -> Mapping[str, Any] | None:
-        """Return the session's reply to a question about code; None where there is no IPython to answer it."""
-        await self.begin()
+        """Return the session's reply to a question about code; None if the session has no IPython."""
+        await self.start()
         return None if self._is_plain else (await self._ask(verb, arguments)).reply
 
     async def is_lost(self) -> bool:
-        """Return whether the session's state is gone, as far as it tells soon; for after the service ended a run."""
+        """Return whether the session lost its state; False if it does not answer soon. Call it after a failed run."""
         try:
-            await self._ask("about", {}, _LOOK_SECONDS)
+            await self._ask("about", {}, _CHECK_SECONDS)
         except SessionExpiredError:
             return True
-        except (ExecError, RunFailedError):  # it is busy, or cannot be reached: the next run will find out
+        except (ExecError, RunFailedError):  # the session is busy or cannot be reached: the next run will show it
             return False
         return False
 
     def delete(self) -> Coroutine[Any, Any, None]:
-        """Return what ends the session on Azure, and what runs in it; from now on it is not this one any more."""
+        """Return the coroutine that ends the session and its runs on Azure. The next request starts another session."""
         identifier, self.identifier = self.identifier, ""
         return self._delete(identifier, set(self._under_way))
-
-    # --- ---
 
     async def _delete(self, identifier: str, runs: set[asyncio.Task[RunResult]]) -> None:
         try:
@@ -154,7 +141,7 @@ class ACASession:
         finally:
             for run in runs:
                 run.cancel()
-        # A request that the deletion has overtaken begins a session of this name, and ends soon in it or goes on.
+        # A request that arrived after the deletion has started a new session with this name, so delete it again.
         if runs:
             await self._delete_if_there(identifier)
 
@@ -174,29 +161,29 @@ class ACASession:
         self._under_way.add(run)
         run.add_done_callback(self._under_way.discard)
         try:
-            return await asyncio.shield(run)  # who deletes the session sees to the end of what runs in it
+            return await asyncio.shield(run)  # `delete` ends the runs of a session
         except SessionNotFound:
             self._forget()
             raise SessionExpiredError from None
 
     def _forget(self) -> None:
-        # Not the same identifier again: two sessions with different state would have the same name. Who asks for one
-        # that has expired gets a fresh one under its name, which would count against the caller's limit.
-        if self.begun:
-            self._leave(self.delete())
+        # Use a new identifier from now on, since two sessions with different state would share a name. Delete the old
+        # one: the request to an expired session made a fresh one, which counts against the pool's limit.
+        if self.is_started:
+            self._run_in_background(self.delete())
 
-    async def begin(self) -> None:
-        """Put our part into the session, if that was not done yet; without IPython there, do without it."""
-        async with self._beginning:
-            if not self.begun:
+    async def start(self) -> None:
+        """Load `in_session` into the session, unless it is loaded. In a session without IPython, run code plainly."""
+        async with self._starting:
+            if not self.is_started:
                 await self._load()
 
     async def _load(self) -> None:
         self.identifier, self._mark = uuid.uuid4().hex, f"_jupyter_exec_{uuid.uuid4().hex}"
         request = self._request("about", {})
         try:
-            load = loading_code(self._mark, self._environment, DATA_DIRECTORY)
-            result = await self._run(f"{load}\n{asking_code(self._mark, request)}")
+            load = build_loading_code(self._mark, self._environment, DATA_DIRECTORY)
+            result = await self._run(f"{load}\n{build_request_code(self._mark, request)}")
             piece = find_piece(self._mark, request["id"], result.stdout)
             self._is_plain = piece is None
             if piece is not None:
@@ -218,18 +205,18 @@ class ACASession:
 
     async def _ask(self, verb: str, arguments: Mapping[str, Any], timeout_seconds: int | None = None) -> Answer:
         request = self._request(verb, arguments)
-        result = await self._run(asking_code(self._mark, request), timeout_seconds)
+        result = await self._run(build_request_code(self._mark, request), timeout_seconds)
         piece = find_piece(self._mark, request["id"], result.stdout)
         if piece is None:
             self._require_kept(result)
             piece = await self._more(request["id"], 0)
         answer = await self._whole(request["id"], piece)
-        if result.stderr:  # past IPython
+        if result.stderr:  # printed without IPython
             answer.messages.insert(0, ("stream", {"name": "stderr", "text": result.stderr}))
         return answer
 
     def _require_kept(self, result: RunResult) -> None:
-        """See to it that an answer which was not printed, or not in full, can be asked for again."""
+        """Check that an answer which was not printed completely can be requested again."""
         if is_lost(self._mark, result.stderr):
             self._forget()
             raise SessionExpiredError
@@ -237,27 +224,27 @@ class ACASession:
             raise RunFailedError(result.stderr.strip() or _NO_REASON)
 
     async def _more(self, request_id: str, start: int) -> Piece:
-        """Ask for a part of an answer, for less where the service does not hand over as much."""
+        """Fetch a part of an answer; request smaller parts if the service shortens the output."""
         request = self._request("more", {}, request_id, start)
         while True:
-            result = await self._run(asking_code(self._mark, request))
+            result = await self._run(build_request_code(self._mark, request))
             piece = find_piece(self._mark, request_id, result.stdout)
             if piece is not None:
                 return piece
             self._require_kept(result)
             request["max_characters"] //= 4
-            if request["max_characters"] < _FEWEST_CHARACTERS:
+            if request["max_characters"] < _MIN_PIECE_CHARACTERS:
                 raise UnexpectedAnswer("the service hands over too little of what is printed to read outputs from it")
 
     async def _whole(self, request_id: str, first: Piece) -> Answer:
         texts, around, length, beside_length = [first.text], [first.around], len(first.text), len(first.around)
         while length < first.total:
-            # The user's code can have printed this, too: it must neither be asked for without end nor fill the memory.
+            # The user's code may have printed this piece, so bound the number of requests and the memory.
             if max(first.total, length + beside_length) > MAX_PACKED_CHARACTERS:
                 raise UnexpectedAnswer(f"the session's answer is larger than {MAX_PACKED_CHARACTERS} characters")
             piece = await self._more(request_id, length)
-            fewest = min(_FEWEST_CHARACTERS, first.total - length)
-            if piece.start != length or len(piece.text) < fewest or piece.total != first.total:
+            shortest = min(_MIN_PIECE_CHARACTERS, first.total - length)
+            if piece.start != length or len(piece.text) < shortest or piece.total != first.total:
                 raise UnexpectedAnswer("the session's answer is not in one piece")
             texts.append(piece.text)
             around.append(piece.around)
@@ -272,13 +259,13 @@ class ACASession:
         return answer
 
     async def _execute_plainly(self, count: int, code: str) -> Answer:
-        """Run code where there is no IPython: what the service itself tells of it is all there is."""
+        """Run code in a session without IPython, with only the outputs that the service itself returns."""
         result = await self._run(code)
         outputs: list[tuple[str, dict[str, Any]]] = []
         if result.stdout:
             outputs.append(("stream", {"name": "stdout", "text": result.stdout}))
         if not result.ok:
-            return failed("RunFailed", result.stderr.strip() or _NO_REASON, outputs)
+            return failed_answer("RunFailed", result.stderr.strip() or _NO_REASON, outputs)
         if result.stderr:
             outputs.append(("stream", {"name": "stderr", "text": result.stderr}))
         bundle = bundle_of(result.value)

@@ -1,7 +1,7 @@
-"""Where the access tokens for a session pool come from.
+"""Named sources of access tokens for a session pool.
 
-A kernelspec is a file that many can read, so it names a source and never holds a secret. The sources are this process's
-own: the session on Azure gets nothing of them.
+A kernelspec is a file that many can read, so it names a source and never holds a secret. Sources belong to this
+process; the session on Azure gets none of them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import asyncio
 import os
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...errors import InvalidRequest, Unauthenticated
 
@@ -19,11 +21,11 @@ AZURE = "azure"
 _FILE = "token-file:"
 _VARIABLE = "env:"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_READ_AGAIN_SECONDS = 60  # whoever renews a token in a file or a variable does not tell us
+_REREAD_SECONDS = 60  # another program renews the token in a file or a variable, without notice
 
 
 class Token(NamedTuple):
-    """An access token, and when to ask for another, in seconds since 1970."""
+    """An access token, and when to read it again, in seconds since the epoch."""
 
     token: str
     expires_on: float
@@ -32,23 +34,13 @@ class Token(NamedTuple):
         return f"Token(expires_on={self.expires_on!r})"
 
 
-class Credential(Protocol):
-    """What gives access tokens."""
-
-    async def get_token(self, *scopes: str, **options: Any) -> Any:
-        """Return a token that is good now."""
-
-    async def aclose(self) -> None:
-        """Let go of connections."""
-
-
 def check_source(source: str) -> str:
     """Return the name of a source, unchanged.
 
     Raises
     ------
     InvalidRequest
-        If there is no such source. What was given is not repeated: it may be a token.
+        If there is no such source. The message does not repeat the name, which may be a token by mistake.
     """
     file, variable = file_of(source), variable_of(source)
     if source == AZURE or (file and file.is_absolute()) or (variable and _NAME.fullmatch(variable)):
@@ -59,36 +51,36 @@ def check_source(source: str) -> str:
     )
 
 
-def credential_from(source: str) -> Credential:
-    """Return what gives tokens from a source; see `check_source`."""
+def credential_from(source: str) -> AzureCredential | StoredCredential:
+    """Return the credential that a source names; see `check_source`."""
     check_source(source)
     file, variable = file_of(source), variable_of(source)
     if file is not None:
-        return FileCredential(file)
-    return AzureCredential() if variable is None else VariableCredential(variable)
+        return StoredCredential(partial(_read_file, file))
+    return AzureCredential() if variable is None else StoredCredential(partial(_read_variable, variable))
 
 
 def file_of(source: str) -> Path | None:
-    """Return the file that a source names, if it names one."""
+    """Return the file that a source names, None for other sources."""
     return Path(source.removeprefix(_FILE)).expanduser() if source.startswith(_FILE) else None
 
 
 def variable_of(source: str) -> str | None:
-    """Return the variable that a source names, if it names one."""
+    """Return the variable that a source names, None for other sources."""
     return source.removeprefix(_VARIABLE) if source.startswith(_VARIABLE) else None
 
 
 class AzureCredential:
-    """What this process is on Azure: azure-identity's chain of a managed identity, a developer's login and others."""
+    """The process's identity on Azure: azure-identity's chain of a managed identity, a developer's login and others."""
 
     def __init__(self) -> None:
         self._chain: Any = None
 
     async def get_token(self, *scopes: str, **options: Any) -> Any:
-        """Return a token from the first of the chain that has one."""
+        """Return a token from the first credential of the chain that has one."""
         if self._chain is None:
             try:
-                from azure.identity.aio import DefaultAzureCredential
+                from azure.identity.aio import DefaultAzureCredential  # an extra, which may be missing
             except ImportError:
                 raise Unauthenticated(
                     "the credential 'azure' needs azure-identity: pip install 'jupyter_exec_ext[azure]'"
@@ -102,36 +94,35 @@ class AzureCredential:
             await self._chain.close()
 
 
-class FileCredential:
-    """A token in a file, which somebody else renews."""
+class StoredCredential:
+    """A token in a file or a variable, which another program renews.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Parameters
+    ----------
+    read : callable
+        Returns the present token; may block.
+    """
 
-    async def get_token(self, *_: str, **__: Any) -> Token:
-        """Return what is in the file now."""
-        try:
-            text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise Unauthenticated(f"there is no token to be read in {self._path}: {type(error).__name__}") from None
-        return Token(text.strip(), time.time() + _READ_AGAIN_SECONDS)
-
-    async def aclose(self) -> None:
-        """Hold nothing."""
-
-
-class VariableCredential:
-    """A token in a variable of this process's environment."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
 
     async def get_token(self, *_: str, **__: Any) -> Token:
-        """Return what is in the variable now."""
-        text = os.environ.get(self._name, "").strip()
-        if not text:
-            raise Unauthenticated(f"the environment variable {self._name} with the access token is not set")
-        return Token(text, time.time() + _READ_AGAIN_SECONDS)
+        """Return the present token."""
+        return Token(await asyncio.to_thread(self._read), time.time() + _REREAD_SECONDS)
 
     async def aclose(self) -> None:
-        """Hold nothing."""
+        """Do nothing, since no resources are held."""
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise Unauthenticated(f"there is no token to be read in {path}: {type(error).__name__}") from None
+
+
+def _read_variable(name: str) -> str:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        raise Unauthenticated(f"the environment variable {name} with the access token is not set")
+    return text

@@ -1,8 +1,8 @@
-"""The thread in which all ACA kernels of a process live, on an event loop of their own.
+"""Event loop in a thread for all ACA kernels of a process.
 
-Not on the loop of whoever starts them: a client that blocks (`BlockingKernelClient`, nbclient without a loop) would
-wait for a kernel that waits for the client. The thread begins with the first kernel and ends with the last one, and
-after what a kernel leaves to be done: to end its session on Azure.
+Kernels do not use the loop of their starter: a client that blocks (`BlockingKernelClient`, nbclient without a loop)
+would wait for a kernel that waits for the client. The thread starts with the first kernel. It ends after the last
+kernel and its background work, which is to end sessions on Azure.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ...client.fork_safety import ProcessLock
 
 T = TypeVar("T")
 _MAX_SOCKETS = 65_535
-# For what is left to be done. Sessions that nobody ends are ended by their pool, and cost until then.
-_LEAVE_SECONDS = 60.0
-_EXIT_SECONDS = 10.0  # of these, how long a process that ends waits
+# Time limit of background work. Sessions that are not ended cost money until their pool ends them.
+_BACKGROUND_SECONDS = 60.0
+_EXIT_SECONDS = 10.0  # of these, how long the exit of the process waits
 
 _log = logging.getLogger(__name__)
 
 
 class KernelLoop:
-    """An event loop in a thread, and what kernels share on it; its methods but `run` are called in it."""
+    """An event loop in a thread, with objects that kernels share."""
 
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.context.max_sockets = _MAX_SOCKETS
         self.users = 0
         self._shared: dict[Hashable, Any] = {}
-        self._left: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="aca-kernels", daemon=True)
@@ -49,20 +49,20 @@ class KernelLoop:
             self._loop.run_until_complete(self._end())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
-            with self._closing:  # what was begun meanwhile ends, too, and nothing can be begun that nobody would end
+            with self._closing:  # cancels work that came meanwhile, and refuses more: nothing would finish it
                 self._loop.run_until_complete(_cancel_all())
                 self._loop.close()
             self.context.term()
 
     async def _end(self) -> None:
-        if self._left:
-            await asyncio.wait(self._left, timeout=_LEAVE_SECONDS)
+        if self._background:
+            await asyncio.wait(self._background, timeout=_BACKGROUND_SECONDS)
         await _cancel_all()
         for shared in self._shared.values():
             await shared.aclose()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run something in the thread; with the end of the thread it is cancelled.
+        """Run a coroutine in the thread; the end of the thread cancels it.
 
         Raises
         ------
@@ -76,37 +76,37 @@ class KernelLoop:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Let the thread end; what is left to be done is still done."""
+        """End the thread after its background work."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def join(self) -> None:
-        """Wait for the end of the thread, but not for long."""
+        """Wait for the end of the thread, for at most `_EXIT_SECONDS`."""
         self._thread.join(_EXIT_SECONDS)
 
-    # --- in the thread ---
+    # --- called in the thread ---
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what kernels that are alike have in common, made by the first of them."""
+        """Return the shared object of kernels with the same key, made by the first of them."""
         if key not in self._shared:
             self._shared[key] = make()
         found: T = self._shared[key]
         return found
 
-    def leave(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Have something done that nobody waits for; what it fails with is logged."""
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that no caller awaits; log its failure."""
         task = self._loop.create_task(coroutine)
-        self._left.add(task)
+        self._background.add(task)
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._left.discard(task)
+        self._background.discard(task)
         problem = "it took too long" if task.cancelled() else task.exception()
         if problem is not None:
             _log.warning("an ACA session was not ended; it ends after its pool's idle time: %s", problem)
 
 
 async def _cancel_all() -> None:
-    """Cancel what still runs in the loop: whoever waits for it in another one would wait for ever."""
+    """Cancel all tasks of the loop: a caller that awaits one from another loop would hang."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -114,12 +114,12 @@ async def _cancel_all() -> None:
 
 
 _lock = ProcessLock()
-_loops: dict[int, KernelLoop] = {}  # by process: a forked one has no threads of its parent's
+_loops: dict[int, KernelLoop] = {}  # by process id: a forked process has no threads of its parent
 _ending: list[KernelLoop] = []
 
 
-def use_loop() -> KernelLoop:
-    """Return the loop, for one more kernel."""
+def acquire_loop() -> KernelLoop:
+    """Return the loop, for one more kernel; start it for the first."""
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -128,8 +128,8 @@ def use_loop() -> KernelLoop:
         return loop
 
 
-def leave_loop(loop: KernelLoop) -> None:
-    """Take note that a kernel uses the loop no more."""
+def release_loop(loop: KernelLoop) -> None:
+    """Count one kernel less; end the loop after the last."""
     with _lock:
         loop.users -= 1
         if loop.users == 0:
@@ -139,7 +139,7 @@ def leave_loop(loop: KernelLoop) -> None:
 
 
 @atexit.register
-def _wait_for_the_end() -> None:
-    # Daemons are stopped with the process: sessions that are just being ended would go on, and cost.
+def _join_ending_loops() -> None:
+    # Daemon threads stop with the process: sessions that are being ended would live on, and cost money.
     for loop in _ending:
         loop.join()

@@ -1,4 +1,4 @@
-"""The kernel's five sockets, read on the loop of all ACA kernels, and its signed messages."""
+"""The five ZeroMQ sockets of a kernel, with signed Jupyter messages, read on the loop of all ACA kernels."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ Message = dict[str, Any]
 
 
 class KernelSockets:
-    """The sockets of one kernel; all methods are called in the loop's thread.
+    """The sockets of one kernel. Call all methods in the loop's thread.
 
     Parameters
     ----------
+    context : zmq.Context
+        Context of the sockets.
     info : mapping
-        As in a connection file; a port of 0 is chosen here.
+        As in a connection file; each port of 0 is replaced by a free one.
     on_request : callable
-        Gets the channel, the identities and the message of each request whose signature is right.
+        Called with the channel, the identities and the message of each request with a valid signature.
+    log : Logger
+        Log of messages that cannot be handled.
     """
 
     def __init__(
@@ -50,14 +54,14 @@ class KernelSockets:
             raise
         for channel in ("hb", "iopub", *_REQUESTS):
             self._loop.add_reader(self._sockets[channel].FD, self._drain, channel)
-            self._loop.call_soon(self._drain, channel)  # ZeroMQ promises a signal only for what comes after a look
+            self._loop.call_soon(self._drain, channel)  # ZeroMQ signals only messages that come after a read
 
     def _bind(self, socket: zmq.Socket[bytes], channel: str, info: Mapping[str, Any]) -> None:
         self._sockets[channel] = socket
         socket.linger = 1000
-        socket.sndhwm = 0  # what a session hands over is bounded; nothing of it is dropped here
+        socket.sndhwm = 0  # the session's answers are bounded, so nothing has to be dropped here
         if channel != "iopub":
-            socket.router_handover = True  # a client that connects again under its name is heard
+            socket.router_handover = True  # accept a client that reconnects under its name
         else:
             socket.xpub_verbose = True
         if info.get("curve_secretkey"):
@@ -84,18 +88,18 @@ class KernelSockets:
             except zmq.Again:
                 return
             try:
-                self._take(channel, frames)
-            except Exception:  # those behind it must be read: nothing wakes us again
-                self._log.exception("a message on %s could not be taken in", channel)
+                self._handle(channel, frames)
+            except Exception:  # the messages behind it must be read: ZeroMQ does not signal them again
+                self._log.exception("could not handle a message on %s", channel)
             if channel not in self._sockets:
                 return
-        self._loop.call_soon(self._drain, channel)  # others first
+        self._loop.call_soon(self._drain, channel)  # let other kernels run first
 
-    def _take(self, channel: str, frames: list[bytes]) -> None:
+    def _handle(self, channel: str, frames: list[bytes]) -> None:
         if channel == "hb":
             self._sockets["hb"].send_multipart(frames)
         elif channel == "iopub":
-            if frames[0][:1] == b"\x01":  # JEP 65: whoever has subscribed is told so
+            if frames[0][:1] == b"\x01":  # JEP 65: greet a new subscriber
                 self.publish("iopub_welcome", {"subscription": frames[0][1:].decode("utf-8", "replace")}, None)
         else:
             identities, parts = self._session.feed_identities(frames)
@@ -107,7 +111,7 @@ class KernelSockets:
             self._on_request(channel, identities, message)
 
     def publish(self, msg_type: str, content: Mapping[str, Any], parent: Message | None) -> None:
-        """Send a message to everybody who listens."""
+        """Send a message to all subscribers."""
         self._send("iopub", msg_type, content, parent, [msg_type.encode()])
 
     def reply(self, channel: str, content: Mapping[str, Any], request: Message, identities: list[bytes]) -> None:
@@ -126,7 +130,7 @@ class KernelSockets:
         self._loop.call_soon(partial(self._drain, channel))
 
     def close(self) -> None:
-        """Close the sockets when what was sent has left, within a second."""
+        """Close the sockets; messages that were sent get a second to leave."""
         for socket in self._sockets.values():
             self._loop.remove_reader(socket.FD)
             socket.close()

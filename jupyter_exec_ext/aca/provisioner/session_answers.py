@@ -1,7 +1,7 @@
-"""What is asked of the part of the kernel that is in the session, and how its answers are found in what it prints.
+"""Requests to `in_session`, the part of the kernel in the session, and its answers, which it prints. Pure.
 
-The session runs a user's code, which can print what it likes. So an answer is data that may say anything: it is bounded
-in size before it is unpacked, and only known kinds of messages with an object each are taken from it.
+The session runs a user's code, which can print anything, so answers are hostile data. Their size is bounded before
+they are unpacked, and only messages of known kinds, with an object each, are used.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 from ...errors import UnexpectedAnswer
 from ...protocol.strict_json import loads_lenient
 
-#: The most text and data that a run can have as outputs; the rest is left out, and said to be.
+#: Highest number of characters of a run's outputs; the rest is dropped and counted.
 MAX_OUTPUT_CHARACTERS = 32 * 1024 * 1024
 _MAX_ANSWER_BYTES = 4 * MAX_OUTPUT_CHARACTERS  # a character can be four bytes of UTF-8
-#: The most that an answer can have packed, in base64.
+#: Highest length of a packed answer, in base64.
 MAX_PACKED_CHARACTERS = _MAX_ANSWER_BYTES * 4 // 3
-# What outputs are made of; a session can have nothing else published.
+# Kinds of messages that a session can publish.
 _OUTPUTS = frozenset(
     {"stream", "display_data", "update_display_data", "execute_result", "clear_output", "error"},
 )
@@ -35,14 +35,16 @@ _MODULES = '__import__("sys").modules'
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of an answer, and what stood around it.
+    """A part of a packed answer.
 
     Parameters
     ----------
-    total : int
-        How many characters the whole answer has.
+    start, total : int
+        First character of the part, and characters of the whole answer.
+    text : str
+        The part.
     around : str
-        What was printed beside it, past IPython: by subprocesses, for instance.
+        Text that was printed around it without IPython, such as by subprocesses.
     """
 
     start: int
@@ -53,14 +55,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the session's part of the kernel answered.
+    """An answer of the session.
 
     Parameters
     ----------
     reply : mapping
-        The content of a reply, as the kernel in the session would send it.
-    messages : list
+        Content of the reply message.
+    messages : list of (str, dict)
         Outputs: type and content of each, in order.
+    dropped_characters : int
+        Characters of outputs that were over the limit.
     """
 
     reply: Mapping[str, Any]
@@ -68,29 +72,29 @@ class Answer:
     dropped_characters: int = 0
 
 
-def loading_code(mark: str, environment: Mapping[str, str], directory: str) -> str:
-    """Return code that puts our part into a session, under the name `mark`; it defines nothing the user sees."""
+def build_loading_code(mark: str, environment: Mapping[str, str], directory: str) -> str:
+    """Return code that loads `in_session` into a session under the name `mark`, and defines no name of the user's."""
     arguments = f"{mark!r}, {dict(environment)!r}, {directory!r}, {MAX_OUTPUT_CHARACTERS}"
     source = _SOURCE.read_text(encoding="utf-8")
     made = f'type(__import__("sys"))({mark!r})'
     load = f"exec(compile({source!r}, '<jupyter_exec_ext>', 'exec'), vars(module))"
-    # As one expression: no name of ours stays behind, and None is no value to show.
+    # One expression, so that no name stays behind. Its value is None, which is not shown.
     return f"(lambda module: ({load}, {_MODULES}.update({{{mark!r}: module.InSession({arguments})}}))[1])({made})"
 
 
-def asking_code(mark: str, request: Mapping[str, Any]) -> str:
-    """Return code that asks our part of a session something."""
+def build_request_code(mark: str, request: Mapping[str, Any]) -> str:
+    """Return code that sends a request to `in_session`."""
     return f"await {_MODULES}[{mark!r}]({json.dumps(request)!r})"
 
 
 def is_lost(mark: str, stderr: str) -> bool:
-    """Return whether a run failed since our part is not in the session: it is another one, without any state."""
+    """Return whether a run failed because `in_session` is not there: this is a new session, without state."""
     last_line = stderr.rstrip().rpartition("\n")[2]
     return "KeyError" in last_line and f"'{mark}'" in last_line
 
 
 def find_piece(mark: str, request_id: str, stdout: str) -> Piece | None:
-    """Return the part of the answer to a request that was printed; None if it is not there as a whole."""
+    """Return the printed part of the answer to a request; None if the text has none, or only a fragment."""
     for found in re.finditer(rf"<{mark} {request_id} (\d{{1,12}}) (\d{{1,12}}):([A-Za-z0-9+/=]*):{mark}>", stdout):
         around = stdout[: found.start()] + stdout[found.end() :]
         return Piece(int(found[1]), int(found[2]), found[3], around)
@@ -103,7 +107,7 @@ def read_answer(text: str) -> Answer:
     Raises
     ------
     UnexpectedAnswer
-        If it is none, or too large.
+        If it cannot be read or is too large.
     """
     try:
         unpacking = zlib.decompressobj()
@@ -125,8 +129,8 @@ def read_answer(text: str) -> Answer:
     )
 
 
-def failed(name: str, text: str, messages: Sequence[tuple[str, dict[str, Any]]] = ()) -> Answer:
-    """Return the answer of a run that came to no end of its own, after what it had as outputs."""
+def failed_answer(name: str, text: str, messages: Sequence[tuple[str, dict[str, Any]]] = ()) -> Answer:
+    """Return the answer of a run that failed with an error text, after its outputs."""
     evalue = text.splitlines()[-1] if text else ""
     error = {"ename": name, "evalue": evalue[:_MAX_EVALUE_CHARACTERS], "traceback": text.splitlines()}
     reply = {**error, "status": "error", "payload": [], "user_expressions": {}}

@@ -18,7 +18,7 @@ import trustme
 
 from jupyter_exec_ext import ACAClient, AccessToken, AsyncACAClient
 from jupyter_exec_ext.aca.protocol.addresses import API_VERSIONS, SCOPE
-from jupyter_exec_ext.aca.protocol.run_results import RunStatus
+from jupyter_exec_ext.aca.protocol.run_format import RunStatus
 from jupyter_exec_ext.errors import (
     ClientError,
     Conflict,

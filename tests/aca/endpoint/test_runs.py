@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from jupyter_exec_ext.aca.protocol.execution_results import DEFAULT_STREAMS_LENGTH
+from jupyter_exec_ext.aca.endpoint.run_handlers import DEFAULT_STREAMS_LENGTH
 from tests.support.bearers import UNPROTECTED, mint, owner_of
 from tests.support.hosts import Host, running_host
 from tests.support.kernelspecs import add_kernelspec

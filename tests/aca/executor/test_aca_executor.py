@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import ACADynamicSessionsCodeExecutor, CodeBlock, IPythonCodeResult, with_requirements
-from jupyter_exec_ext.aca.executor import executor_session
+from jupyter_exec_ext.aca.executor import pool_session
 from jupyter_exec_ext.errors import InvalidRequest
 from jupyter_exec_ext.executors import FunctionWithRequirements
 from tests.aca.executor.pools import ENVELOPE, FLAT, Cancellation, HostsToken, delete, endpoint_of, python, sessions_of
@@ -234,7 +234,7 @@ async def test_a_session_that_the_pool_has_ended_is_noticed_and_said(
     executor = make(functions=[area], session_id=f"lost-{time.time_ns()}", save_files=save_files)
     await run(executor, "x = 1")
     await delete(pool[0], (await executor._sessions.current()).identifier)
-    monkeypatch.setattr(executor_session, "IDLE_SECONDS", 0.0)  # as if it had been idle for that long
+    monkeypatch.setattr(pool_session, "IDLE_SECONDS", 0.0)  # as if it had been idle for that long
     result = await run(executor, "x")
     assert result.exit_code == 1
     assert result.output.startswith("Not run: the session was not used for long and has ended. A fresh session")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import ACADynamicSessionsCodeExecutor, AccessToken
-from jupyter_exec_ext.aca.executor import executor_session
+from jupyter_exec_ext.aca.executor import pool_session
 from jupyter_exec_ext.errors import Forbidden, InvalidRequest, PropertiesMissing, Unauthenticated
 from tests.aca.client.pool_service import ACAService, Answer, AsyncTokens, Seen, Tokens, error
 from tests.aca.executor.pools import ENVELOPE, FLAT, python
@@ -304,8 +304,8 @@ async def test_a_run_that_took_too_long_is_a_result_and_says_what_became_of_the_
 async def test_a_session_that_does_not_answer_after_a_time_limit_is_deleted(
     make: Make, service: ACAService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor_session, "QUESTION_SECONDS", 0.1)
-    monkeypatch.setattr(executor_session, "ASK_ENTERED", "# sleep: 2")
+    monkeypatch.setattr(pool_session, "QUESTION_SECONDS", 0.1)
+    monkeypatch.setattr(pool_session, "ASK_ENTERED", "# sleep: 2")
     executor = make()
     service.overrides.append(answering("/executions", ran("Failed", stderr=TIMED_OUT)))
     exit_code, output = await run(executor, "a")
@@ -328,7 +328,7 @@ async def test_an_answer_that_never_comes_is_a_result_and_the_code_is_not_run_tw
 ) -> None:
     executor = make(timeout=1)
     await executor.start()
-    object.__setattr__(executor._sessions.open()._api.transport.times, "grace_seconds", 0.2)
+    object.__setattr__(executor._sessions.open()._operations.transport.times, "grace_seconds", 0.2)
     exit_code, output = await run(executor, "# sleep: 3", "after")
     assert exit_code == 1
     assert output.startswith("Lost: the code may have run")

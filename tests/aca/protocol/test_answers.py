@@ -24,7 +24,7 @@ from jupyter_exec_ext.aca.protocol.file_format import (
     upload_path,
     uploaded_path,
 )
-from jupyter_exec_ext.aca.protocol.run_results import (
+from jupyter_exec_ext.aca.protocol.run_format import (
     RunResult,
     RunStatus,
     bundle_of,

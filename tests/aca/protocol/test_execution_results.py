@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.aca.protocol.execution_results import metadata_of, result_of
+from jupyter_exec_ext.aca.endpoint.run_handlers import metadata_of, result_of
 from jupyter_exec_ext.aca.protocol.file_format import ACAFile, file_of, files_in
-from jupyter_exec_ext.aca.protocol.run_requests import RunRequest
-from jupyter_exec_ext.aca.protocol.run_results import RunStatus
+from jupyter_exec_ext.aca.protocol.run_format import RunRequest, RunStatus
 from jupyter_exec_ext.aca.protocol.session_format import PAGE, metadata_to_json, page_of, session_to_json
 from jupyter_exec_ext.models import (
     ErrorInfo,

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from jupyter_exec_ext.aca.protocol.addresses import Family
-from jupyter_exec_ext.aca.protocol.query import (
+from jupyter_exec_ext.aca.protocol.addresses import (
+    Family,
     api_version_of,
     family_asked,
     flag_of,

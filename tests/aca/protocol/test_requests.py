@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from jupyter_exec_ext.aca.client.pool_operations import FormSource
 from jupyter_exec_ext.aca.protocol.addresses import (
     API_VERSIONS,
     DEFAULT_API_VERSION,
@@ -19,9 +21,9 @@ from jupyter_exec_ext.aca.protocol.addresses import (
     family_of,
     session_url,
 )
-from jupyter_exec_ext.aca.protocol.multipart_writer import content_type, form_head, form_tail, new_boundary
-from jupyter_exec_ext.aca.protocol.run_requests import RUN_PATHS, RunRequest, run_request_from_json, run_request_to_json
-from jupyter_exec_ext.aca.protocol.session_info import ACASessionInfo, session_info_from_json
+from jupyter_exec_ext.aca.protocol.run_format import RUN_PATHS, RunRequest, run_request_from_json, run_request_to_json
+from jupyter_exec_ext.aca.protocol.session_format import ACASessionInfo, session_info_from_json
+from jupyter_exec_ext.client.local_files import FileSource
 from jupyter_exec_ext.errors import InvalidRequest, PropertiesMissing, UnexpectedAnswer
 
 POOL = "https://westus.dynamicsessions.io/subscriptions/s/resourceGroups/g/sessionPools/p"
@@ -212,12 +214,18 @@ def test_a_session_is_read_with_either_word_for_its_end(word: str) -> None:
             session_info_from_json(bad)
 
 
-def test_a_form_is_as_browsers_write_it() -> None:
-    head = form_head("file", 'a "b"\r\nX: ü.txt', "text/plain", "B")
-    assert head == (
-        b'--B\r\nContent-Disposition: form-data; name="file"; filename="a %22b%22%0D%0AX: \xc3\xbc.txt"\r\n'
-        b"Content-Type: text/plain\r\n\r\n"
+def test_a_form_escapes_the_file_name_as_browsers_do() -> None:
+    form = FormSource(FileSource(io.BytesIO(b"content")), "file", 'a "b"\r\nX: ü.txt')
+    form.rewind()
+    body = b"".join(iter(form.read, b""))
+    boundary = form.content_type.removeprefix("multipart/form-data; boundary=").encode()
+    assert body == (
+        b"--" + boundary + b'\r\nContent-Disposition: form-data; name="file"; '
+        b'filename="a %22b%22%0D%0AX: \xc3\xbc.txt"\r\nContent-Type: text/plain\r\n\r\ncontent\r\n'
+        b"--" + boundary + b"--\r\n"
     )
-    assert form_tail("B") == b"\r\n--B--\r\n"
-    assert content_type("B") == "multipart/form-data; boundary=B"
-    assert len({new_boundary() for _ in range(100)}) == 100
+    assert form.size_bytes in (None, len(body))
+
+
+def test_no_two_forms_have_the_same_boundary() -> None:
+    assert len({FormSource(FileSource(io.BytesIO()), "file", "a").content_type for _ in range(100)}) == 100

@@ -18,7 +18,7 @@ class Slow:
     """Stands for a kernel, its session and their client: the session's files are never told."""
 
     identifier = "known"
-    begun = True
+    is_started = True
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -84,7 +84,7 @@ def leave(loop: KernelLoop, until: asyncio.Event, done: threading.Event) -> None
         done.set()
 
     async def begin() -> None:
-        loop.leave(work())
+        loop.run_in_background(work())
 
     loop.run(begin()).result(10)
 
@@ -105,7 +105,7 @@ def test_what_is_left_is_done_though_nobody_waits_so_long(monkeypatch: pytest.Mo
 def test_what_takes_too_long_is_given_up_and_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(aca_loop, "_LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(aca_loop, "_BACKGROUND_SECONDS", 0.1)
     loop, done = KernelLoop(), threading.Event()
     leave(loop, asyncio.Event(), done)
     loop.stop()

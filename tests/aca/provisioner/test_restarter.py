@@ -95,5 +95,5 @@ async def test_it_is_so_for_applications_whose_managers_block() -> None:
 
 async def test_without_a_manager_nothing_is_set() -> None:
     provisioner = ACAProvisioner(endpoint="http://127.0.0.1:9/pool", credential="env:NO_TOKEN")
-    provisioner._look_less_often()
+    provisioner._set_poll_interval()
     assert provisioner.config == Config()

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.aca.protocol.run_results import RunResult, RunStatus
+from jupyter_exec_ext.aca.protocol.run_format import RunResult, RunStatus
 from jupyter_exec_ext.aca.provisioner.aca_session import ACASession, RunFailedError, SessionExpiredError
-from jupyter_exec_ext.aca.provisioner.session_answers import failed, find_piece, is_lost, read_answer
+from jupyter_exec_ext.aca.provisioner.session_answers import failed_answer, find_piece, is_lost, read_answer
 from jupyter_exec_ext.errors import ConnectionLost, SessionNotFound, UnexpectedAnswer
 
 
@@ -60,7 +60,7 @@ def test_a_session_that_lost_our_part_is_known_by_its_name_alone() -> None:
 
 
 def test_a_run_that_failed_shows_what_the_service_says() -> None:
-    answer = failed("RunFailed", "first\nExecution aborted")
+    answer = failed_answer("RunFailed", "first\nExecution aborted")
     assert answer.reply["evalue"] == "Execution aborted"
     assert answer.messages == [("error", answer.messages[0][1])]
     assert answer.messages[0][1]["traceback"] == ["first", "Execution aborted"]
@@ -82,12 +82,12 @@ class Service:
         self.deleted.append(identifier)
 
 
-def session_of(service: Service) -> ACASession:
+def session_of(service: Any) -> ACASession:
     def leave(coroutine: Coroutine[Any, Any, None]) -> None:
         with pytest.raises(StopIteration):  # it waits for nothing here
             coroutine.send(None)
 
-    return ACASession(service, timeout_seconds=10, environment={}, leave=leave)
+    return ACASession(service, timeout_seconds=10, environment={}, run_in_background=leave)
 
 
 _NO_IPYTHON = RunResult(RunStatus.FAILED, stderr="ModuleNotFoundError: No module named 'IPython'")
@@ -181,7 +181,7 @@ async def test_what_runs_ends_with_its_session_even_if_it_got_there_later(
     await session.delete()
     assert pool.sessions == {}
     assert pool.deleted == ["known"] * 2
-    assert not session.begun
+    assert not session.is_started
 
 
 class Forger(Service):
@@ -243,7 +243,7 @@ async def test_a_session_that_is_forgotten_is_ended() -> None:
     service, session = begun_service(_LOST)
     with pytest.raises(SessionExpiredError):
         await session.execute(1, "1", silent=False, store_history=True, expressions={})
-    assert (service.deleted, session.begun) == (["known"], False)
+    assert (service.deleted, session.is_started) == (["known"], False)
 
     service, session = begun_service(_LOST)
     assert await session.is_lost()
@@ -255,9 +255,9 @@ async def test_a_session_that_was_begun_by_halves_is_ended() -> None:
     session = session_of(service)
     service.run = failing  # type: ignore[method-assign]
     with pytest.raises(ConnectionLost):
-        await session.begin()
+        await session.start()
     assert len(service.deleted) == 1
-    assert not session.begun
+    assert not session.is_started
 
 
 async def failing(*_: Any, **__: Any) -> RunResult:

@@ -1,4 +1,4 @@
-"""The session pools of the asynchronous client. The twin in `sync/` is generated."""
+"""ACA session pools of the asynchronous client. The twin in `sync/` is generated."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from ....client.open_file import OpenFileTarget
 from ....client.server_connection import JupyterConnectionInfo
 from ...protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE, check_endpoint, check_host, family_of
 from ...protocol.file_format import ACAFile
-from ...protocol.run_requests import RunRequest
-from ...protocol.run_results import RunResult
-from ...protocol.session_info import ACASessionInfo
-from ..pool_files import ACAFilesApi
-from ..pool_operations import ACAApi
-from ..pool_transport import ACATimes, ACATransport
+from ...protocol.run_format import RunRequest, RunResult
+from ...protocol.session_format import ACASessionInfo
+from ..pool_operations import PoolOperations
+from ..pool_transport import PoolTimes, PoolTransport
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,36 +36,43 @@ class AsyncACAClient:
     endpoint : str
         The pool's management endpoint.
     credential : TokenProvider or AsyncTokenProvider
-        What gives access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``. One that blocks
-        is asked in a thread. It stays the caller's to close.
+        Source of access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``. One that blocks
+        is asked in a thread. It stays open when the client is closed.
     api_version : str
-        Which form of the protocol is spoken.
+        Version of the protocol.
     allowed_hosts : sequence of str
-        Where the access token may be sent; ``*.`` stands for one or more labels. Without TLS only to this machine.
+        Hosts that may get the access token; ``*.`` stands for one or more labels. Without TLS only this machine may.
     scope : str
-        What the access token is asked for.
+        Scope of the access token.
     max_wait_seconds : float
-        For how long a call is tried again where that is safe, with growing pauses; 0 for never.
+        Time in which a call is repeated where that is safe, with growing pauses; 0 for never.
     request_timeout_seconds : float
-        How long a call may take that moves no file and runs no code.
+        Limit of a call that moves no file and runs no code.
     transfer_timeout_seconds : float
-        How long an upload or a download may take.
+        Limit of an upload or a download.
     grace_seconds : float
-        How much longer than its code's timeout a run is waited for.
+        Time to wait for a run beyond its code's timeout.
     verify : bool or str
         Whether to check the service's certificate, or the path of a CA bundle to check it with.
 
     Raises
     ------
     InvalidRequest
-        If the endpoint is none, or not one that the token may be sent to, or there is no such api-version.
+        If the endpoint is not valid or may not get the token, or the api-version is unknown.
+
+    Examples
+    --------
+    >>> async with AsyncACAClient(endpoint, DefaultAzureCredential()) as pool:
+    ...     result = await pool.run("user-1", "6 * 7")
+    >>> result.value
+    42
 
     Notes
     -----
-    Every call ends within its own time and `max_wait_seconds`. It may raise the errors of `jupyter_exec_ext.errors`:
+    Every call ends within its own limit and `max_wait_seconds`. It may raise the errors of `jupyter_exec_ext.errors`:
     the service's refusals (`InvalidRequest`, `Unauthenticated`, `Forbidden`, `NotFound`, `Conflict`, `LimitReached`,
-    `Unavailable`), `ConnectionFailed` where nothing was sent and `ConnectionLost` where the answer never came. The
-    access token is fetched anew before its end, and once more when the service refuses it. Concurrent calls are fine.
+    `Unavailable`), `ConnectionFailed` if nothing was sent, and `ConnectionLost` if the answer never came. The access
+    token is renewed before it expires, and once more when the service refuses it. Calls can be concurrent.
     """
 
     def __init__(
@@ -92,10 +97,8 @@ class AsyncACAClient:
             parts.hostname or "", parts.scheme == "https", parts.port, base_url=parts.path, verify=verify
         )
         self._driver = AioDriver(connection, AioCredential(credential, scope))
-        times = ACATimes(max_wait_seconds, request_timeout_seconds, transfer_timeout_seconds, grace_seconds)
-        transport = ACATransport(self.endpoint, api_version, times)
-        self._api = ACAApi(transport)
-        self._files = ACAFilesApi(transport)
+        times = PoolTimes(max_wait_seconds, request_timeout_seconds, transfer_timeout_seconds, grace_seconds)
+        self._operations = PoolOperations(PoolTransport(self.endpoint, api_version, times))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.endpoint!r}, api_version={self.api_version!r})"
@@ -109,7 +112,7 @@ class AsyncACAClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections. Sessions go on living until their time is over; see `delete_session`."""
+        """Close the connections. Sessions live on until they expire; see `delete_session`."""
         await self._driver.close()
 
     async def run(
@@ -121,21 +124,29 @@ class AsyncACAClient:
         streams_max_length: int | None = STREAMS_MAX_LENGTH,
         jupyter_format: bool = False,
     ) -> RunResult:
-        """Run code in a session, which is allocated if there is none of this identifier.
+        """Run code in a session, which is allocated if the pool has none with this identifier.
 
-        The code is sent once: again only where it surely did not run. Code that fails is a result, not an error.
+        The code runs at most once: the request is repeated only if it certainly did not run. Code that fails is a
+        result, not an error.
 
         Parameters
         ----------
         identifier : str
-            Of the session: 4 to 128 characters. Whoever knows it and may use the pool shares the session.
+            Of the session: 4 to 128 characters. All users of the pool who know it share the session.
+        code : str
+            Python source.
         timeout_seconds : float, optional
-            After which the service stops the code; sent as whole seconds. None leaves it to the service.
+            Time limit of the code, sent as whole seconds. None leaves it to the service.
         streams_max_length : int, optional
-            How much of stdout and stderr the service keeps; None for its default (4096). Older versions have no such
-            limit to set.
+            Characters of stdout and of stderr that the service keeps; None for its default (4096). Versions before
+            2025-10-02 have no such option.
         jupyter_format : bool
             Get a value as the text that IPython shows, whatever its type; from 2025-10-02 on.
+
+        Returns
+        -------
+        RunResult
+            Output, value and state of the run.
 
         Raises
         ------
@@ -146,24 +157,31 @@ class AsyncACAClient:
         """
         seconds = None if timeout_seconds is None else math.ceil(timeout_seconds)
         request = RunRequest(code, seconds, False, streams_max_length, jupyter_format)
-        return await self._driver.perform(self._api.run(identifier, request))
+        return await self._driver.perform(self._operations.run(identifier, request))
 
     async def upload(self, identifier: str, path: str, source: bytes | Uploadable) -> ACAFile:
         """Upload a file, piece by piece.
 
         Parameters
         ----------
+        identifier : str
+            Of the session.
         path : str
-            Where it goes, relative to ``/mnt/data``.
+            Path of the file in the session, relative to ``/mnt/data``.
         source : bytes, path or binary file
-            The content, a local file's path (a `str` is a path), or a file that is read from where it stands.
+            The content, a local file's path (a `str` is a path), or a file that is read from its current position.
+
+        Returns
+        -------
+        ACAFile
+            The file as the service describes it.
 
         Raises
         ------
         PayloadTooLarge
-            If it is larger than the service takes (128 MB).
+            If the file is larger than the service allows (128 MB).
         """
-        return await self._driver.perform(self._files.upload(identifier, path, source))
+        return await self._driver.perform(self._operations.upload(identifier, path, source))
 
     async def download(
         self, identifier: str, path: str, target: str | os.PathLike[str] | IO[bytes] | None = None
@@ -172,11 +190,18 @@ class AsyncACAClient:
 
         Parameters
         ----------
+        identifier : str
+            Of the session.
         path : str
             Relative to ``/mnt/data``.
         target : path or binary file, optional
-            Where it goes: a path, at which the file is put when it is complete (in a directory, under its own name),
-            or an open file. Without it, the content is returned.
+            A path, which gets the file when it is complete (in a directory, under its own name), or an open file.
+            Without it, the content is returned.
+
+        Returns
+        -------
+        bytes or None
+            The content, if there is no `target`.
 
         Raises
         ------
@@ -185,14 +210,14 @@ class AsyncACAClient:
         """
         if target is None:
             memory = MemoryTarget()
-            await self._driver.perform(self._files.download(identifier, path, memory))
+            await self._driver.perform(self._operations.download(identifier, path, memory))
             return memory.data()
         place: Target
         if isinstance(target, (str, os.PathLike)):
             place = FileTarget(download_path(target, path))
         else:
             place = OpenFileTarget(target)
-        await self._driver.perform(self._files.download(identifier, path, place))
+        await self._driver.perform(self._operations.download(identifier, path, place))
         return None
 
     async def files(self, identifier: str, directory: str = "", *, recursive: bool = False) -> list[ACAFile]:
@@ -200,25 +225,32 @@ class AsyncACAClient:
 
         Parameters
         ----------
+        identifier : str
+            Of the session.
         directory : str
-            Relative to ``/mnt/data``; empty for that itself.
+            Relative to ``/mnt/data``; empty for ``/mnt/data`` itself.
         recursive : bool
-            What is below it, too; from 2025-10-02 on.
+            Include the files of all directories below it; from 2025-10-02 on.
+
+        Returns
+        -------
+        list of ACAFile
+            Files and directories; with `recursive`, as the service lists them.
         """
-        return await self._driver.perform(self._files.files(identifier, directory, recursive=recursive))
+        return await self._driver.perform(self._operations.files(identifier, directory, recursive=recursive))
 
     async def delete_file(self, identifier: str, path: str) -> None:
-        """Delete a file; raises `NotFound` if there is none."""
-        await self._driver.perform(self._files.delete_file(identifier, path))
+        """Delete a file; raises `NotFound` if it does not exist."""
+        await self._driver.perform(self._operations.delete_file(identifier, path))
 
     async def delete_session(self, identifier: str) -> None:
-        """End a session and what runs in it, and delete its files; one that is not there is no error."""
-        await self._driver.perform(self._api.delete_session(identifier))
+        """End a session and the code in it, and delete its files. An unknown session is not an error."""
+        await self._driver.perform(self._operations.delete_session(identifier))
 
     async def session(self, identifier: str) -> ACASessionInfo:
-        """Return when a session was made, used last, and will end; raises `SessionNotFound`."""
-        return await self._driver.perform(self._api.session(identifier))
+        """Return the times of a session's creation, last use and end; raises `SessionNotFound`."""
+        return await self._driver.perform(self._operations.session(identifier))
 
     async def metadata(self) -> dict[str, Any]:
-        """Return what the pool says about itself: ``runtimes``, ``preInstalledPackages``, ``jupyterKernel``."""
-        return await self._driver.perform(self._api.metadata())
+        """Return the pool's metadata: ``runtimes``, ``preInstalledPackages``, ``jupyterKernel``."""
+        return await self._driver.perform(self._operations.metadata())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.filepost import encode_multipart_formdata
 
-from jupyter_exec_ext.aca.protocol.multipart_reader import MultipartReader, PartEnd, PartStart, boundary_of
+from jupyter_exec_ext.aca.endpoint.form_upload import MultipartReader, PartEnd, PartStart, boundary_of
 from jupyter_exec_ext.errors import InvalidRequest
 
 Parts = list[tuple[str, str | None, bytes]]
