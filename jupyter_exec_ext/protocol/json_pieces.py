@@ -65,26 +65,14 @@ class KeepUpTo:
         Of their text in UTF-8.
     max_memory_bytes : int, optional
         Of the memory that they take, which is up to four times as much.
-
-    Attributes
-    ----------
-    written : list of (str, memoryview)
-        The strings that were in the message as they are, each with the bytes there; see `WrittenDict`.
     """
 
     def __init__(self, max_bytes: int, max_memory_bytes: int | None = None) -> None:
         self._max_bytes = max_bytes
         self._max_memory_bytes = 4 * max_bytes if max_memory_bytes is None else max_memory_bytes
-        self.written: list[tuple[str, memoryview]] = []
 
     def __call__(self, pieces: Iterable[str]) -> Any:
         """Return the string, or what stands for it."""
-        if isinstance(pieces, _Pieces) and self._has_room(pieces.size, pieces.size) and pieces.are_as_written():
-            # A copy, which takes half of the memory that joining pieces does.
-            self._use(pieces.size, pieces.size)
-            text = str(pieces.bytes, "ascii")
-            self.written.append((text, pieces.bytes))
-            return text
         kept: list[str] = []
         size = characters = width = 0
         for piece in pieces:
@@ -97,15 +85,12 @@ class KeepUpTo:
                 kept.clear()
         if not self._has_room(size, characters * width):
             return LeftOut(size, pieces)
-        self._use(size, characters * width)
+        self._max_bytes -= size
+        self._max_memory_bytes -= characters * width
         return "".join(kept)
 
     def _has_room(self, size: int, memory_bytes: int) -> bool:
         return size <= self._max_bytes and memory_bytes <= self._max_memory_bytes
-
-    def _use(self, size: int, memory_bytes: int) -> None:
-        self._max_bytes -= size
-        self._max_memory_bytes -= memory_bytes
 
 
 def _width(text: str) -> int:
@@ -222,16 +207,6 @@ class _Pieces:
     def size(self) -> int:
         """How many bytes stand between the quotes."""
         return self.end - self.start
-
-    def are_as_written(self) -> bool:
-        """Return whether the text is ASCII without escapes, as base64 is."""
-        windows = (self.raw[at : min(at + PIECE_BYTES, self.end)] for at in range(self.start, self.end, PIECE_BYTES))
-        return all(window.isascii() and not only_escaped(window) for window in windows)
-
-    @property
-    def bytes(self) -> memoryview:
-        """What stands between the quotes."""
-        return memoryview(self.raw).toreadonly()[self.start : self.end]
 
 
 def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take) -> Any:

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
 from .json_pieces import LeftOut
-from .lazy_execution import parts_of
-from .raw_json import WrittenDict
 from .strict_json import dumps, only_escaped, to_bytes
 
 # From here on a record or event is worth a worker thread.
@@ -31,7 +29,7 @@ def is_large(value: Any, characters: int = LARGE_CHARACTERS) -> bool:
         if isinstance(item, str):
             left -= len(item)
         elif isinstance(item, Execution):
-            todo += [*parts_of(item), item.code, item.metadata]
+            todo += [item.stdout, item.stderr, item.outputs, item.code, item.metadata]
         elif isinstance(item, dict):
             left -= 8 * len(item)
             todo += item.values() if left > 0 else ()
@@ -54,15 +52,6 @@ def event_is_large(event: OutputEvent) -> bool:
 
 def dump_in_pieces(value: Any) -> Iterator[str]:
     """Yield the text that `dumps` returns, in pieces."""
-    return (str(part, "ascii") if isinstance(part, memoryview) else part for part in _parts(value))
-
-
-def encode_in_pieces(value: Any) -> Iterator[bytes | memoryview]:
-    """Yield the same in UTF-8."""
-    return (part if isinstance(part, memoryview) else to_bytes(part) for part in _parts(value))
-
-
-def _parts(value: Any) -> Iterator[str | memoryview]:
     if isinstance(value, str):
         yield from _string(value)
     elif isinstance(value, LeftOut):
@@ -71,11 +60,10 @@ def _parts(value: Any) -> Iterator[str | memoryview]:
             yield dumps(piece)[1:-1]
         yield '"'
     elif isinstance(value, dict):
-        texts = value.texts if isinstance(value, WrittenDict) else {}
         yield "{"
         for number, (key, item) in enumerate(value.items()):
             yield f"{',' if number else ''}{dumps(str(key))}:"
-            yield from _written(texts[key]) if key in texts else _parts(item)
+            yield from dump_in_pieces(item)
         yield "}"
     elif isinstance(value, (list, tuple)):
         yield "["
@@ -85,11 +73,9 @@ def _parts(value: Any) -> Iterator[str | memoryview]:
         yield dumps(value)
 
 
-def _written(text: memoryview) -> Iterator[str | memoryview]:
-    yield '"'
-    for start in range(0, len(text), _PIECE_CHARACTERS):
-        yield text[start : start + _PIECE_CHARACTERS]
-    yield '"'
+def encode_in_pieces(value: Any) -> Iterator[bytes]:
+    """Yield the same in UTF-8."""
+    return map(to_bytes, dump_in_pieces(value))
 
 
 def _string(text: str) -> Iterator[str]:
@@ -116,7 +102,7 @@ def _escaped(text: str) -> str:
     return text
 
 
-def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str | memoryview]:
+def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str]:
     """Yield the members of an array: numbers many at a time, whatever may be large one by one."""
     for start in range(0, len(values), _BATCH):
         batch = values[start : start + _BATCH]
@@ -128,13 +114,13 @@ def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str | memoryview]:
         for number, item in enumerate(batch):
             if number:
                 yield ","
-            yield from _parts(item)
+            yield from dump_in_pieces(item)
 
 
-def collect(parts: Iterator[bytes | memoryview]) -> list[bytes]:
+def collect(parts: Iterator[bytes]) -> list[bytes]:
     """Return what was encoded, joined to pieces of a sensible size."""
     done: list[bytes] = []
-    pending: list[bytes | memoryview] = []
+    pending: list[bytes] = []
     size = 0
     for part in parts:
         pending.append(part)

@@ -14,7 +14,6 @@ from ..models.plain_text import strip_ansi
 from .json_pieces import PIECE_BYTES, Buffer, KeepUpTo, LeftOut, Take, TooComplexError, loads_in_pieces
 from .kernel_messages import FrameCodec, KernelMessage
 from .large_json import dump_in_pieces
-from .raw_json import WrittenDict
 from .strict_json import utf8_size
 
 _BUNDLES = ("display_data", "update_display_data", "execute_result")
@@ -68,10 +67,9 @@ def _slices(content: Buffer) -> Iterator[memoryview]:
 def _bundle(content: Buffer, keep: KeepUpTo) -> dict[str, Any]:
     """Return a display's content; of one that is too complex to be parsed, all of it as a value that is left out."""
     try:
-        body = _without_holes(loads_in_pieces(content, keep))
+        return _without_holes(loads_in_pieces(content, keep))
     except TooComplexError:
         return {"data": {"application/json": LeftOut(len(content), _RawPieces(content))}}
-    return _as_written(body, keep.written, len(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +116,6 @@ def _without_escapes(body: Any) -> Any:
         lines = [strip_ansi(line) if isinstance(line, str) else line for line in body["traceback"]]
         return {**body, "traceback": lines}
     return body
-
-
-def _as_written(body: dict[str, Any], written: Sequence[tuple[str, memoryview]], message_bytes: int) -> dict[str, Any]:
-    """Return a display's content whose long strings need not be written again, if they are most of the message.
-
-    All of it stays in memory with them, also what nobody counts.
-    """
-    data = body.get("data", {})
-    views = {id(text): view for text, view in written}
-    texts = {mime: views[id(value)] for mime, value in data.items() if id(value) in views}
-    if 2 * sum(map(len, texts.values())) < message_bytes:
-        return body
-    return {**body, "data": WrittenDict(data, texts)}
 
 
 def _without_holes(body: Any) -> dict[str, Any]:

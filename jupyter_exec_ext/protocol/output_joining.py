@@ -28,10 +28,6 @@ from ..models import (
     TruncatedEvent,
     Truncation,
 )
-from .lazy_execution import FoldedExecution
-
-# From here on the text of an execution is joined when somebody looks at it.
-_LONG_CHARACTERS = 1024 * 1024
 
 
 def truncation_marker(dropped_bytes: int, name: str) -> str:
@@ -164,17 +160,6 @@ class OutputFold:
             if dropped:
                 self._stream(name, truncation_marker(dropped, name))
 
-    @property
-    def is_long(self) -> bool:
-        """Whether it takes its time to join the text."""
-        streams = (item.chunks for item in self._items if isinstance(item, _Stream) and len(item.chunks) > 1)
-        return sum(len(chunk) for chunks in streams for chunk in chunks) > _LONG_CHARACTERS
-
-    def parts(self) -> list[Any]:
-        """Return what text and outputs are made of: text is in both."""
-        texts = [item.chunks for item in self._items if isinstance(item, _Stream)]
-        return [*texts, *texts, *(item.output for item in self._items if isinstance(item, _Shown))]
-
     def outputs(self) -> list[JSONObject]:
         """Return the outputs as nbformat 4 has them."""
         return [
@@ -192,8 +177,6 @@ class OutputFold:
 
 def with_outputs(record: Execution, fold: OutputFold, **fields: Any) -> Execution:
     """Return `record` with what `fold` made of its events, to which none is added any more."""
-    if fold.is_long:
-        return FoldedExecution.of(record, fold, fields)
     return replace(record, stdout=fold.text("stdout"), stderr=fold.text("stderr"), outputs=fold.outputs(), **fields)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, StreamEvent
 from jupyter_exec_ext.protocol import large_json
 from jupyter_exec_ext.protocol.large_json import collect, dump_in_pieces, encode_in_pieces, event_is_large, is_large
-from jupyter_exec_ext.protocol.raw_json import WrittenDict
 from jupyter_exec_ext.protocol.strict_json import dump_bytes, dumps
 
 VALUES = st.recursive(
@@ -37,26 +34,6 @@ def _small_pieces() -> Iterator[None]:
 def test_the_pieces_are_the_whole(value: Any) -> None:
     assert "".join(dump_in_pieces(value)) == dumps(value)
     assert b"".join(collect(encode_in_pieces(value))) == dump_bytes(value)
-
-
-@given(
-    st.dictionaries(st.text(max_size=3), st.text(st.sampled_from("abcAZ09+/="), max_size=20), max_size=4), st.booleans()
-)
-def test_what_was_written_already_is_not_written_anew(values: dict[str, str], all_of_it: bool) -> None:
-    chosen = list(values)[: None if all_of_it else 1]
-    data = WrittenDict(values, {name: memoryview(values[name].encode()) for name in chosen})
-    value = {"a": [1, {"data": data}], "b": data}
-    assert "".join(dump_in_pieces(value)) == dumps(value)
-    assert b"".join(collect(encode_in_pieces(value))) == dump_bytes(value)
-    parts = list(encode_in_pieces(data))
-    assert sum(isinstance(part, memoryview) for part in parts) == sum(-(-len(values[name]) // 3) for name in chosen)
-
-
-def test_a_copy_of_what_was_written_is_a_plain_object() -> None:
-    data = WrittenDict({"a": "x"}, {"a": memoryview(b"x")})
-    for other in (copy.copy(data), copy.deepcopy(data), pickle.loads(pickle.dumps(data)), {**data}):
-        assert type(other) is dict
-        assert other == {"a": "x"}
 
 
 def test_what_is_large_is_seen_wherever_it_is() -> None:

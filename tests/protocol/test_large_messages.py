@@ -1,4 +1,4 @@
-"""Large messages from a kernel, and that a picture goes on as it came, through log and record."""
+"""Large messages from a kernel, on their way into log and record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from jupyter_exec_ext.protocol.large_json import encode_in_pieces
 from jupyter_exec_ext.protocol.large_messages import read_large
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
 from jupyter_exec_ext.protocol.output_joining import OutputFold, with_outputs
-from jupyter_exec_ext.protocol.raw_json import WrittenDict
 from jupyter_exec_ext.protocol.records_json import to_json
 from jupyter_exec_ext.store.log_lines import line_of
 
@@ -34,7 +33,7 @@ def display(data: Any) -> DisplayEvent:
     return event
 
 
-def test_a_picture_is_sent_on_as_it_came() -> None:
+def test_a_picture_is_the_same_in_log_and_record() -> None:
     event = display({"image/png": PICTURE, "text/plain": "<Figure>"})
     assert event.data == {"image/png": PICTURE, "text/plain": "<Figure>"}
     fold = OutputFold()
@@ -43,29 +42,9 @@ def test_a_picture_is_sent_on_as_it_came() -> None:
     parts = list(encode_in_pieces(to_json(record)))
     assert json.loads(line_of(event, 1, "t"))["data"] == event.data
     assert json.loads(b"".join(parts))["outputs"][0]["data"] == event.data
-    assert sum(len(part) for part in parts if isinstance(part, memoryview)) == len(PICTURE)
 
 
 @pytest.mark.parametrize("odd", ["\n", '"', "\\", "é", "\x00"])
-def test_what_json_escapes_is_written_anew(odd: str) -> None:
+def test_characters_that_json_escapes_survive_in_the_log(odd: str) -> None:
     event = display({"text/html": PICTURE + odd})
-    assert type(event.data) is dict
     assert json.loads(line_of(event, 1, "t"))["data"] == {"text/html": PICTURE + odd}
-
-
-def test_each_value_is_sent_on_by_its_own() -> None:
-    event = display({"image/png": PICTURE, "text/html": PICTURE[::-1], "text/plain": PICTURE + "\n"})
-    assert isinstance(event.data, WrittenDict)
-    assert sorted(event.data.texts) == ["image/png", "text/html"]
-    assert json.loads(line_of(event, 1, "t"))["data"] == event.data
-
-
-def test_a_picture_does_not_keep_what_came_with_it() -> None:
-    codec = FrameCodec(b"key", "hmac-sha256", "s")
-    header = {"msg_type": "display_data", "msg_id": "1"}
-    content = {"data": {"image/png": PICTURE}, "metadata": {}, "junk": "x" * 2 * len(PICTURE)}
-    parts = [json.dumps(part).encode() for part in (header, {"msg_id": "ours"}, {}, content)]
-    head = [b"topic", b"<IDS|MSG>", codec._sign(parts), *parts[:3]]
-    (message,) = read_large(codec, "iopub", head, bytearray(parts[3]), 10_000_000)
-    assert type(message.content["data"]) is dict
-    assert message.content["data"] == {"image/png": PICTURE}
