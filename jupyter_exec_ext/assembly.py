@@ -22,7 +22,7 @@ from .engine.kernels.descriptor_limits import (
     raise_descriptor_limit,
 )
 from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
-from .engine.kernels.isolated_kernelspecs import sweep
+from .engine.kernels.provisioners import sweep
 from .store.store import ExecStore
 from .system.marked_processes import kill_marked
 

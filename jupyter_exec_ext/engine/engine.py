@@ -68,7 +68,7 @@ from .access.token_watch import TokenWatch, why_ended
 from .change_feed import ChangeFeed
 from .executions.idempotency import idempotency_of
 from .executions.live_execution import ExecutionHandle, LiveExecution, PastExecution
-from .executions.output_verbs import OutputVerbs
+from .executions.log_reader import OutputVerbs
 from .executions.watchdog import WatchdogExpired, ends_within
 from .files.file_verbs import FileVerbs
 from .files.no_files import NOWHERE, files_of
@@ -76,9 +76,9 @@ from .files.quotas import FileLimits
 from .files.remote_files import RemoteFiles
 from .files.working_directories import LocalFiles
 from .kernels.inherited_environment import InheritedEnvironment
-from .kernels.isolated_kernelspecs import plain_name
-from .kernels.kernel_memory import MemoryMeter
 from .kernels.pool_plan import KernelKind, PoolBounds
+from .kernels.process_state import MemoryMeter
+from .kernels.provisioners import plain_name
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
 from .ports import EventLog, KernelFiles, KernelHost, SessionFiles, Store

@@ -11,7 +11,7 @@ from traitlets.utils.bunch import Bunch
 
 from ..models import ISOLATION_LEVELS
 from ..protocol.kernel_environment import DEFAULT_NAMES
-from .kernels.isolated_kernelspecs import OUR_PROVISIONERS, PLAIN
+from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
 from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
 
 

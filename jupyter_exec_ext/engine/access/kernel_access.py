@@ -11,7 +11,7 @@ from ...auth.policy import check_attach, check_kernel, check_kernel_name
 from ...auth.scopes import scope
 from ...errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
-from ..kernels.isolated_kernelspecs import ISOLATABLE, level_by_name
+from ..kernels.provisioners import ISOLATABLE, level_by_name
 from ..ports import KernelHost
 from ..settings import EngineSettings
 

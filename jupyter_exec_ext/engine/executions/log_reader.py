@@ -1,11 +1,16 @@
-"""Reading an execution's event log: everything from a cursor to the end, at the reader's own pace."""
+"""Readers of an execution's output: its event log from a cursor on, and the outputs beyond the cap."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
-from ..ports import EventLog, LogEntry
+from ...auth.caller import Caller
+from ...errors import ExecutionNotFound, OutputExpired, OutputNotFound
+from ...models import Execution, FileInfo, SpooledOutput
+from ..files.file_reader import LocalReader
+from ..ports import EventLog, ExecutionStore, FileReader, LogEntry
 
 _ENTRIES_PER_READ = 256
 
@@ -41,3 +46,39 @@ async def _changed(log: EventLog, after: int, timeout_seconds: float | None) -> 
     except asyncio.TimeoutError:
         return False
     return True
+
+
+class OutputVerbs:
+    """The spooled outputs of finished executions, for callers."""
+
+    def __init__(self, executions: ExecutionStore) -> None:
+        self._executions = executions
+
+    async def open(self, caller: Caller, execution_id: str, name: str) -> FileReader:
+        """Open an output that `truncated.spooled` names.
+
+        Raises
+        ------
+        ExecutionNotFound, OutputNotFound, OutputExpired
+        """
+        stored = await self._executions.summary(execution_id)
+        if stored is None or not caller.may_see(stored.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
+        output = _named(stored.execution, name)
+        descriptor = await self._executions.open_spooled(stored.execution, output)
+        if descriptor is None:
+            raise OutputExpired(f"{name!r} is no longer kept as it was written")
+        written_at = stored.execution.finished_at or ""
+        info = FileInfo(output.name, output.size_bytes, written_at, output.mime_type, output.sha256)
+        return LocalReader(descriptor, info, partial(asyncio.get_running_loop().run_in_executor, None))
+
+
+def _named(execution: Execution, name: str) -> SpooledOutput:
+    """Return the spooled output of this name; a name that the record does not have is never looked for on disk."""
+    for output in execution.spooled:
+        if output.name == name:
+            return output
+    if not execution.state.finished:
+        raise OutputNotFound("outputs can be downloaded once the execution has ended")
+    known = ", ".join(output.name for output in execution.spooled[:10]) or "none; its record has all that is kept"
+    raise OutputNotFound(f"the execution has no output {name!r} beyond its record; there are: {known}")

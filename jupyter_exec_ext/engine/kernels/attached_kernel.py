@@ -8,7 +8,8 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 
 from ...errors import KernelNotFound, KernelStartFailed
 from ...models import KernelSpecInfo
-from .hosted_kernel import HostedKernel, spec_info
+from .hosted_kernel import HostedKernel
+from .provisioners import spec_info
 
 
 class AttachedKernel(HostedKernel):

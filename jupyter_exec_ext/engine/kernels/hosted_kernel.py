@@ -11,19 +11,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
-from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.utils import ensure_async
 
 from ...errors import IsolationRequired
-from ...models import KernelSpecInfo
 from ..ports import KernelExit, KernelFiles
-from .isolated_kernelspecs import ISOLATABLE, plain_name, require_level
 from .kernel_stderr import KernelStderr
 from .kernel_supervisor import watch_exit
+from .provisioners import ISOLATABLE, require_level
 
 _SETTLE_POLL_SECONDS = 0.05
 _SETTLE_LIMIT_SECONDS = 30.0
@@ -332,31 +329,3 @@ def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]
         return not provisioner.has_process or await provisioner.poll() is not None
 
     return has_ended
-
-
-def spec_info(name: str, spec: KernelSpec) -> KernelSpecInfo:
-    """Return what a caller needs to know of a kernelspec."""
-    return KernelSpecInfo(
-        plain_name(name),
-        spec.display_name,
-        spec.language,
-        provisioner_name(spec.metadata),
-        host_network=has_host_network(spec.metadata),
-    )
-
-
-def provisioner_name(metadata: Any) -> str:
-    """Return the name of a kernelspec's provisioner, from its metadata."""
-    name = _provisioner(metadata).get("provisioner_name")
-    return str(name or KernelProvisionerFactory.instance().default_provisioner_name)
-
-
-def has_host_network(metadata: Any) -> bool:
-    """Return whether a kernelspec asks for this machine's network, which leaves nothing of isolation."""
-    config = _provisioner(metadata).get("config")
-    return isinstance(config, dict) and config.get("network", "none") != "none"
-
-
-def _provisioner(metadata: Any) -> dict[str, Any]:
-    found = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}

@@ -33,18 +33,23 @@ from ...system.exhaustion import exhausted, out_of_resources, require_descriptor
 from ...system.removal import remove_tree
 from ..ports import Kernel
 from .attached_kernel import AttachedKernel
-from .hosted_kernel import HostedKernel, has_host_network, provisioner_name, spec_info
-from .isolated_kernelspecs import (
+from .hosted_kernel import HostedKernel
+from .kernel_stderr import KernelStderr
+from .kernelspec_stamp import Stamp, stamp_of
+from .provisioners import (
     ISOLATABLE,
     IsolatedKernelSpecs,
+    has_host_network,
+    is_known,
     isolated_name,
     level_by_name,
     plain_name,
+    provisioner_name,
+    runs_elsewhere,
+    spec_info,
+    why_refused,
     why_unavailable,
 )
-from .kernel_stderr import KernelStderr
-from .kernelspec_stamp import Stamp, stamp_of
-from .remote_provisioners import is_known, runs_elsewhere, why_refused
 from .unix_transport import kernel_id_of, over_sockets
 
 # What a server keeps for its requests, its files and the ends of its kernels: no kernel is started beyond it.

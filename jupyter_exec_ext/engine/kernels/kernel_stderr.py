@@ -12,7 +12,7 @@ import select
 import sys
 from contextlib import suppress
 
-from .crash_files import plain_text
+from .death_report import plain_text
 
 _KEPT_BYTES = 2000
 # What can be written without waiting where `select` says that anything can; PIPE_BUF.

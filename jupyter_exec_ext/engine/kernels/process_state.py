@@ -1,10 +1,9 @@
-"""State and memory of a kernel's processes. `marked_processes` kills those that it leaves behind.
-
-Everything here blocks for as long as the process table takes to read: call it in a thread.
-"""
+"""State and memory of a kernel's processes, as the process table has them."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
@@ -54,3 +53,33 @@ def _sum_below(root: int, children: Mapping[int, Sequence[int]]) -> int | None:
         found |= new
         waiting += new
     return own + sum(map(memory_bytes, found - {root})) if own else None
+
+
+FRESH_SECONDS = 3.0
+
+
+class MemoryMeter:
+    """Measures the kernels of sessions."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        #: By session and process: when it was measured, and what was found.
+        self._found: dict[tuple[str, int], tuple[float, int | None]] = {}
+
+    async def measure(self, pids: Mapping[str, int]) -> dict[str, int | None]:
+        """Return what kernels use, with the processes below them, by the ids of their sessions; None if unknown.
+
+        Parameters
+        ----------
+        pids : mapping
+            The kernels' processes, by the ids of their sessions.
+        """
+        async with self._turn:
+            oldest = time.monotonic() - FRESH_SECONDS
+            self._found = {key: found for key, found in self._found.items() if found[0] > oldest}
+            wanted = {pid for session_id, pid in pids.items() if (session_id, pid) not in self._found}
+            if wanted:
+                now = await asyncio.to_thread(memory_below, wanted)
+                moment = time.monotonic()
+                self._found |= {(sid, pid): (moment, now[pid]) for sid, pid in pids.items() if pid in wanted}
+            return {session_id: self._found[session_id, pid][1] for session_id, pid in pids.items()}

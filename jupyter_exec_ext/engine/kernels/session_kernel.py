@@ -25,8 +25,7 @@ from ...system.exhaustion import exhausted, out_of_resources
 from ...system.marked_processes import kill_left_behind, kill_marked
 from ..executions.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..ports import Kernel, KernelExit, KernelHost
-from .crash_files import CrashFile
-from .death_report import Death, PostMortem, plain_death
+from .death_report import CrashFile, Death, PostMortem, plain_death
 from .kernel_connection import KernelConnection
 from .kernel_health import HealthWatch
 from .process_limits import ProcessLimits, limit_process

@@ -19,8 +19,7 @@ import zmq
 from jupyter_client.localinterfaces import localhost
 from jupyter_client.manager import KernelManager
 
-from .hosted_kernel import provisioner_name
-from .isolated_kernelspecs import ISOLATABLE
+from .provisioners import ISOLATABLE, provisioner_name
 from .shared_resources import DEFAULT_MAX_MESSAGE_BYTES
 
 _MODULES = (("-m", "ipykernel_launcher"), ("-m", "ipykernel"))

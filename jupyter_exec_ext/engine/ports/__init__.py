@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from .file_ports import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
 from .kernel_ports import Kernel, KernelExit, KernelHost
-from .log_ports import EventLog, LogEntry, OutputSpool, WritableLog
-from .store_ports import AuditTrail, ExecutionStore, SessionStore, Store, TokenStore
+from .store_ports import (
+    AuditTrail,
+    EventLog,
+    ExecutionStore,
+    LogEntry,
+    OutputSpool,
+    SessionStore,
+    Store,
+    TokenStore,
+    WritableLog,
+)
 
 __all__ = [
     "AuditTrail",

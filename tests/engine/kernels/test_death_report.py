@@ -12,8 +12,14 @@ import pytest
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.kernels.crash_files import CrashFile, plain_text
-from jupyter_exec_ext.engine.kernels.oom_kills import OomWatch, counter_files, oom_kills, was_oom_killed
+from jupyter_exec_ext.engine.kernels.death_report import (
+    CrashFile,
+    OomWatch,
+    counter_files,
+    oom_kills,
+    plain_text,
+    was_oom_killed,
+)
 from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionRequest
 
 ME = owner("me")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from jupyter_exec_ext.engine.kernels import kernel_supervisor, remote_liveness
+from jupyter_exec_ext.engine.kernels import kernel_supervisor
 from jupyter_exec_ext.engine.ports import KernelExit
 from tests.support.remote_provisioner import free_port
 
@@ -69,7 +69,7 @@ async def test_a_watch_that_was_ended_asks_no_more() -> None:
 
 
 async def test_kernel_whose_listener_outlives_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_liveness, "_GONE_SECONDS", 0.05)
+    monkeypatch.setattr(kernel_supervisor, "_GONE_SECONDS", 0.05)
     remote: Any = RemoteProvisioner()  # it goes on saying that the kernel lives
     seen: asyncio.Queue[KernelExit] = asyncio.Queue()
     with zmq.Context() as context, context.socket(zmq.ROUTER) as kernel:
@@ -81,7 +81,7 @@ async def test_kernel_whose_listener_outlives_it_has_ended(monkeypatch: pytest.M
 
 
 async def test_kernel_that_has_not_opened_its_port_yet_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_liveness, "_GONE_SECONDS", 0)
+    monkeypatch.setattr(kernel_supervisor, "_GONE_SECONDS", 0)
     remote: Any = RemoteProvisioner()
     remote.connection_info = {"ip": "127.0.0.1", "shell_port": free_port()}
     seen: list[KernelExit] = []

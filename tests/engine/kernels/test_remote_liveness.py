@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import zmq
 
-from jupyter_exec_ext.engine.kernels import remote_liveness
-from jupyter_exec_ext.engine.kernels.remote_liveness import Answer, Presence, RemoteLiveness, probe_port
+from jupyter_exec_ext.engine.kernels import kernel_supervisor
+from jupyter_exec_ext.engine.kernels.kernel_supervisor import Answer, Presence, RemoteLiveness, probe_port
 from jupyter_exec_ext.engine.ports import KernelExit
 from tests.support.remote_provisioner import free_port
 
@@ -95,7 +95,7 @@ async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     [(close, Presence.GONE), (greet_otherwise, Presence.GONE), (be_silent, Presence.UNREACHABLE)],
 )
 async def test_port_without_a_kernel(serve: Serve, presence: Presence, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_liveness, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(kernel_supervisor, "ANSWER_SECONDS", 0.3)
     async with serving(serve) as port:
         assert await probe_port({"ip": "127.0.0.1", "shell_port": port}) is presence
 

@@ -109,7 +109,7 @@ def test_socket_timeout_of_gateway_provisioners_has_to_be_zero(
 ) -> None:
     env = {**os.environ, **pretend_gateway_provisioners(tmp_path)}
     env.pop("GP_SOCKET_TIMEOUT", None)
-    module = "jupyter_exec_ext.engine.kernels.remote_provisioners"
+    module = "jupyter_exec_ext.engine.kernels.provisioners"
     code = f"import sys; from {module} import why_refused; print(why_refused(sys.argv[1]))"
     env |= {} if timeout is None else {"GP_SOCKET_TIMEOUT": timeout}
     asked = [sys.executable, "-c", code, provisioner]

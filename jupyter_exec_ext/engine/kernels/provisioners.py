@@ -1,20 +1,18 @@
-"""Isolated kernels: what starts them, whether that works here, and kernelspecs that ask for it.
-
-The provisioners that isolate kernels are parts of their own, which any Jupyter application can use; here they are known
-by their names alone. A kernelspec names its provisioner. So for each kernelspec whose kernels run on this machine there
-is another one that is the same but for that, under a name that no installed kernelspec can have.
-"""
+"""Provisioners of kernels: what a kernelspec names, which isolation it gives, and whether it runs kernels elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import sys
 from typing import Any
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ...errors import IsolationRequired
+from ...models import KernelSpecInfo
 
 #: What starts the kernels of a level, for kernelspecs that start plain ones.
 PROVISIONERS = {"landlock": "landlock-provisioner", "sandbox": "sandbox-provisioner"}
@@ -110,3 +108,80 @@ def require_level(provisioner: Any, level: str) -> None:
     """See to it that what was started is what was asked for; raises `IsolationRequired`."""
     if getattr(provisioner, "level", "none") != level:
         raise IsolationRequired(f"the kernel was not started with the isolation {level!r}; this host starts its own")
+
+
+# Their kernels are here, or are known by their level (`files_of`).
+_KNOWN = {*ISOLATABLE, *OUR_PROVISIONERS.values()}
+_GATEWAY_PROVISIONERS = "gateway_provisioners"
+
+
+def is_known(provisioner_name: str) -> bool:
+    """Return whether a provisioner is Jupyter's local one or this package's: its class need not be loaded."""
+    return provisioner_name in _KNOWN
+
+
+def runs_elsewhere(provisioner_name: str) -> bool:
+    """Return whether a provisioner's kernels run on other machines. Imports the provisioner: call it in a thread.
+
+    True for each provisioner that is not derived from Jupyter's local one. One that is not installed starts no kernel.
+    """
+    if is_known(provisioner_name):
+        return False
+    kind = _loaded(provisioner_name)
+    return kind is not None and not issubclass(kind, LocalProvisioner)
+
+
+def why_refused(provisioner_name: str) -> str | None:
+    """Return why a provisioner must not start kernels as this server is configured, None if it may.
+
+    With a socket timeout, gateway_provisioners 0.5 holds up the event loop for 10 ms at each turn, and takes a kernel
+    that does not accept a connection within 10 ms for dead.
+    """
+    kind = _loaded(provisioner_name)
+    if kind is None or kind.__module__.partition(".")[0] != _GATEWAY_PROVISIONERS:
+        return None
+    settings = sys.modules.get(f"{_GATEWAY_PROVISIONERS}.config_mixin")
+    timeout_seconds = getattr(settings, "socket_timeout", 0)  # as it was when the package was imported
+    if timeout_seconds == 0:
+        return None
+    return (
+        f"its provisioner {provisioner_name!r} is part of gateway_provisioners, whose socket timeout is "
+        f"{timeout_seconds:g} s here. That slows down the whole server, and a kernel counts as dead when its network "
+        "is slow or cut for a moment. Start the server with GP_SOCKET_TIMEOUT=0 in its environment"
+    )
+
+
+def _loaded(provisioner_name: str) -> type | None:
+    try:
+        kind: type | None = provisioner_class(provisioner_name)
+    except ImportError:  # the start of a kernel fails, and says why
+        return None
+    return kind
+
+
+def spec_info(name: str, spec: KernelSpec) -> KernelSpecInfo:
+    """Return what a caller needs to know of a kernelspec."""
+    return KernelSpecInfo(
+        plain_name(name),
+        spec.display_name,
+        spec.language,
+        provisioner_name(spec.metadata),
+        host_network=has_host_network(spec.metadata),
+    )
+
+
+def provisioner_name(metadata: Any) -> str:
+    """Return the name of a kernelspec's provisioner, from its metadata."""
+    name = _provisioner(metadata).get("provisioner_name")
+    return str(name or KernelProvisionerFactory.instance().default_provisioner_name)
+
+
+def has_host_network(metadata: Any) -> bool:
+    """Return whether a kernelspec asks for this machine's network, which leaves nothing of isolation."""
+    config = _provisioner(metadata).get("config")
+    return isinstance(config, dict) and config.get("network", "none") != "none"
+
+
+def _provisioner(metadata: Any) -> dict[str, Any]:
+    found = metadata.get("kernel_provisioner") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
