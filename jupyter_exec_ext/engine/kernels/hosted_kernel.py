@@ -20,7 +20,7 @@ from ...errors import IsolationRequired
 from ..ports import KernelExit, KernelFiles
 from .kernel_stderr import KernelStderr
 from .kernel_supervisor import watch_exit
-from .provisioners import ISOLATABLE, require_level
+from .provisioners import ISOLATABLE, provisioner_name, require_level
 
 _SETTLE_POLL_SECONDS = 0.05
 _SETTLE_LIMIT_SECONDS = 30.0
