@@ -1,4 +1,4 @@
-"""What starting a server elsewhere takes, wherever that is: a deadline, a stream of events, progress to show."""
+"""Launch of a server at a remote service: deadline, stream of progress events, and the address of the server."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from urllib.parse import unquote, urljoin, urlsplit
 
 from ..client.api.steps import CloseStream, Failure, OpenStream, Operation, Pause, ReadStream, Reply, Request, Step
+from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError, ServerStartTimeout, UnexpectedAnswer
 from ..models.plain_text import strip_ansi
 from ..protocol.sse import MEDIA_TYPE, EventStreamDecoder
 from ..protocol.strict_json import loads_strict
 
 T = TypeVar("T")
-# A JupyterHub sends something every 8 seconds, a BinderHub every 25: what is silent for longer leads nowhere.
+# A JupyterHub sends a heartbeat every 8 seconds, a BinderHub every 25.
 _SILENCE_SECONDS = 90.0
 _MAX_EVENT_BYTES = 1024 * 1024
-_MAX_MESSAGE = 500
+_MAX_MESSAGE_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """How far a server's start has come.
+    """One message about the start of a server.
 
     Parameters
     ----------
     phase : str
-        A JupyterHub's: ``starting``, ``ready`` or ``failed``. A Binder's: as its API names them, such as ``building``.
+        Of a JupyterHub: ``starting``, ``ready`` or ``failed``. Of a BinderHub: as its API names them, such as
+        ``building``.
     message : str
-        What the service says, in one line that cannot steer a terminal.
+        The service's message in one line, without control characters.
     percent : float, optional
-        From 0 to 100, where the service says it.
+        From 0 to 100, if the service gives it.
     begins : bool
-        Whether the phase is another one than before.
+        Whether the phase differs from the message before.
     """
 
     phase: str
@@ -53,55 +56,61 @@ def show_phases(progress: LaunchProgress) -> None:
 
 
 class Deadline:
-    """When something must be done.
+    """Deadline of a chain of steps, with the error to raise when it has passed.
 
     Parameters
     ----------
     seconds : float
-        From now on.
-    failing : str
-        What is so if it was not, for the error, such as ``the server did not start``.
+        Time from now on.
+    failure : str
+        Beginning of the error message, such as ``the server did not start``.
     remedy : str
-        What to do about it.
-    error : type
-        The error.
+        End of the error message.
+    error_class : type
+        Class of the error.
 
     Attributes
     ----------
-    heard : str
-        What was heard last, for the error.
+    last_message : str
+        The service's last message, for the error.
     """
 
     def __init__(
-        self, seconds: float, failing: str, remedy: str, error: Callable[[str], ExecError] = ServerStartTimeout
+        self, seconds: float, failure: str, remedy: str, error_class: Callable[[str], ExecError] = ServerStartTimeout
     ) -> None:
         self._seconds = seconds
-        self._failing = failing
+        self._failure = failure
         self._remedy = remedy
-        self._error = error
-        self._at = time.monotonic() + seconds
-        self.heard = ""
+        self._error_class = error_class
+        self._ends_at = time.monotonic() + seconds
+        self.last_message = ""
 
     @classmethod
-    def of_start(cls, seconds: float, what: str) -> Deadline:
-        """Return when a server must have started; raises ValueError for no time at all."""
+    def of_start(cls, seconds: float, server: str) -> Deadline:
+        """Return the deadline of a server's start.
+
+        Raises
+        ------
+        ValueError
+            If `seconds` is not positive.
+        """
         if not seconds > 0:
             raise ValueError("startup_timeout_seconds must be positive")
-        return cls(seconds, f"{what} did not start", "give it longer with startup_timeout_seconds")
+        return cls(seconds, f"{server} did not start", "give it longer with startup_timeout_seconds")
 
     @property
     def left_seconds(self) -> float:
-        """What is left of it; never quite nothing, for those who take nothing to mean no limit."""
-        return max(0.001, self._at - time.monotonic())
+        """The time left; never 0, which some libraries take for "no limit"."""
+        return max(0.001, self._ends_at - time.monotonic())
 
     def check(self) -> None:
-        """Raise the error if the time is up."""
-        if time.monotonic() >= self._at:
-            heard = f" (the last that was heard: {self.heard})" if self.heard else ""
-            raise self._error(f"{self._failing} within {self._seconds:g} s{heard}; {self._remedy}")
+        """Raise the error if the deadline has passed."""
+        if time.monotonic() >= self._ends_at:
+            heard = f" (the last that was heard: {self.last_message})" if self.last_message else ""
+            raise self._error_class(f"{self._failure} within {self._seconds:g} s{heard}; {self._remedy}")
 
-    def bound(self, step: Step) -> Step:
-        """Return the step so that it ends by then."""
+    def limit_step(self, step: Step) -> Step:
+        """Return the step with timeouts that end at the deadline."""
         left = self.left_seconds
         if isinstance(step, Request):
             return replace(step, read_timeout_seconds=min(step.read_timeout_seconds, left))
@@ -111,19 +120,19 @@ class Deadline:
         return Pause(min(step.seconds, left)) if isinstance(step, Pause) else step
 
 
-def within(deadline: Deadline, operation: Operation[T]) -> Operation[T]:
-    """Carry an operation out, each of whose steps ends by the deadline; then its error is raised."""
+def run_until_deadline(deadline: Deadline, operation: Operation[T]) -> Operation[T]:
+    """Carry an operation out; raise the deadline's error once it has passed."""
     try:
         step = next(operation)
         while True:
             deadline.check()
             try:
-                outcome = yield deadline.bound(step)
-            except BaseException as error:
+                outcome = yield deadline.limit_step(step)
+            except BaseException as error:  # the operation may tidy up
                 step = operation.throw(error)
             else:
                 if isinstance(outcome, Failure) or outcome == b"":
-                    deadline.check()  # that it was cut short is our own doing then
+                    deadline.check()  # the deadline itself may have cut the step short
                 step = operation.send(outcome)
     except StopIteration as end:
         result: T = end.value
@@ -132,13 +141,29 @@ def within(deadline: Deadline, operation: Operation[T]) -> Operation[T]:
         operation.close()
 
 
-def follow(path: str, take: Callable[[Mapping[str, Any]], bool]) -> Operation[Reply | Failure | None]:
-    """Read an event stream of JSON objects until `take` says that it was given the last one.
+class ProgressReporter:
+    """Passes a service's messages on, and keeps the last one for the deadline's error."""
+
+    def __init__(self, deadline: Deadline, on_progress: OnProgress | None) -> None:
+        self._deadline = deadline
+        self._on_progress = on_progress
+        self._phase = ""
+
+    def report(self, phase: str, message: str, percent: float | None = None) -> None:
+        """Report a message; an empty one leaves the last one in its place."""
+        begins, self._phase = phase != self._phase, phase
+        self._deadline.last_message = message or self._deadline.last_message
+        if self._on_progress is not None:
+            self._on_progress(LaunchProgress(phase, message, percent, begins))
+
+
+def follow_events(path: str, handle: Callable[[Mapping[str, Any]], bool]) -> Operation[Reply | Failure | None]:
+    """Read an event stream of JSON objects until `handle` returns true for the last one.
 
     Returns
     -------
     Reply, Failure or None
-        The answer if it is no stream; what has cut the stream before its last event; None if all is well.
+        A reply that is no stream; the failure that cut the stream before its last event; None after the last event.
     """
     opened = yield OpenStream(
         Request("GET", path, headers={"Accept": MEDIA_TYPE}, read_timeout_seconds=_SILENCE_SECONDS)
@@ -154,12 +179,12 @@ def follow(path: str, take: Callable[[Mapping[str, Any]], bool]) -> Operation[Re
             yield CloseStream(opened)
             return piece if isinstance(piece, Failure) else Failure(True, "the stream of events ended early")
         for sent in decoder.feed(piece):
-            if take(_object(sent.data)):
+            if handle(_parse_event(sent.data)):
                 yield CloseStream(opened)
                 return None
 
 
-def _object(data: str) -> Mapping[str, Any]:
+def _parse_event(data: str) -> Mapping[str, Any]:
     try:
         event = loads_strict(data)
     except ValueError:
@@ -169,7 +194,46 @@ def _object(data: str) -> Mapping[str, Any]:
     return event
 
 
-def one_line(text: Any) -> str:
-    """Return what a service says as one line, of some length, that cannot steer a terminal."""
+def to_one_line(text: Any) -> str:
+    """Return a service's message in one bounded line, without characters that control a terminal."""
     words = " ".join(strip_ansi(text).split()) if isinstance(text, str) else ""
-    return "".join(char if char.isprintable() else "?" for char in words)[:_MAX_MESSAGE]
+    return "".join(char if char.isprintable() else "?" for char in words)[:_MAX_MESSAGE_CHARS]
+
+
+def server_at(url: str, service: JupyterConnectionInfo, name: str, token: str | None) -> JupyterConnectionInfo:
+    """Return the connection to a server that a service names by URL or by path, without the URL's query.
+
+    Parameters
+    ----------
+    url : str
+        A URL, or a path at the service's host.
+    service : JupyterConnectionInfo
+        The service, whose TLS settings hold for the server, too.
+    name : str
+        The service's name in error messages.
+    token : str or None
+        The server's token.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        If it is no URL, or leads from HTTPS to HTTP.
+    """
+    try:
+        parts = urlsplit(urljoin(service.url, url))
+        port = parts.port
+    except ValueError:
+        raise UnexpectedAnswer(f"{name} names an address that is no URL") from None
+    is_absolute = url.startswith("/") or urlsplit(url).scheme in ("http", "https")
+    if not is_absolute or not parts.hostname or parts.username is not None:
+        raise UnexpectedAnswer(f"{name} names an address that is no URL of a server")
+    if service.use_https and parts.scheme != "https":
+        raise UnexpectedAnswer(f"{name} is reached by HTTPS and names an address that is not; it is not used")
+    return replace(
+        service,
+        host=parts.hostname,
+        use_https=parts.scheme == "https",
+        port=port,
+        token=token,
+        base_url=unquote(parts.path),
+    )

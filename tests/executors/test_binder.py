@@ -32,7 +32,8 @@ from jupyter_exec_ext.errors import (
     UnexpectedAnswer,
 )
 from jupyter_exec_ext.executors import LaunchProgress
-from jupyter_exec_ext.executors.binder_launch import build_path, place_at
+from jupyter_exec_ext.executors.binder_launch import build_path
+from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
 from tests.support.hosts import Host, free_port, running_host
 
@@ -298,7 +299,7 @@ def test_what_is_no_spec_is_refused(spec: str) -> None:
 
 def test_the_path_of_a_server_is_kept_whole() -> None:
     place = JupyterConnectionInfo("b", True, verify="ca.pem")
-    found = place_at("https://hub.example/user/org-lab-x/lab/?token=no", place, "t")
+    found = server_at("https://hub.example/user/org-lab-x/lab/?token=no", place, "the BinderHub", "t")
     assert (found.url, found.token, found.verify) == ("https://hub.example/user/org-lab-x/lab/", "t", "ca.pem")
     assert replace(found, base_url="/").url == "https://hub.example/"
 

@@ -24,7 +24,7 @@ import jupyter_exec_ext
 from jupyter_exec_ext import CodeBlock, DockerJupyterServer, JupyterCodeExecutor
 from jupyter_exec_ext.executors.containers import container_image as image_module
 from jupyter_exec_ext.executors.containers.container_engine import is_gone
-from jupyter_exec_ext.executors.containers.package_wheel import own_wheel
+from jupyter_exec_ext.executors.containers.package_wheel import build_own_wheel
 from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
 from tests.support import canaries
@@ -109,7 +109,7 @@ def test_an_image_that_only_meets_the_seeds_requirements_works(seeds_image: str)
 
 
 def test_an_image_built_from_ours_keeps_its_token_to_itself(engine: Any) -> None:
-    version = own_wheel().version
+    version = build_own_wheel().version
     name = build(engine, "jupyter-exec-test-derived", f"FROM {image_module.REPOSITORY}:{version}\nENV EXTRA=1\n")
     with DockerJupyterServer(custom_image_name=name) as server:
         assert str(server.connection_info.token) not in str(container_of(engine, server).attrs)
@@ -121,10 +121,10 @@ def test_the_image_is_built_once_and_again_when_what_it_is_made_of_changes(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    first = image_module.default_image(engine, told.append, "host")
+    first = image_module.find_or_build_default_image(engine, told.append, "host")
     assert told == []
     monkeypatch.setattr(image_module, "DOCKERFILE", image_module.DOCKERFILE + "LABEL another=1\n")
-    other = image_module.default_image(engine, told.append, "host")
+    other = image_module.find_or_build_default_image(engine, told.append, "host")
     assert other.id != first.id
     assert any("building" in line for line in told) and any("LABEL another" in line for line in told)
     engine.images.remove(other.id, force=True)
@@ -133,7 +133,7 @@ def test_the_image_is_built_once_and_again_when_what_it_is_made_of_changes(
 def test_a_build_that_fails_says_why(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_module, "DOCKERFILE", f"FROM {BASE}\nRUN echo broken on purpose; exit 3\n")
     with pytest.raises(ValueError, match=r"cannot be built(.|\n)*broken on purpose"):
-        image_module.default_image(engine, lambda line: None, "host")
+        image_module.find_or_build_default_image(engine, lambda line: None, "host")
 
 
 def test_the_code_cannot_read_the_token(engine: Any, shared: DockerJupyterServer) -> None:
@@ -506,7 +506,7 @@ def test_it_works_from_inside_a_container(engine: Any, tmp_path: Path) -> None:
     socket_path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
     library = Path(sys.modules["docker"].__path__[0])
     output = engine.containers.run(
-        image_module.default_image(engine, print, "host").id,
+        image_module.find_or_build_default_image(engine, print, "host").id,
         ["python", "-c", INSIDE],
         user="0",
         environment={"DOCKER_HOST": "unix:///engine.sock", "PYTHONPATH": "/library"},

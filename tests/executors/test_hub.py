@@ -38,7 +38,8 @@ from jupyter_exec_ext.errors import (
     UnexpectedAnswer,
 )
 from jupyter_exec_ext.executors import LaunchProgress
-from jupyter_exec_ext.executors.hub import _hub_at, _server_at
+from jupyter_exec_ext.executors.hub import _hub_at
+from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
 from tests.support.hosts import free_port
@@ -441,10 +442,10 @@ def test_any_page_of_a_hub_names_it(url: str, base_url: str) -> None:
 
 def test_a_server_on_a_host_of_its_own_is_found_there_and_never_without_https() -> None:
     hub = JupyterConnectionInfo("hub.example", True, 8443, "t", "/jupyter/", "ca.pem")
-    below = _server_at("/jupyter/user/a%20b/lab/", hub, "own")
+    below = server_at("/jupyter/user/a%20b/lab/", hub, "the Hub", "own")
     assert (below.url, below.token) == ("https://hub.example:8443/jupyter/user/a%20b/lab/", "own")
-    apart = _server_at("https://ada.hub.example/user/ada/", hub, "own")
+    apart = server_at("https://ada.hub.example/user/ada/", hub, "the Hub", "own")
     assert (apart.url, apart.token, apart.verify) == ("https://ada.hub.example/user/ada/", "own", "ca.pem")
     for url in ("http://ada.hub.example/user/ada/", "", "user/ada/"):
         with pytest.raises(UnexpectedAnswer):
-            _server_at(url, hub, "own")
+            server_at(url, hub, "the Hub", "own")

@@ -1,12 +1,11 @@
-"""How the server in a container is reached, decided without asking anybody."""
+"""Address of a server in a container: a published port, or the container's own address on a shared network."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 _LOOPBACK = "127.0.0.1"
@@ -14,12 +13,12 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Reach:
-    """Where a client finds the server.
+    """Way from a client to the server.
 
     Attributes
     ----------
     host : str or None
-        The name or address to connect to; None for the container's own address, which it gets when it starts.
+        The name or address to connect to; None for the container's own address, known once it has started.
     publish_at : str or None
         The address of the engine's machine at which the port is published; None for nowhere.
     network : str or None
@@ -31,24 +30,16 @@ class Reach:
     network: str | None
 
 
-def engine_host(base_url: str) -> str | None:
-    """Return the name of the machine that a remote engine runs on, or None if it is this one.
-
-    Parameters
-    ----------
-    base_url : str
-        As ``DOCKER_HOST`` has it.
-    """
+def remote_engine_host(base_url: str) -> str | None:
+    """Return the host of an engine on another machine, None for one on this machine; `base_url` is ``DOCKER_HOST``."""
     parts = urlsplit(base_url)
-    if parts.scheme not in ("tcp", "http", "https", "ssh") or not parts.hostname:
-        return None
     name = parts.hostname
-    if name == "localhost" or name.startswith("127.") or name == "::1":
+    if parts.scheme not in ("tcp", "http", "https", "ssh") or not name:
         return None
-    return name
+    return None if name in ("localhost", "::1") or name.startswith("127.") else name
 
 
-def way_to(
+def find_reach(
     remote_host: str | None,
     *,
     network: str | None,
@@ -56,18 +47,18 @@ def way_to(
     own_network: bool,
     own_networks: Sequence[str] | None,
 ) -> Reach:
-    """Decide how the server is reached.
+    """Return how the server can be reached.
 
     Parameters
     ----------
     remote_host : str or None
-        What `engine_host` says.
+        The result of `remote_engine_host`.
     network : str or None
-        The network that was asked for.
+        The network that the user names.
     internal : bool
         Whether the network has no way out. The engine then publishes no ports.
     own_network : bool
-        Whether the container gets a network that nobody else is on.
+        Whether the container gets a network to itself.
     own_networks : sequence of str or None
         The networks of the container that this process runs in, if it does.
 
@@ -82,17 +73,16 @@ def way_to(
             "name a network of the engine, or use internet=False"
         )
     if own_networks:
-        return _from_a_container(network, own_network, own_networks)
+        return _find_reach_from_container(network, own_network, own_networks)
     if not internal:
         host = remote_host or _LOOPBACK
-        return Reach(host=host, publish_at=_address_of(host), network=network)
+        return Reach(host=host, publish_at=_resolve_host(host), network=network)
     if remote_host is not None:
         raise ValueError("a network without a way out cannot be reached on another machine's engine")
     return Reach(host=None, publish_at=None, network=network)
 
 
-def _from_a_container(network: str | None, own_network: bool, own_networks: Sequence[str]) -> Reach:
-    """Let the two containers meet on a network that both are on."""
+def _find_reach_from_container(network: str | None, own_network: bool, own_networks: Sequence[str]) -> Reach:
     if own_network:
         raise ValueError(
             "this program runs in a container, which is not on a network of the server's own: make one with "
@@ -106,35 +96,13 @@ def _from_a_container(network: str | None, own_network: bool, own_networks: Sequ
     return Reach(host=None, publish_at=None, network=network or own_networks[0])
 
 
-def _address_of(host: str) -> str:
-    """Return the address by which this machine knows the engine's; the port is published there and nowhere else."""
+def _resolve_host(host: str) -> str:
+    """Return the address of the engine's machine: the port is published there and on no other address."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
-        pass
+        pass  # a name
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise ValueError(f"the engine's host {host!r} has no address here: {error}") from error
-
-
-def seen_by_engine(path: str, mounts: Sequence[Mapping[str, str]]) -> str:
-    """Return what the engine's machine calls a path of the container that this process runs in.
-
-    Parameters
-    ----------
-    mounts : sequence of mapping
-        The container's, as the engine tells them.
-
-    Raises
-    ------
-    ValueError
-        If the path is in none of them: nothing outside of the container is there.
-    """
-    inside = PurePosixPath(path)
-    for mount in sorted(mounts, key=lambda mount: len(mount["Destination"]), reverse=True):
-        if inside.is_relative_to(mount["Destination"]):
-            return str(PurePosixPath(mount["Source"]) / inside.relative_to(mount["Destination"]))
-    raise ValueError(
-        f"{path} is a directory of the container that this program runs in; only what is mounted into it can be shared"
-    )

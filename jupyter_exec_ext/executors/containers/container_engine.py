@@ -1,7 +1,8 @@
-"""The container engine, through Docker's own library, which is loaded when it is used."""
+"""Access to the container engine through Docker's Python library, which is loaded when it is first used."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Iterator
@@ -9,14 +10,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Engines mount these into every container, from where they keep what belongs to it. (The other mounts that name a
-# container may be those of the containers of a machine, as it sees them itself.)
+from requests.exceptions import RequestException
+
+# Engines mount these files into every container, from the directory where they keep the container's own files. Other
+# mounts that name a container may belong to the containers of a machine, as the machine itself sees them.
 _OWN_FILES = re.compile(r" \S*/(?:overlay-)?containers/([0-9a-f]{64})/\S* /etc/(?:hostname|hosts|resolv\.conf) ")
 
 
+def docker_library() -> Any:
+    """Return Docker's library.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("docker")  # optional, and slow to import
+    except ImportError as error:
+        raise ImportError(
+            "a server in a container takes Docker's library: pip install 'jupyter-exec-ext[docker]'"
+        ) from error
+
+
 @contextmanager
-def engine_errors(doing: str) -> Iterator[None]:
-    """Say what could not be done, and in the engine's words why.
+def engine_errors(failure: str) -> Iterator[None]:
+    """Turn the library's errors into `failure`, followed by the engine's own words.
 
     Raises
     ------
@@ -25,18 +44,16 @@ def engine_errors(doing: str) -> Iterator[None]:
     ConnectionError
         If it does not answer.
     """
-    from docker.errors import APIError, DockerException
-    from requests.exceptions import RequestException
-
+    errors = docker_library().errors
     try:
         yield
-    except APIError as error:
-        raise ValueError(f"{doing}: {error.explanation or error}") from error
-    except (DockerException, RequestException) as error:
-        raise ConnectionError(f"{doing}: {error}") from error
+    except errors.APIError as error:
+        raise ValueError(f"{failure}: {error.explanation or error}") from error
+    except (errors.DockerException, RequestException) as error:
+        raise ConnectionError(f"{failure}: {error}") from error
 
 
-def connect() -> Any:
+def connect_to_engine() -> Any:
     """Return a client of the engine that ``DOCKER_HOST`` names, else of this machine's.
 
     Raises
@@ -46,17 +63,11 @@ def connect() -> Any:
     ConnectionError
         If no engine answers.
     """
-    try:
-        import docker
-    except ImportError as error:
-        raise ImportError(
-            "a server in a container takes Docker's library: pip install 'jupyter-exec-ext[docker]'"
-        ) from error
     where = os.environ.get("DOCKER_HOST") or "this machine's default socket"
     with engine_errors(
         f"no container engine answers at {where}; start Docker (or Podman's Docker API), or set DOCKER_HOST"
     ):
-        client = docker.from_env()
+        client = docker_library().from_env()
         try:
             client.ping()
         except BaseException:
@@ -65,19 +76,16 @@ def connect() -> Any:
     return client
 
 
-def own_container(client: Any) -> Any | None:
-    """Return the container that this process runs in, if it is one of this engine's."""
-    from docker.errors import NotFound
-
+def find_own_container(client: Any) -> Any | None:
+    """Return the container that this process runs in, if this engine runs it."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:  # not Linux, so not in a container
         return None
-    for found in dict.fromkeys(_OWN_FILES.findall(mounts)):
-        try:
-            return client.containers.get(found)
-        except NotFound:  # another engine's, around that one
-            continue
+    for container_id in dict.fromkeys(_OWN_FILES.findall(mounts)):
+        # Containers may be nested; the outer one can belong to another engine.
+        if not is_gone(client, container_id):
+            return client.containers.get(container_id)
     return None
 
 
@@ -89,13 +97,12 @@ def networks_of(container: Any) -> list[str]:
 
 
 def is_gone(client: Any, container_id: str) -> bool:
-    """Return whether the engine has removed a container; what it cannot say now, it may say later."""
-    from docker.errors import APIError, NotFound
-
+    """Return whether the engine has removed a container; an engine that refuses to answer still has it."""
+    errors = docker_library().errors
     try:
         client.containers.get(container_id)
-    except NotFound:
+    except errors.NotFound:
         return True
-    except APIError:
+    except errors.APIError:
         return False
     return False

@@ -1,7 +1,7 @@
-"""The image that a server in a container runs: ours, built when it is first needed, or one that somebody names.
+"""Container images for servers: the default image, built when it is first needed, and custom images.
 
-The image of this package is named by its content: the Dockerfile, what the package needs, and the package's own files.
-So it is built once, and again when one of them changes.
+The tag of the default image is a digest of its content: the Dockerfile, the requirements and `package_wheel`'s wheel.
+The image is built once, and again when one of them changes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .container_engine import engine_errors
-from .package_wheel import own_wheel
+from .container_engine import docker_library, engine_errors
+from .package_wheel import build_own_wheel
 
 Progress = Callable[[str], None]
 
 _KEPT_LINES = 20
 REPOSITORY = "jupyter-exec-ext"
-# An image with this label reads its settings, the token among them, from its standard input, and ends with it. Images
-# built FROM ours have it, too. Any other image gets its token in the environment variable TOKEN.
+# An image with this label reads its settings and token from its standard input and stops when the input ends. Images
+# built FROM the default image inherit the label. Any other image gets its token in the environment variable TOKEN.
 SETTINGS_LABEL = "jupyter-exec.settings"
 WORK_DIRECTORY = "/workspace"
 
@@ -30,12 +30,12 @@ FROM docker.io/library/python:3.11-slim-bookworm
 
 LABEL {SETTINGS_LABEL}="stdin"
 
-# Whoever the container runs as has a home and a place to work in.
+# Any user that the container runs as has a home and a working directory.
 RUN useradd --uid 1000 --home-dir /var/lib/jupyter-exec agent && \\
     install -d -m 0777 /var/lib/jupyter-exec {WORK_DIRECTORY}
 ENV HOME=/var/lib/jupyter-exec
 
-# What changes seldom comes first: a new version of the package alone is built in seconds.
+# Layers that seldom change come first: a new version of the package alone is built in seconds.
 COPY requirements.txt /tmp/
 RUN python -m pip install --no-cache-dir --root-user-action=ignore --progress-bar=off -r /tmp/requirements.txt
 COPY *.whl /tmp/
@@ -50,11 +50,15 @@ CMD ["python", "-P", "-m", "jupyter_exec_ext.cli.managed_gateway"]
 """
 
 
-def default_image(client: Any, progress: Progress, build_network: str | None) -> Any:
-    """Return the image of this package, built if it is not there.
+def find_or_build_default_image(client: Any, progress: Progress, build_network: str | None) -> Any:
+    """Return the image of this package; build it if the engine does not have it.
 
     Parameters
     ----------
+    client : docker.DockerClient
+        The engine.
+    progress : callable
+        Called with each line of the build.
     build_network : str or None
         The network that the build uses; None for the engine's usual one.
 
@@ -63,9 +67,7 @@ def default_image(client: Any, progress: Progress, build_network: str | None) ->
     ValueError
         If it cannot be built, with the last lines of the build.
     """
-    from docker.errors import ImageNotFound
-
-    wheel = own_wheel()
+    wheel = build_own_wheel()
     content = {
         "Dockerfile": DOCKERFILE.encode(),
         "requirements.txt": wheel.requirements.encode(),
@@ -73,13 +75,11 @@ def default_image(client: Any, progress: Progress, build_network: str | None) ->
     }
     version = wheel.version.replace("+", "_")
     name = f"{REPOSITORY}:{version}-{_digest(content)}"
-    doing = f"the image {name} cannot be built"
-    with engine_errors(doing):
-        try:
-            image = client.images.get(name)
-        except ImageNotFound:
+    failure = f"the image {name} cannot be built"
+    with engine_errors(failure):
+        if (image := _find_image(client, name)) is None:
             progress(f"building the image {name}, once for this version; this takes a minute or two")
-            building = client.api.build(
+            messages = client.api.build(
                 fileobj=_tar(content),
                 custom_context=True,
                 tag=name,
@@ -88,32 +88,35 @@ def default_image(client: Any, progress: Progress, build_network: str | None) ->
                 network_mode=build_network,
                 use_config_proxy=True,
             )
-            _follow(building, progress, doing)
+            _follow(messages, progress, failure)
             image = client.images.get(name)
-        image.tag(REPOSITORY, version)  # a name to build FROM
+        image.tag(REPOSITORY, version)  # a stable name, for images built FROM this one
         return image
 
 
-def custom_image(client: Any, name: str, progress: Progress) -> Any:
-    """Return an image by its name, pulled if it is not there.
+def find_or_pull_image(client: Any, name: str, progress: Progress) -> Any:
+    """Return an image by its name; pull it if the engine does not have it.
 
     Raises
     ------
     ValueError
-        If there is none of this name.
+        If it is not there and cannot be pulled.
     """
-    from docker.errors import ImageNotFound
-    from docker.utils import parse_repository_tag
-
-    doing = f"Custom image {name} does not exist here, and cannot be pulled"
-    with engine_errors(doing):
-        try:
-            return client.images.get(name)
-        except ImageNotFound:
-            progress(f"pulling the image {name}")
-        repository, tag = parse_repository_tag(name)
-        _follow(client.api.pull(repository, tag=tag or "latest", stream=True, decode=True), progress, doing)
+    failure = f"Custom image {name} does not exist here, and cannot be pulled"
+    with engine_errors(failure):
+        if (image := _find_image(client, name)) is not None:
+            return image
+        progress(f"pulling the image {name}")
+        repository, tag = docker_library().utils.parse_repository_tag(name)
+        _follow(client.api.pull(repository, tag=tag or "latest", stream=True, decode=True), progress, failure)
         return client.images.get(name)
+
+
+def _find_image(client: Any, name: str) -> Any | None:
+    try:
+        return client.images.get(name)
+    except docker_library().errors.ImageNotFound:
+        return None
 
 
 def _digest(content: dict[str, bytes]) -> str:
@@ -135,17 +138,17 @@ def _tar(content: dict[str, bytes]) -> io.BytesIO:
     return out
 
 
-def _follow(messages: Iterable[dict[str, Any]], progress: Progress, doing: str) -> None:
-    """Pass the engine's messages on, to their end; one of them may say that it failed."""
+def _follow(messages: Iterable[dict[str, Any]], progress: Progress, failure: str) -> None:
+    """Pass the engine's messages on to their end; raise `ValueError` if one of them reports an error."""
     last: deque[str] = deque(maxlen=_KEPT_LINES)
-    failure: str | None = None
+    error: str | None = None
     for message in messages:
         if "error" in message:
-            failure = str(message["error"])
-        # What a layer's download has reached is too much to tell.
+            error = str(message["error"])
+        # A message with an id is the state of one layer's download, of which there are many a second.
         line = str(message.get("stream") or ("" if "id" in message else message.get("status", ""))).strip()
         if line:
             last.append(line)
             progress(line)
-    if failure is not None:
-        raise ValueError("\n".join([f"{doing}:", *last, failure]))
+    if error is not None:
+        raise ValueError("\n".join([f"{failure}:", *last, error]))

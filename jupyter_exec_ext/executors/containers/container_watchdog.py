@@ -1,8 +1,8 @@
-"""Ends a container when the process that started it is gone, however that ended.
+"""Watchdog process that stops a container when the process that started it has ended, also by a crash.
 
-`start` runs this module as a process of its own, in a session of its own, so that what ends the parent does not end it.
-It reads from a pipe: a line tells it that there is nothing more to do; the end of the pipe, or another parent than it
-had, that the parent is gone. A forked relative of the parent may still hold the pipe open.
+`start_watchdog` runs this module in a process and session of its own, so that a signal to the parent's group spares it.
+The watchdog reads from a pipe: a line dismisses it. The end of the pipe, or a change of its parent process, means that
+the parent has ended; a forked child of the parent may still hold the pipe open.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sys
 import time
 from typing import Any
 
-from .container_engine import connect, is_gone
+from .container_engine import connect_to_engine, docker_library, is_gone
 
 _STOP_SECONDS = 5
-_GONE_SECONDS = 15.0
-_LOOK_SECONDS = 1.0
-# Without the current directory among the modules: it is the user's.
+_REMOVE_SECONDS = 15.0
+_PARENT_POLL_SECONDS = 1.0
+# The current directory is removed from the module path, since it is the user's.
 _LAUNCH = """\
 import sys
 sys.path[:] = [path for path in sys.path if path]
@@ -30,29 +30,28 @@ main()
 """
 
 
-def end(client: Any, container_id: str, *, remove: bool) -> None:
-    """Stop a container and, if it is not to be kept, wait until it is removed; it may be gone already.
+def stop_container(client: Any, container_id: str, *, remove: bool) -> None:
+    """Stop a container and, with `remove`, wait until it is removed; one that is gone is no error.
 
     Raises
     ------
     docker.errors.APIError
         If the engine refuses.
     TimeoutError
-        If it does not remove the container.
+        If the engine does not remove the container.
     """
-    from docker.errors import APIError, NotFound
-
-    refusal: APIError | None = None
+    errors = docker_library().errors
+    refusal: Exception | None = None
     try:
         container = client.containers.get(container_id)
         container.stop(timeout=_STOP_SECONDS)
         if remove:
             container.remove(force=True, v=True)
-    except NotFound:
+    except errors.NotFound:
         return
-    except APIError as error:  # as when the engine is at removing it already
+    except errors.APIError as error:  # such as when the engine is already removing it
         refusal = error
-    deadline = time.monotonic() + _GONE_SECONDS
+    deadline = time.monotonic() + _REMOVE_SECONDS
     while remove and not is_gone(client, container_id):
         if time.monotonic() > deadline:
             raise refusal or TimeoutError("the engine does not remove the container")
@@ -61,8 +60,8 @@ def end(client: Any, container_id: str, *, remove: bool) -> None:
         raise refusal
 
 
-def start(container_id: str, *, remove: bool, network: str | None) -> subprocess.Popen[bytes]:
-    """Start a watchdog for a container, and the network that is its own; `dismiss` ends it."""
+def start_watchdog(container_id: str, *, remove: bool, network: str | None) -> subprocess.Popen[bytes]:
+    """Start a watchdog for a container and, if it has one to itself, its network; `dismiss_watchdog` ends it."""
     process = subprocess.Popen(
         [sys.executable, "-c", _LAUNCH],
         stdin=subprocess.PIPE,
@@ -75,15 +74,15 @@ def start(container_id: str, *, remove: bool, network: str | None) -> subprocess
     try:
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
-    except BaseException:  # it has ended already, and will watch over nothing
+    except BaseException:  # without its order it would watch nothing
         process.kill()
         process.wait()
         raise
     return process
 
 
-def dismiss(watchdog: subprocess.Popen[bytes]) -> None:
-    """Tell a watchdog that there is nothing more to do."""
+def dismiss_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
+    """End a watchdog; the container is left as it is."""
     assert watchdog.stdin is not None
     with contextlib.suppress(OSError):
         watchdog.stdin.write(b"done\n")
@@ -91,40 +90,34 @@ def dismiss(watchdog: subprocess.Popen[bytes]) -> None:
     watchdog.wait()
 
 
-def _parent_is_gone(parent: int) -> bool:
-    """Wait for the order to leave, or for the parent's end."""
+def _wait_for_parent(parent: int) -> bool:
+    """Wait for the line that dismisses the watchdog or for the parent's end; return whether the parent has ended."""
     if os.name != "posix":
         return not os.read(0, 1)
     while os.getppid() == parent:
-        if select.select([0], [], [], _LOOK_SECONDS)[0]:
+        if select.select([0], [], [], _PARENT_POLL_SECONDS)[0]:
             return not os.read(0, 1)
     return True
 
 
-def main() -> None:
-    """Read the order and wait."""
-    order = json.loads(_line())
-    if not _parent_is_gone(order["parent"]):
-        return
-    client = connect()
-    try:
-        end(client, order["container"], remove=order["remove"])
-        if order["network"] is not None:
-            client.networks.get(order["network"]).remove()
-    finally:
-        client.close()
-
-
-def _line() -> bytes:
-    """Read one line and nothing beyond it, so that what follows is still to be seen on the descriptor."""
+def _read_order() -> dict[str, Any]:
+    """Read one line and no byte more: `select` must see the rest on the descriptor, not a buffer."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
         if not byte:
-            raise SystemExit("the parent ended before it said what to watch")
+            raise SystemExit("the parent ended before it named a container")
         line += byte
-    return line
+    order: dict[str, Any] = json.loads(line)
+    return order
 
 
-if __name__ == "__main__":
-    main()
+def main() -> None:
+    """Read the order, wait for the parent's end, and stop the container."""
+    order = _read_order()
+    if not _wait_for_parent(order["parent"]):
+        return
+    with contextlib.closing(connect_to_engine()) as client:
+        stop_container(client, order["container"], remove=order["remove"])
+        if order["network"] is not None:
+            client.networks.get(order["network"]).remove()

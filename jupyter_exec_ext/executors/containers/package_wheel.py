@@ -1,4 +1,4 @@
-"""A wheel of this package, made from the files that are installed: for an image, wherever they came from."""
+"""Wheel of this package for the default container image, made from the installed files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,13 @@ from packaging.requirements import Requirement
 
 _PACKAGE = "jupyter_exec_ext"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: jupyter_exec_ext\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # that a zip file can tell: the same content is the same file
+# The earliest date of the zip format: a fixed date makes the same content the same file.
+_FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel, and what it needs.
-
-    Attributes
-    ----------
-    version : str
-    file_name : str
-    content : bytes
-    requirements : str
-        As pip reads them from a file.
-    """
+    """A wheel and its requirements, one a line as in pip's requirements files."""
 
     version: str
     file_name: str
@@ -36,13 +28,13 @@ class Wheel:
     requirements: str
 
 
-def own_wheel() -> Wheel:
+def build_own_wheel() -> Wheel:
     """Return this package as a wheel. The same files give the same bytes.
 
     Raises
     ------
     ValueError
-        If the package is not installed, so that nobody knows what it needs.
+        If the package is not installed, so that its requirements are unknown.
     """
     try:
         installed = distribution("jupyter-exec-ext")
@@ -76,7 +68,7 @@ def _zipped(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():
-            entry = zipfile.ZipInfo(name, _OLDEST)
+            entry = zipfile.ZipInfo(name, _FIXED_DATE)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content, zipfile.ZIP_STORED)  # zlib's output differs between its versions
     return out.getvalue()

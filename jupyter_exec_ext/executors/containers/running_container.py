@@ -1,4 +1,4 @@
-"""One container from its start to its end, with all that belongs to it."""
+"""Lifecycle of one container: its network, streams and watchdog, created together and removed together."""
 
 from __future__ import annotations
 
@@ -6,47 +6,51 @@ import contextlib
 import uuid
 from typing import Any
 
-from . import container_watchdog
 from .container_address import Reach
 from .container_engine import engine_errors
-from .container_streams import Attached
+from .container_streams import ContainerStreams
+from .container_watchdog import dismiss_watchdog, start_watchdog, stop_container
 
-PORT = 8888
-_PREFIX = "jupyter-exec-"
+DEFAULT_PORT = 8888
+_NAME_PREFIX = "jupyter-exec-"
 
 
 class RunningContainer:
-    """A container, with its watchdog, its streams and, where it has one, its own network.
+    """A container that was started here.
 
     Parameters
     ----------
     client : docker.DockerClient
-        Closed at the end.
+        The engine; `end` and `detach` close it.
     image : docker.models.images.Image
+        The image to run.
     options : dict
         As the library's ``containers.create`` takes them.
     name : str or None
         The container's name; None for a new one.
     settings : dict or None
-        What the container is to read from its standard input.
+        Settings to write to the container's standard input.
     port : int
-        The port on which it listens.
+        The port on which its server listens.
     reach : Reach
-        How it is reached.
+        The way to its server.
     internet : bool
-        If not, it gets an internal network of its own.
+        Whether it may reach other machines. If not, it gets an internal network to itself.
     stop : bool
-        Whether it shall end with this process.
+        Whether a watchdog stops it when this process ends.
     remove : bool
         Whether it is removed when it has stopped.
 
     Attributes
     ----------
     id : str
+        Its id at the engine.
     host : str
+        The host of its server.
     port : int
-        Where its server is.
-    output : Attached
+        The port of its server, as seen from here.
+    streams : ContainerStreams
+        Its standard streams.
 
     Raises
     ------
@@ -69,13 +73,12 @@ class RunningContainer:
         remove: bool,
     ) -> None:
         self._client = client
-        unique = f"{_PREFIX}{uuid.uuid4()}"
-        # From the last to the first when it ends: the network is free when the container is gone, for example.
+        unique = f"{_NAME_PREFIX}{uuid.uuid4()}"
+        # The stack ends in reverse order: a network, for example, can be removed once its container is gone.
         with contextlib.ExitStack() as undo, engine_errors("the container cannot be started"):
             network = reach.network
             if not internet:
-                own_network = client.networks.create(unique, driver="bridge", internal=True)
-                undo.callback(own_network.remove)
+                undo.callback(client.networks.create(unique, driver="bridge", internal=True).remove)
                 network = unique
             container = client.containers.create(
                 image.id,
@@ -87,39 +90,35 @@ class RunningContainer:
                 **options,
             )
             self.id: str = container.id
-            # In case that there will be no watchdog; a second time it does nothing.
-            undo.callback(container_watchdog.end, client, self.id, remove=remove)
+            undo.callback(stop_container, client, self.id, remove=remove)
             if stop:
-                dog = container_watchdog.start(self.id, remove=remove, network=None if internet else unique)
-                undo.callback(container_watchdog.dismiss, dog)
-                undo.callback(
-                    container_watchdog.end, client, self.id, remove=remove
-                )  # as long as the watchdog is there
-            self.output = Attached(container, stdin=settings is not None)
-            undo.callback(self.output.close)
+                watchdog = start_watchdog(self.id, remove=remove, network=None if internet else unique)
+                undo.callback(dismiss_watchdog, watchdog)
+                # The container has to stop before the watchdog is dismissed. The call above is for a watchdog that
+                # does not start; on a container that is gone it does nothing.
+                undo.callback(stop_container, client, self.id, remove=remove)
+            self.streams = ContainerStreams(container, stdin=settings is not None)
+            undo.callback(self.streams.close)
             container.start()
             if settings is not None:
-                self.output.send(settings)
+                self.streams.send(settings)
             container.reload()
-            self.host, self.port = _address(container.attrs["NetworkSettings"], port, reach, network)
+            networking = container.attrs["NetworkSettings"]
+            if reach.publish_at is not None:
+                self.host, self.port = str(reach.host), int(networking["Ports"][f"{port}/tcp"][0]["HostPort"])
+            else:
+                self.host, self.port = str(networking["Networks"][network]["IPAddress"]), port
             self._undo = undo.pop_all()
 
     def end(self) -> None:
-        """Stop it, and remove what is not to be kept; calling it again does nothing."""
+        """Stop the container, and remove it unless it is to be kept; calling it again does nothing."""
         try:
             with engine_errors("the container cannot be stopped"):
                 self._undo.close()
         finally:
             self._client.close()
 
-    def let_go(self) -> None:
-        """Leave it running, and close what we hold of it; `end` can still be called."""
-        self.output.close()
+    def detach(self) -> None:
+        """Close the streams and leave the container running; `end` can still be called."""
+        self.streams.close()
         self._client.close()
-
-
-def _address(networking: dict[str, Any], port: int, reach: Reach, network: str | None) -> tuple[str, int]:
-    """Return where the server is: at a published port, or at the container's own address."""
-    if reach.publish_at is not None:
-        return str(reach.host), int(networking["Ports"][f"{port}/tcp"][0]["HostPort"])
-    return str(networking["Networks"][network]["IPAddress"]), port
