@@ -1,4 +1,4 @@
-"""What an executor takes and gives: AutoGen's records, as dataclasses that print as AutoGen's do."""
+"""Code blocks and their results: dataclasses with the fields and the `str` of AutoGen's records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 _BLOCK = re.compile(r"```[ \t]*(\w+)?[ \t]*\r?\n(.*?)\r?\n[ \t]*```", re.DOTALL)
 
 
-class _PrintsFields:
+class _AutoGenRecord:
     """`str()` gives ``exit_code=0 output='…'``, as pydantic's models do."""
 
     def __str__(self) -> str:
@@ -18,7 +18,7 @@ class _PrintsFields:
 
 
 @dataclass
-class CodeBlock(_PrintsFields):
+class CodeBlock(_AutoGenRecord):
     """Code to run, and its language.
 
     Parameters
@@ -26,18 +26,16 @@ class CodeBlock(_PrintsFields):
     code : str
         The source.
     language : str
-        Such as ``"python"`` or ``"bash"``; empty for the kernel's own.
+        Its language, such as ``"python"`` or ``"bash"``; empty for the kernel's own.
     """
 
     code: str
     language: str
 
-    __str__ = _PrintsFields.__str__
-
 
 @dataclass
-class CodeResult(_PrintsFields):
-    """What running code blocks gave.
+class CodeResult(_AutoGenRecord):
+    """Result of code blocks.
 
     Parameters
     ----------
@@ -50,12 +48,10 @@ class CodeResult(_PrintsFields):
     exit_code: int
     output: str
 
-    __str__ = _PrintsFields.__str__
-
 
 @dataclass
 class IPythonCodeResult(CodeResult):
-    """What running code blocks in a Jupyter kernel gave.
+    """Result of code blocks in a Jupyter kernel.
 
     Parameters
     ----------
@@ -64,8 +60,6 @@ class IPythonCodeResult(CodeResult):
     """
 
     output_files: list[str] = field(default_factory=list)
-
-    __str__ = _PrintsFields.__str__
 
 
 class MarkdownCodeExtractor:
@@ -83,10 +77,10 @@ class MarkdownCodeExtractor:
             return []
         if not isinstance(message, str):
             message = "".join(str(part["text"]) if part.get("type") == "text" else "<image>" for part in message)
-        return [CodeBlock(code, language or _guess(code)) for language, code in _BLOCK.findall(message)]
+        return [CodeBlock(code, language or _guess_language(code)) for language, code in _BLOCK.findall(message)]
 
 
-def _guess(code: str) -> str:
+def _guess_language(code: str) -> str:
     if code.startswith(("python ", "pip", "python3 ")):
         return "sh"
     try:

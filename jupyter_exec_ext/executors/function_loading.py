@@ -1,12 +1,12 @@
-"""Functions in a session: the code that makes them known there, and whether they still are."""
+"""Functions in a session: the code that defines them there, and the check that they are still defined."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import keyword
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from string import Template
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from .function_sources import AnyFunction, build_python_functions_file, name_of,
 
 
 class FunctionsModule:
-    """Functions as a module of a session, whatever runs the session.
+    """Functions as a Python module of a session.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class FunctionsModule:
     Raises
     ------
     ValueError
-        If the module cannot have this name, a function's source cannot be had, or two have the same name.
+        If the module's name is invalid, a function has no source, or two functions have the same name.
     """
 
     def __init__(self, functions: Iterable[AnyFunction], name: str) -> None:
@@ -56,10 +56,9 @@ class FunctionsModule:
 
     @property
     def loading_code(self) -> str:
-        """What has to run in a session, in Python, and does all there is to do in this one run.
+        """Python code that checks the packages and defines the functions in a session; it installs nothing.
 
-        It checks that the packages are there, installs nothing, and is meant to be read: a person may have to approve
-        it, and it is in the session's notebook.
+        It is readable, since a person may have to approve it and since it is in the session's notebook.
         """
         lines = "".join(f"    {line!r}\n" for line in self.source.splitlines(keepends=True))
         load = inspect.getsource(function_setup.load_functions)
@@ -68,7 +67,7 @@ class FunctionsModule:
         )
 
     def check(self, loading: Execution) -> None:
-        """Raise `ValueError` if the run of the loading code says that the functions are not there."""
+        """Raise `ValueError` if a run of the loading code has failed."""
         if loading.ok:
             return
         if loading.error is not None and loading.error.name == "PackagesUnavailable":
@@ -76,110 +75,107 @@ class FunctionsModule:
         raise ValueError(f"Functions failed to load: {loading.to_text()}")
 
 
-class RunsCode(Protocol):
-    """What functions are loaded into."""
+class CodeRunner(Protocol):
+    """Session that functions are loaded into."""
 
     def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
         """Run code and return the finished execution."""
 
 
-class RunsCodeAsync(Protocol):
-    """The same, on an event loop."""
+class AsyncCodeRunner(Protocol):
+    """Asynchronous session that functions are loaded into."""
 
     async def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
         """Run code and return the finished execution."""
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    session: object
-    by: Execution
-
-
 class LoadedFunctions:
-    """Keeps functions loaded in whatever session an executor has at the moment.
+    """Keeps functions loaded in an executor's current session.
 
     Parameters
     ----------
+    module : FunctionsModule
+        The functions.
     timeout_seconds : float
-        How long loading them may take.
+        Timeout of loading them.
     """
 
     def __init__(self, module: FunctionsModule, timeout_seconds: float) -> None:
         self.module = module
         self._timeout_seconds = timeout_seconds
-        self._loading = ProcessLock()
-        self._loaded: _Loaded | None = None
+        self._lock = ProcessLock()
+        self._loaded: tuple[object, Execution] | None = None  # the session, and the run that loaded them there
 
-    def ensure(self, session: RunsCode) -> None:
+    def ensure(self, session: CodeRunner) -> None:
         """Load the functions, unless they are known to be in this session.
 
         Raises
         ------
         ValueError
-            If they cannot be loaded, with why; of packages that are missing, with their names.
+            If they cannot be loaded, with the reason, such as the names of missing packages.
         """
-        if not self.module:
-            return
-        with self._loading:
-            if self._are_in(session):
+        with self._lock:
+            if self._is_loaded_in(session):
                 return
-            self._loaded = None
-            code = self.module.loading_code
-            try:
-                loading = session.run(code, timeout_seconds=self._timeout_seconds, language="python")
-            except LanguageNotSupported as error:
-                raise ValueError(f"Functions failed to load: {error.message}") from error
-            self.module.check(loading)
-            self._loaded = _Loaded(session, loading)
+            with self._errors():
+                run = session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
+            self._keep(session, run)
 
-    async def ensure_async(self, session: RunsCodeAsync) -> None:
+    async def ensure_async(self, session: AsyncCodeRunner) -> None:
         """Do the same as `ensure`, for one caller at a time."""
-        if not self.module or self._are_in(session):
+        if self._is_loaded_in(session):
             return
-        self._loaded = None
-        code = self.module.loading_code
-        try:
-            loading = await session.run(code, timeout_seconds=self._timeout_seconds, language="python")
-        except LanguageNotSupported as error:
-            raise ValueError(f"Functions failed to load: {error.message}") from error
-        self.module.check(loading)
-        self._loaded = _Loaded(session, loading)
-
-    def _are_in(self, session: object) -> bool:
-        return self._loaded is not None and self._loaded.session is session
+        with self._errors():
+            run = await session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
+        self._keep(session, run)
 
     def forget(self) -> None:
-        """Take note that the session's kernel is another one."""
+        """Load the functions again before the next run: the session's kernel is another one."""
         self._loaded = None
 
     def note_on(self, session: object, execution: Execution) -> str | None:
-        """Take note of what a run tells about its kernel; return what a model has to know of it, if anything."""
-        if not self.were_missing(session, execution) or execution.ok:
+        """Return a note for the model if a run failed in a fresh kernel, which lacks the functions.
+
+        The kernel may have died while nothing ran, or another client may have restarted it.
+        """
+        if self._loaded is None or self._loaded[0] is not session:
+            return None
+        loading = self._loaded[1]
+        is_same_start = execution.kernel_starts == loading.kernel_starts
+        if is_same_start and execution.session_state_preserved is False:
+            self.forget()  # the run itself had the functions; its kernel ended with it
+            return None
+        if not (
+            execution.session_state_lost is not None
+            or execution.kernel_starts > loading.kernel_starts
+            or (is_same_start and _has_restarted_count(execution, loading))
+        ):
+            return None
+        self.forget()
+        if execution.ok:
             return None
         return (
             f"This ran in a fresh kernel, without the functions of the module {self.module.name}. The next code will "
             "have them again; variables, imports and definitions from before are gone."
         )
 
-    def were_missing(self, session: object, execution: Execution) -> bool:
-        """Take note of what a run tells about its kernel; return whether it was a fresh one, without the functions.
+    def _is_loaded_in(self, session: object) -> bool:
+        return not self.module or (self._loaded is not None and self._loaded[0] is session)
 
-        Somebody else may have restarted it, or it died while nothing ran.
-        """
-        loaded = self._loaded
-        if loaded is None or loaded.session is not session:
-            return False
-        now, then = execution, loaded.by
-        if now.kernel_starts == then.kernel_starts and now.session_state_preserved is False:
-            self.forget()
-            return False
-        counts = now.execution_count, then.execution_count
-        if now.session_state_lost is not None:
-            self.forget()
-            return True
-        begun_anew = now.kernel_starts == then.kernel_starts and None not in counts and counts[0] <= counts[1]  # type: ignore[operator]
-        if now.kernel_starts > then.kernel_starts or begun_anew:
-            self.forget()
-            return True
-        return False
+    def _keep(self, session: object, run: Execution) -> None:
+        self.module.check(run)
+        self._loaded = session, run
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        self._loaded = None
+        try:
+            yield
+        except LanguageNotSupported as error:
+            raise ValueError(f"Functions failed to load: {error.message}") from error
+
+
+def _has_restarted_count(execution: Execution, loading: Execution) -> bool:
+    """Return whether the kernel counts executions anew, which shows a restart that the server has not seen."""
+    now, then = execution.execution_count, loading.execution_count
+    return now is not None and then is not None and now <= then

@@ -1,4 +1,4 @@
-"""What executors with a session of their own have in common: AutoGen's protocol, results, functions, replacement."""
+"""Base class of the executors with a kernel: AutoGen's protocol, results, functions, and replacement of sessions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypedDict, get_args
 
 from ..client.fork_safety import ProcessLock
 from ..errors import (
@@ -34,21 +34,54 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 OnStateLost = Literal["fail", "continue"]
-# What AutoGen calls a block whose language nobody named.
+# AutoGen's names for the language of a block that names none.
 _UNNAMED_LANGUAGES = ("", "unknown")
-# With these a server refuses one piece of code, and a model can write another.
+# Errors for one piece of code: they go into the result, since the model can write another.
 REFUSALS = (InvalidRequest, PolicyDenied, LimitReached, PayloadTooLarge)
 
 
 def check_on_state_lost(choice: OnStateLost) -> OnStateLost:
-    """Return `choice`; raises `ValueError` if it is none."""
+    """Return `choice`; raise `ValueError` if it is not one of the values."""
     if choice not in get_args(OnStateLost):
         raise ValueError(f"on_state_lost must be 'fail' or 'continue', not {choice!r}.")
     return choice
 
 
+class ExecutorOptions(TypedDict, total=False):
+    """Keyword arguments that all executors with a kernel take.
+
+    Attributes
+    ----------
+    functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
+        Python functions that the code can call, by name or imported from `functions_module`; none by default. Their
+        source is sent to the session before any other code, and again to a fresh kernel. The packages that they need
+        must be installed there.
+    functions_module : str
+        The name under which the code can import them, by default ``"functions"``.
+    max_text_chars : int or None
+        Limit of the output of one call in characters. Longer output keeps its head and tail, with a line between them
+        that gives the number of characters left out. By default there is no limit.
+    ansi : {"remove", "keep"}
+        With ``"remove"``, the default, the output is as a terminal would finally show it, without colours and
+        overwritten progress bars. With ``"keep"``, it has the escape sequences as the code wrote them.
+    on_state_lost : {"fail", "continue"}
+        Handling of a kernel that ended between two calls, so that a block ran in a fresh one. In both cases the output
+        begins with a line about it. With ``"fail"``, the default, the exit code is 1 and later blocks of the same call
+        are not run.
+    silence_pip : bool
+        Whether pip, called in a line of its own, prints errors only, as with AutoGen. True by default.
+    """
+
+    functions: Sequence[AnyFunction]
+    functions_module: str
+    max_text_chars: int | None
+    ansi: Ansi
+    on_state_lost: OnStateLost
+    silence_pip: bool
+
+
 class CodeSession(Protocol):
-    """What an executor needs of a session; those of the client have it."""
+    """Interface of a session as an executor uses it; the client's sessions have it."""
 
     @property
     def id(self) -> str:
@@ -74,13 +107,9 @@ class StatefulCodeExecutor(ABC):
     timeout : int
         Run time of one code block in seconds, at least 1. Code that takes longer is stopped.
     output_dir : Path or str
-        Where images and HTML pages are saved; must exist.
-    functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
-        Functions that the code can call.
-    functions_module : str
-        The name under which the code can import them.
-    max_text_chars, ansi, on_state_lost, silence_pip
-        How output is given, and what follows a lost state; see `JupyterCodeExecutor`.
+        Directory for images and HTML pages; must exist.
+    functions, functions_module, max_text_chars, ansi, on_state_lost, silence_pip
+        See `ExecutorOptions`.
 
     Raises
     ------
@@ -96,8 +125,9 @@ class StatefulCodeExecutor(ABC):
         kernel_name: str,
         timeout: int,
         output_dir: Path | str,
-        functions: Sequence[AnyFunction],
-        functions_module: str,
+        *,
+        functions: Sequence[AnyFunction] = (),
+        functions_module: str = "functions",
         max_text_chars: int | None = None,
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
@@ -119,13 +149,13 @@ class StatefulCodeExecutor(ABC):
         self._stopped = False
 
     def _begin(self) -> None:
-        """Open the session; what was opened is closed again if this fails."""
+        """Open the session and load the functions; close everything again if that fails."""
         try:
             self._session = self._open_session()
             try:
                 self._functions.ensure(self._session)
             except BaseException:
-                with contextlib.suppress(ExecError):  # the exception under way says more than that this fails, too
+                with contextlib.suppress(ExecError):  # the first error is the cause
                     self._session.close()
                 raise
         except BaseException:
@@ -134,19 +164,19 @@ class StatefulCodeExecutor(ABC):
 
     @abstractmethod
     def _open_session(self) -> CodeSession:
-        """Return a fresh session; raises `ValueError` if the kernelspec is not installed."""
+        """Open a session; raise `ValueError` if the kernelspec is not installed."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Close what sessions are opened with."""
+        """Close the client or driver that opens sessions."""
 
     def _replace_session(self, ended: CodeSession) -> None:
-        """Open a fresh session in the place of one that has ended, unless another thread has done so."""
+        """Replace a session that has ended, unless another thread has done so."""
         with self._replacing:
             if self._session is not ended or self._stopped:
                 return
             self._session = self._open_session()
-        with contextlib.suppress(ExecError):  # it is over; what is left is our end of the connection to its kernel
+        with contextlib.suppress(ExecError):  # the server has ended it; this closes our connection to its kernel
             ended.close()
 
     def _check_running(self) -> None:
@@ -163,7 +193,7 @@ class StatefulCodeExecutor(ABC):
 
     @property
     def code_extractor(self) -> MarkdownCodeExtractor:
-        """What finds the code blocks in an agent's message."""
+        """Finds the code blocks in an agent's message."""
         return MarkdownCodeExtractor()
 
     @property
@@ -173,7 +203,7 @@ class StatefulCodeExecutor(ABC):
 
     @property
     def output_dir(self) -> Path:
-        """Where images and HTML pages are saved."""
+        """Directory for images and HTML pages."""
         return self._output_dir
 
     @property
@@ -187,17 +217,22 @@ class StatefulCodeExecutor(ABC):
         return self._functions.module.name
 
     def format_functions_for_prompt(self, prompt_template: str = FUNCTION_PROMPT_TEMPLATE) -> str:
-        """Return what a model has to be told of the functions.
+        """Return a description of the functions for a model.
 
         Parameters
         ----------
         prompt_template : str
-            In which ``$functions`` stands for their signatures and documentation, ``$module_name`` for their module.
+            A template with ``$functions`` for their signatures and documentation and ``$module_name`` for their module.
         """
         return self._functions.module.prompt(prompt_template)
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:
         """Run code blocks one after the other, up to the first that fails or finds the session's state lost.
+
+        Parameters
+        ----------
+        code_blocks : sequence of CodeBlock
+            The blocks to run.
 
         Returns
         -------
@@ -207,9 +242,9 @@ class StatefulCodeExecutor(ABC):
         Raises
         ------
         ExecError
-            If the server cannot be reached, or the executor was stopped. Code that the server refuses is not an error:
-            the result says why it did not run, for the model. A session that the server has ended is
-            not one either: a fresh one is started and the result says that the variables are gone.
+            If the server cannot be reached, or the executor was stopped. If the server refuses code, the result gives
+            the reason, for the model. If the server has ended the session, a fresh one is started, and the result says
+            that the variables are gone.
         ValueError
             If the functions cannot be loaded into a fresh kernel.
         """
@@ -217,12 +252,12 @@ class StatefulCodeExecutor(ABC):
         collector = ResultCollector(self._output_dir, self._text_options)
         exit_code = 0
         for block in code_blocks:
-            if not self._run(block, collector):
+            if not self._run_block(block, collector):
                 exit_code = 1
                 break
         return IPythonCodeResult(exit_code, collector.text, collector.files)
 
-    def _run(self, block: CodeBlock, collector: ResultCollector) -> bool:
+    def _run_block(self, block: CodeBlock, collector: ResultCollector) -> bool:
         language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
         code = quiet_pip(block.code, block.language) if self._silence_pip else block.code
         session = self._session
@@ -257,13 +292,13 @@ class StatefulCodeExecutor(ABC):
         self._functions.ensure(self._session)
 
     def close(self) -> None:
-        """Do the same as `stop`, by the name that the clients have."""
+        """Call `stop`; this is the clients' name for it."""
         self.stop()
 
     def stop(self) -> None:
         """Shut the kernel down and close the connection; calling it again does nothing.
 
-        A server that is gone is no error: so is the kernel, or it will be when the session has been idle for long.
+        A server that cannot be reached is no error: it ends the session when it has been idle for long.
         """
         with self._replacing:
             if self._stopped:

@@ -10,7 +10,7 @@ from jupyter_exec_ext import models
 from .markdown import section
 
 # Bases whose methods say nothing about our names.
-_FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "Protocol")
+_FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "dict", "Protocol")
 
 # Where public names are, and what a reader looks for there. A name that several have is described at the first.
 HOMES = {
@@ -35,6 +35,7 @@ RETURNED = (
     "jupyter_exec_ext.aca.protocol.file_format.ACAFile",
     "jupyter_exec_ext.aca.protocol.session_format.ACASessionInfo",
     "jupyter_exec_ext.executors.cancellation.CancellationToken",
+    "jupyter_exec_ext.executors.stateful_executor.ExecutorOptions",
 )
 # Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.
 _SERVERS_OWN = {"AuditRecord", "ChainEnds", "Grant", "IdempotencyKey", "StoredExecution", "StoredToken"}
