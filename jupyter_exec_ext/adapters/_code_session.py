@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from ..client.aio.client import AsyncExecClient, AsyncExecSession, AsyncStandardExecSession
-from ..client.api.idle_timeout import IDLE_TIMEOUT_SECONDS, open_patient_session_async
+from ..client.aio.client import AGENT_IDLE_TIMEOUT_SECONDS, AsyncExecClient, open_agent_session
+from ..client.aio.session import AsyncExecSession, AsyncStandardExecSession
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from ..client.sync.client import ExecSession, StandardExecSession
+from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import ConnectionFailed, ConnectionLost, ExecError, PolicyDenied, SessionEnded, SessionNotFound
 from ..executors.stateful_executor import REFUSALS
 from ..models import Execution
@@ -83,7 +83,7 @@ class CodeSession:
         *,
         kernel_name: str | None = None,
         timeout_seconds: float | None = TIMEOUT_SECONDS,
-        idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
+        idle_timeout_seconds: float = AGENT_IDLE_TIMEOUT_SECONDS,
         session_id: str | None = None,
         session: Session | None = None,
         name: str = "agent",
@@ -226,9 +226,7 @@ class CodeSession:
         try:
             if self._place.session_id is not None:
                 return client, await client.get_session(self._place.session_id)
-            return client, await open_patient_session_async(
-                client, self.kernel_name, self._name, self.idle_timeout_seconds
-            )
+            return client, await open_agent_session(client, self.kernel_name, self._name, self.idle_timeout_seconds)
         except BaseException:  # also a cancellation must not leave the connections open
             await client.close()
             raise

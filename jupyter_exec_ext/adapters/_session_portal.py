@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..client.aio.client import AsyncStandardExecSession
+from ..client.aio.session import AsyncStandardExecSession
 from ..client.fork_safety import ProcessLock, keep_for_parent, renew_after_fork
 from ..models import Execution
 from ._code_session import CodeSession, OpenSession, Server, SessionOptions

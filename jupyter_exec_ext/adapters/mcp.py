@@ -18,7 +18,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
 
 from .. import models
-from ..client.aio.client import AsyncExecClient, AsyncStandardExecSession
+from ..client.aio.client import AsyncExecClient
+from ..client.aio.session import AsyncStandardExecSession
 from ..errors import ExecError
 from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
 from ._session_keeper import SessionKeeper

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..client.sync.client import ExecClient, ExecSession, StandardExecSession
+from ..client.sync.client import ExecClient
+from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import ApiNotFound, ExecError
 from ..executors.code_results import OutputDirectory
 from ..models import (

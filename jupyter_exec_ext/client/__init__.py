@@ -1,4 +1,4 @@
-"""Clients of the server: light, without Tornado, ZeroMQ or Jupyter's server in the process that uses them."""
+"""Clients of the server, which load neither Tornado nor ZeroMQ nor Jupyter Server."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from .server_connection import JupyterConnectable, JupyterConnectionInfo
 if TYPE_CHECKING:
     from ..aca.client.aio.pool_client import AsyncACAClient
     from ..aca.client.sync.pool_client import ACAClient
-    from .aio.client import AsyncExecClient, AsyncExecSession, AsyncExecutionHandle
-    from .sync.client import ExecClient, ExecSession, ExecutionHandle
+    from .aio.client import AsyncExecClient
+    from .aio.execution_handle import AsyncExecutionHandle
+    from .aio.session import AsyncExecSession
+    from .sync.client import ExecClient
+    from .sync.execution_handle import ExecutionHandle
+    from .sync.session import ExecSession
 
-# The two clients stand on different HTTP libraries; using one does not load the other's.
+# Imported at first use: the two clients need different HTTP libraries.
 _HOMES = {
     "ACAClient": "..aca.client.sync.pool_client",
     "AsyncACAClient": "..aca.client.aio.pool_client",
     "AsyncExecClient": ".aio.client",
-    "AsyncExecSession": ".aio.client",
-    "AsyncExecutionHandle": ".aio.client",
+    "AsyncExecSession": ".aio.session",
+    "AsyncExecutionHandle": ".aio.execution_handle",
     "ExecClient": ".sync.client",
-    "ExecSession": ".sync.client",
-    "ExecutionHandle": ".sync.client",
+    "ExecSession": ".sync.session",
+    "ExecutionHandle": ".sync.execution_handle",
 }
 
 __all__ = [

@@ -14,8 +14,8 @@ from ..client.api.outage_retry import NO_RETRY
 from ..client.api.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
 from ..client.jupyter.standard_session import open_standard_session
 from ..client.server_connection import JupyterConnectionInfo
-from ..client.sync.client import StandardExecSession
 from ..client.sync.driver import SyncDriver
+from ..client.sync.session import StandardExecSession
 from ..errors import ConnectionFailed
 from ..protocol.kernel_environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..client.api.idle_timeout import open_patient_session
 from ..client.api.outage_retry import DEFAULT_OUTAGE_SECONDS
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from ..client.sync.client import ExecClient, ExecSession, StandardExecSession
+from ..client.sync.client import ExecClient, open_agent_session
+from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
 from .stateful_executor import ExecutorOptions, StatefulCodeExecutor
 
@@ -73,7 +73,7 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
 
     def _open_session(self) -> ExecSession | StandardExecSession:
         try:
-            return open_patient_session(self._client, self._kernel_name, "JupyterCodeExecutor")
+            return open_agent_session(self._client, self._kernel_name, "JupyterCodeExecutor")
         except KernelSpecNotFound as error:
             raise ValueError(f"Kernel {self._kernel_name} is not installed.") from error
 

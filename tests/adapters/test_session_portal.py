@@ -171,7 +171,7 @@ async def test_runs_of_all_threads_and_loops_share_one_client(hosts: Any, monkey
         assert (await asyncio.to_thread(asyncio.run, session.run_async("3"))).to_text() == "3"
         assert (await asyncio.to_thread(session.run, "4")).to_text() == "4"
     assert len(made) == 1
-    assert made[0]._driver._closed
+    assert made[0]._driver._is_closed
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient, JupyterConnectionInfo
-from jupyter_exec_ext.client.aio.client import AsyncExecSession
+from jupyter_exec_ext.client.aio.session import AsyncExecSession
 from jupyter_exec_ext.client.api.outage_retry import RetryPolicy
 from jupyter_exec_ext.client.api.token_requests import TokensApi, approval, rejection, token_request
 from jupyter_exec_ext.errors import (

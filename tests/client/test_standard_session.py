@@ -136,7 +136,7 @@ def test_a_silent_connection_is_pinged_and_replaced_while_the_code_runs(
 ) -> None:
     monkeypatch.setattr(websocket, "_PING_SECONDS", 0.3)
     monkeypatch.setattr(websocket, "_PONG_SECONDS", 0.3)
-    monkeypatch.setattr("jupyter_exec_ext.client.aio.driver._PING_SECONDS", 0.4)
+    monkeypatch.setattr("jupyter_exec_ext.client.aio.websocket._PING_SECONDS", 0.4)
     with SilencingProxy(host.info) as proxy, connect(proxy.info).standard_session() as session:
         code = "import time\nprint('heard', flush=True)\ntime.sleep(4)\nprint('heard again')"
         result = session.run(code, on_event=when_it_prints(proxy.silence))

@@ -16,7 +16,8 @@ import trustme
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client import server_connection
-from jupyter_exec_ext.client.aio.driver import AioDriver, _ssl_context
+from jupyter_exec_ext.client.aio.driver import AioDriver
+from jupyter_exec_ext.client.aio.http_client import ssl_context
 from jupyter_exec_ext.client.api.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
 from jupyter_exec_ext.client.sync import websocket
 from jupyter_exec_ext.client.sync.driver import SyncDriver
@@ -104,7 +105,7 @@ def test_what_the_user_says_of_certificates_goes_before_the_environment(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/environment.pem")
     for name in ("h.example", "127.0.0.1"):
         with ExecClient(JupyterConnectionInfo(name, True, verify=verify), max_retries=0) as client:
-            client._driver._http.mount("https://", Adapter())
+            client._driver._http._session.mount("https://", Adapter())
             with pytest.raises(ExecError):
                 client.info()
     assert asked == [used, used]
@@ -112,8 +113,8 @@ def test_what_the_user_says_of_certificates_goes_before_the_environment(
 
 def test_a_directory_of_certificates_will_do(tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
-    assert _ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path)))
-    assert _ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path / "ca.pem")))
+    assert ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path)))
+    assert ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path / "ca.pem")))
 
 
 # --- proxies and .netrc ---

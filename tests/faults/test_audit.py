@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.audit.digest_chain import Head
-from jupyter_exec_ext.client.sync.client import ExecSession
+from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.models import AuditKind
 from tests.store.test_audit_trail import faults, head, records

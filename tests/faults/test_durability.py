@@ -21,7 +21,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.client.sync.client import ExecSession
+from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooManySessions
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
 from jupyter_exec_ext.protocol.output_joining import OutputFold

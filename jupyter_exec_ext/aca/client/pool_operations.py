@@ -106,7 +106,7 @@ class PoolOperations:
 
         url = transport.url(place, identifier, query)
         headers = {"Content-Type": form.content_type}
-        retry = Retry.ALWAYS if file.repeatable else Retry.IF_UNSENT
+        retry = Retry.ALWAYS if file.can_rewind else Retry.IF_UNSENT
         call = Call("POST", url, transport.times.transfer_seconds, retry, "the file may be there", headers=headers)
         try:
             reply = yield from transport.call(call, send)

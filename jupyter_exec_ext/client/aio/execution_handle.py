@@ -1,4 +1,4 @@
-"""Handles of the asynchronous client. The twin in `sync/` is generated."""
+"""Execution handles of the asynchronous client. The twin in `sync/` is generated."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 from ...models import Execution, OutputEvent
 from ..api.file_transfers import FilesApi
 from ..api.operations import ExecApi, seconds_left
-from ..api.steps import Result
 from ..local_files import FileTarget, Progress, download_path
 from .driver import AioDriver, AnswerInput
 
 
 class AsyncExecutionHandle:
-    """An execution on the server, from any client."""
+    """Handle of an execution on the server, which any client may have started."""
 
     def __init__(self, driver: AioDriver, api: ExecApi, record: Execution) -> None:
         self.record = record
@@ -32,25 +31,27 @@ class AsyncExecutionHandle:
         return f"{type(self).__name__}(id={self.id!r}, state={self.record.state.value!r})"
 
     async def refresh(self) -> Execution:
-        """Return the record as it is now."""
+        """Read the record again and return it."""
         self.record = await self._driver.perform(self._api.get_execution(self.id))
         return self.record
 
     async def result(self, timeout_seconds: float | None = None) -> Execution:
-        """Return the record once the execution has ended, or as it is when `timeout_seconds` have passed."""
+        """Return the record once the execution has ended or `timeout_seconds` have passed."""
         self.record = await self._driver.perform(self._api.result(self.id, seconds_left(timeout_seconds)))
         return self.record
 
     async def events(self, after: int = 0, *, on_input: AnswerInput | None = None) -> AsyncIterator[OutputEvent]:
-        """Yield the output events that follow number `after`, those to come included, to the end.
+        """Yield the output events after number `after`, past and future ones, to the end.
 
         Parameters
         ----------
+        after : int
+            Number of the last event that is known already.
         on_input : callable, optional
-            Answers ``input()``, if the code was allowed to ask.
+            Answers ``input()``, if the execution allows input.
         """
         operation = self._api.events(self.id, after, answer=on_input is not None)
-        async for event in self._driver.stream(operation, Result(), on_input):
+        async for event in self._driver.stream(operation, on_input):
             yield event
 
     async def cancel(self) -> Execution:
@@ -65,16 +66,16 @@ class AsyncExecutionHandle:
     async def download_output(
         self, name: str, local_path: str | os.PathLike[str], *, progress: Progress | None = None
     ) -> Path:
-        """Download an output beyond the cap and return where it is; it is there as a whole or not at all.
+        """Download an output beyond the cap and return its local path; it appears complete or not at all.
 
         Parameters
         ----------
         name : str
-            One of those in `Execution.spooled`, such as ``"stdout"``.
+            One of the names in `Execution.spooled`, such as ``"stdout"``.
         local_path : str or path
-            Where to; into a directory, it goes under its own name.
+            A file, or a directory in which the output gets its own name.
         progress : callable, optional
-            Gets the bytes received and the bytes in all as it goes on.
+            Called with the number of bytes received and the total (None if it is unknown).
         """
         target = FileTarget(download_path(local_path, name))
         await self._driver.perform(self._files.download_output(self.id, name, target, progress))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlencode
 
 from ...errors import TransferCorrupted, UnexpectedAnswer
@@ -11,7 +12,7 @@ from ...models import FileInfo
 from ...protocol.file_headers import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, sha256_in
 from ...protocol.file_paths import quoted_path
 from ...protocol.records_json import file_info_from_json
-from ..local_files import BLOCK_BYTES, FileSource, Progress, Target
+from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
 from .event_stream import API
 from .outage_retry import DEFAULT_RETRY, RetryPolicy
 from .request_exchange import exchange, is_busy, open_stream, parsed, segment, transport_error
@@ -67,7 +68,7 @@ class FilesApi:
                 outcome: Reply | Failure = yield SendBody(request, source)
                 if source.error is not None:
                     raise source.error
-                again = not last and (source.repeatable or (isinstance(outcome, Failure) and not outcome.sent))
+                again = not last and (source.can_rewind or (isinstance(outcome, Failure) and not outcome.sent))
                 if isinstance(outcome, Reply) and not (again and is_busy(request, outcome)):
                     return _confirmed(file_info_from_json(parsed(outcome)), source.sha256)
                 if isinstance(outcome, Failure) and not again:
@@ -162,10 +163,6 @@ def _confirmed(info: FileInfo, sha256: str) -> FileInfo:
     return info
 
 
-def save_locally(target: Target, data: bytes) -> Operation[None]:
-    """Write a file on this machine; it is there as a whole or not at all."""
-    try:
-        for action in (target.begin, partial(target.write, data), target.commit):
-            yield Work(action)
-    finally:
-        target.discard()
+def save_locally(path: Path, data: bytes) -> Operation[None]:
+    """Write a local file, which appears complete or not at all."""
+    yield Work(partial(write_whole_file, path, data))

@@ -331,7 +331,7 @@ class ExecApi:
         """Read one connection until the log's end or its own."""
         stream = yield from open_stream(request, self.retry, outages=outages)
         if isinstance(stream, Failure):
-            if stream.sent and not request.repeatable:
+            if stream.sent and not request.is_idempotent:
                 raise transport_error(request, stream)
             return stream
         reader.opened(stream.headers)

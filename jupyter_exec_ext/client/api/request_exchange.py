@@ -68,7 +68,7 @@ def is_busy(request: Request, reply: Reply) -> bool:
     A limit that was reached while code was to be run (429) is the caller's to know, and so is a kernel that did not
     start (502, 504).
     """
-    if not request.repeatable or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
+    if not request.is_idempotent or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
         return False
     return reply.status in _BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
 
@@ -96,9 +96,9 @@ def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[
         doubt = doubt or _doubt_about(outcome)
         retry_after = None
         if isinstance(outcome, Failure):
-            again = request.repeatable or not doubt
+            again = request.is_idempotent or not doubt
         else:
-            again = is_busy(request, outcome) or (outage and outages and request.repeatable)
+            again = is_busy(request, outcome) or (outage and outages and request.is_idempotent)
             retry_after = outcome.headers.get("retry-after")
         pause = patience.pause(outage=outage, retry_after=retry_after) if again else None
         if pause is None:
@@ -154,7 +154,7 @@ def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) 
         yield from exchange(COOKIE_REQUEST, retry, outages=outages)
         stream = yield OpenStream(request)
     if isinstance(stream, Reply):
-        if is_busy(request, stream) or (outages and request.repeatable and is_foreign(stream)):
+        if is_busy(request, stream) or (outages and request.is_idempotent and is_foreign(stream)):
             return Failure(bool(_doubt_about(stream)), f"something answered {stream.status}")
         raise error_from(stream)
     return stream

@@ -1,11 +1,11 @@
-"""What a client can ask of the network, as values.
+"""Sans-I/O steps: the network operations that client logic yields and a driver performs.
 
-The logic of the client (what to send, what an answer means, when to try again) is written once, as generators that
-yield these steps and are sent their outcomes. A driver carries them out: `sync` with requests and websocket-client,
-`aio` with aiohttp. A step that could not be carried out has a `Failure` as its outcome; it is not raised, so the
-logic decides what it means. What breaks off a step (Ctrl-C, a cancelled task, an error of the user's own callback) is
-thrown into the operation, which may ask for a few more steps to tidy up before it passes that on. A driver closes
-whatever streams an operation leaves open when it ends or is abandoned.
+Client logic (requests, the meaning of answers, retries) is written once, as generators that yield these steps and
+receive their outcomes. A driver performs the steps: `sync` with requests and websocket-client, `aio` with aiohttp. If a
+step fails, its outcome is a `Failure`, and the logic decides how to go on. An exception that interrupts a step (Ctrl-C,
+a cancelled task, an error in the user's callback) is thrown into the operation, which may yield a few more steps to
+tidy up before it raises the exception again. When an operation ends or is abandoned, the driver closes the streams that
+it has left open.
 
 The idea is httpx's, whose authentication flows are such generators.
 """
@@ -22,26 +22,30 @@ T = TypeVar("T")
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
-#: In a Prefer header: send something every three seconds. Who does not know it sends something every 15 seconds.
+#: In a Prefer header: send a heartbeat every three seconds. A server that does not know it sends one every 15 seconds.
 HEARTBEAT = "heartbeat=3"
-#: In a Prefer header (RFC 7240): send no output twice. Who does not know it sends all.
+#: In a Prefer header (RFC 7240): send no output twice. A server that does not know it sends all.
 MINIMAL = "return=minimal"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Send a request and read the whole answer: `Reply` or `Failure`.
+    """Send a request and read the whole answer. Its outcome is a `Reply` or `Failure`.
 
     Parameters
     ----------
+    method : str
+        The HTTP method.
     path : str
-        Below the server's base URL.
+        The path below the server's base URL.
+    json : JSON value, optional
+        The body.
     headers : mapping
-        They may hold a secret; `repr` does not show them.
+        Additional headers; `repr` leaves them out, since they may hold a secret.
     read_timeout_seconds : float
-        How long the answer may take to go on.
+        Timeout between two pieces of the answer.
     total_seconds : float, optional
-        How long all of it may take, from the connection's beginning to the answer's end.
+        Timeout from the start of the connection to the end of the answer.
     """
 
     method: str
@@ -52,14 +56,14 @@ class Request:
     total_seconds: float | None = None
 
     @property
-    def repeatable(self) -> bool:
-        """Whether sending it twice does no more than sending it once."""
+    def is_idempotent(self) -> bool:
+        """Whether sending it twice has the effect of sending it once."""
         return self.method in ("GET", "PUT", "DELETE") or IDEMPOTENCY_KEY in self.headers
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer; header names are in lower case."""
+    """Whole answer; its header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -67,18 +71,20 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether the request was carried out."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step that was not carried out.
+    """Failure of a step.
 
     Parameters
     ----------
     sent : bool
-        Whether the server may have received it.
+        Whether the server may have received the request.
+    message : str
+        The cause.
     """
 
     sent: bool
@@ -86,22 +92,22 @@ class Failure:
 
 
 class Source(Protocol):
-    """A body that is sent piece by piece."""
+    """Body that is sent piece by piece."""
 
     @property
     def size_bytes(self) -> int | None:
-        """How long it is; None if only its end will tell."""
+        """Its size in bytes, None if that is unknown."""
 
     def read(self) -> bytes:
         """Return the next piece, blocking; empty at the end."""
 
     def sent(self, size: int) -> None:
-        """Take note that so many bytes more were passed on."""
+        """Count bytes that were passed on to the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendBody:
-    """Send a request with a body that is too large for memory, and read the whole answer: `Reply` or `Failure`."""
+    """Send a request with a body in pieces, and read the whole answer. Its outcome is a `Reply` or `Failure`."""
 
     request: Request
     source: Source
@@ -109,14 +115,16 @@ class SendBody:
 
 @dataclass(frozen=True, slots=True)
 class GetToken:
-    """Get the access token to send: an `AccessToken`; raises where there is none.
+    """Get an access token. Its outcome is an `AccessToken`; it raises an error if the credential has none.
 
     Parameters
     ----------
+    timeout_seconds : float
+        Time to wait for the credential.
     rejected : str, optional
-        One that the service refused, so it must be another.
+        A token that the service refused; the outcome is another one.
     claims : str, optional
-        What the service wants in it.
+        Claims that the service requires in the token.
     """
 
     timeout_seconds: float
@@ -126,19 +134,21 @@ class GetToken:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Do something on this machine that may block, such as writing a file: what it returns; it may raise."""
+    """Run a function that may block, such as writing a file. Its outcome is the result; exceptions are thrown."""
 
     action: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Send a request whose answer is read piece by piece: `Stream`, or `Reply` if it is an error, or `Failure`.
+    """Send a request and open its answer as a stream. Its outcome is a `Stream`, an unsuccessful `Reply` or `Failure`.
 
     Parameters
     ----------
+    request : Request
+        The request.
     total_seconds : float, optional
-        After this time the stream is cut, however much still comes.
+        Timeout of the whole stream, after which it is cut.
     """
 
     request: Request
@@ -147,7 +157,7 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that is being read; `handle` is the driver's."""
+    """Answer that is open for reading; `handle` belongs to the driver."""
 
     headers: Mapping[str, str]
     handle: Any
@@ -155,12 +165,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class ReadStream:
-    """Read what has come: bytes, empty at the end, or `Failure`.
+    """Read the next bytes of a stream. Its outcome is bytes, empty at the end, or `Failure`.
 
     Parameters
     ----------
+    stream : Stream
+        The stream.
     silence_seconds : float, optional
-        How long nothing may come, where that is shorter than the request allowed.
+        Timeout without a byte, if it is shorter than the request's.
     """
 
     stream: Stream
@@ -169,14 +181,14 @@ class ReadStream:
 
 @dataclass(frozen=True, slots=True)
 class CloseStream:
-    """Stop reading."""
+    """Close a stream."""
 
     stream: Stream
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a WebSocket: `Socket` or `Failure`."""
+    """Open a WebSocket. Its outcome is a `Socket` or `Failure`."""
 
     path: str
     subprotocols: tuple[str, ...]
@@ -185,7 +197,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """An open WebSocket; `handle` is the driver's."""
+    """Open WebSocket; `handle` belongs to the driver."""
 
     subprotocol: str | None
     handle: Any
@@ -193,7 +205,7 @@ class Socket:
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """Send one WebSocket message: None or `Failure`."""
+    """Send one WebSocket message. Its outcome is None or `Failure`."""
 
     socket: Socket
     data: str | bytes
@@ -201,7 +213,7 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveMessage:
-    """Receive one WebSocket message: text, bytes, None when the time is up, or `Failure`."""
+    """Receive one WebSocket message. Its outcome is text, bytes, None after the timeout, or `Failure`."""
 
     socket: Socket
     timeout_seconds: float
@@ -216,21 +228,21 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait."""
+    """Wait for some time."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand an event to whoever reads: the outputs of an execution, or what happens on a server."""
+    """Pass an event to the caller: an execution's output or a change on a server."""
 
     event: Any
 
 
 @dataclass(frozen=True, slots=True)
 class AskInput:
-    """Ask the user for what the code's ``input()`` wants: the text."""
+    """Ask the user for the answer to the code's ``input()``. Its outcome is the text."""
 
     event: InputRequestEvent
 
@@ -256,7 +268,16 @@ Step = (
 Operation = Generator[Step, Any, T]
 
 
-class Result:
-    """Where a driver puts the result of an operation whose events are iterated over."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """End of an operation, with its result."""
 
-    value: Any = None
+    result: Any
+
+
+def resume(advance: Callable[[Any], Step], value: Any) -> Step | Done:
+    """Return the next step of an operation, whose `send` or `throw` is called with `value`."""
+    try:
+        return advance(value)
+    except StopIteration as end:
+        return Done(end.value)

@@ -1,4 +1,4 @@
-"""The WebSocket steps of the synchronous driver, with websocket-client."""
+"""WebSockets of the synchronous driver, with websocket-client: connection, messages, and pings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..api.steps import Connect, Failure, Socket
 from ..fork_safety import ProcessLock, keep_for_parent, renew_after_fork
 from ..server_connection import JupyterConnectionInfo
 
-# A connection on which nothing comes for this long is asked whether anybody is there, and lost if nobody answers.
+# A connection without a message for this long gets a ping. Without a pong in time it counts as lost.
 _PING_SECONDS = 30.0
 _PONG_SECONDS = 15.0
 _SEND_SECONDS = 60.0
@@ -34,14 +34,15 @@ def _ssl_options(connection: JupyterConnectionInfo) -> dict[str, Any]:
 
 
 def _proxy_options(connection: JupyterConnectionInfo) -> dict[str, Any]:
-    """Keep the environment's proxy away from this machine; the library heeds exceptions only beside a proxy."""
+    """Return options that bypass the environment's proxy for this machine."""
     if not connection.is_loopback:
         return {}
+    # The library reads `http_no_proxy` only if a proxy is given, so this one is never used.
     return {"http_proxy_host": "none", "http_proxy_port": 1, "http_no_proxy": ["*"]}
 
 
 def connect(connection: JupyterConnectionInfo, step: Connect, cookies: Mapping[str, str]) -> Socket | Failure:
-    """Open a WebSocket; the token goes into a header, never into the URL, and to no other address."""
+    """Open a WebSocket. The token goes into a header, not into the URL, and redirects are not followed."""
     try:
         ws = websocket.create_connection(
             connection.ws_url + step.path,
@@ -55,31 +56,31 @@ def connect(connection: JupyterConnectionInfo, step: Connect, cookies: Mapping[s
             **_proxy_options(connection),
         )
     except websocket.WebSocketBadStatusException as error:
-        # Its own message shows the answer's headers, and so its cookies.
+        # The error's own message has the answer's headers, and so its cookies.
         return Failure(True, f"the server answered {error.status_code} instead of opening a WebSocket")
     except (websocket.WebSocketException, OSError) as error:
         return Failure(True, str(error)[:300])
-    return Socket((ws.getheaders() or {}).get("sec-websocket-protocol"), _Peer(ws))
+    return Socket((ws.getheaders() or {}).get("sec-websocket-protocol"), _PingedSocket(ws))
 
 
 def _subprotocols_offered(step: Connect) -> dict[str, str]:
-    """Return the header that offers sub-protocols; the library's own option fails where the server selects none."""
+    """Return the header that offers subprotocols; the library's own option fails if the server selects none."""
     return {"Sec-WebSocket-Protocol": ", ".join(step.subprotocols)} if step.subprotocols else {}
 
 
-class _Peer:
-    """An open WebSocket that notices when nobody is at its other end any more."""
+class _PingedSocket:
+    """Open WebSocket with pings, which detect a lost connection."""
 
     def __init__(self, ws: Any) -> None:
         self._ws = ws
         self._heard_at = time.monotonic()
         self._pinged_at: float | None = None
-        self._receiving = ProcessLock()
+        self._receive_lock = ProcessLock()
         self._is_ours = True
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """Leave the connection to the parent."""
+        """Leave the connection to the parent: reads in both processes would take each other's messages."""
         self._is_ours = False
         keep_for_parent(self._ws)
 
@@ -93,20 +94,22 @@ class _Peer:
         self._ws.send(data, websocket.ABNF.OPCODE_TEXT if isinstance(data, str) else websocket.ABNF.OPCODE_BINARY)
 
     def receive(self, timeout_seconds: float) -> tuple[int, bytes] | None:
-        """Return the next message as opcode and data; None when the time is up."""
+        """Return the next message as opcode and data, None after the timeout."""
         self._require_ours()
-        with self._receiving:
+        with self._receive_lock:
             return self._receive(time.monotonic() + timeout_seconds)
 
-    def _receive(self, give_up_at: float) -> tuple[int, bytes] | None:
+    def _receive(self, deadline: float) -> tuple[int, bytes] | None:
         while True:
-            look_at = self._heard_at + _PING_SECONDS if self._pinged_at is None else self._pinged_at + _PONG_SECONDS
-            self._ws.settimeout(max(min(give_up_at, look_at) - time.monotonic(), 0.001))
+            ping_deadline = self._heard_at + _PING_SECONDS
+            if self._pinged_at is not None:
+                ping_deadline = self._pinged_at + _PONG_SECONDS
+            self._ws.settimeout(max(min(deadline, ping_deadline) - time.monotonic(), 0.001))
             try:
                 opcode, data = self._ws.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
                 self._ping_if_silent()
-                if time.monotonic() >= give_up_at:
+                if time.monotonic() >= deadline:
                     return None
                 continue
             self._heard_at, self._pinged_at = time.monotonic(), None
@@ -116,20 +119,20 @@ class _Peer:
     def _ping_if_silent(self) -> None:
         now = time.monotonic()
         if self._pinged_at is not None and now > self._pinged_at + _PONG_SECONDS:
-            raise websocket.WebSocketConnectionClosedException("nobody answers at the other end")
+            raise websocket.WebSocketConnectionClosedException("the server does not answer pings")
         if self._pinged_at is None and now > self._heard_at + _PING_SECONDS:
             self._ws.ping()
             self._pinged_at = now
 
     def close(self) -> None:
-        """Say goodbye and close, without waiting for an answer; whoever waits for a message is woken up."""
+        """Send a close frame and close without waiting for an answer; this wakes a thread that receives."""
         if not self._is_ours:
             return
         with contextlib.suppress(websocket.WebSocketException, OSError):
             self._ws.settimeout(1.0)
             self._ws.send_close()
         self._ws.abort()
-        with self._receiving:  # it ends at once; its descriptor must not be taken away before
+        with self._receive_lock:  # until the receiving thread has returned, its descriptor must stay open
             self._ws.shutdown()
 
 
@@ -143,7 +146,7 @@ def send(socket: Socket, data: str | bytes) -> Failure | None:
 
 
 def receive(socket: Socket, timeout_seconds: float) -> str | bytes | Failure | None:
-    """Receive one message; a connection that also leaves pings unanswered counts as lost."""
+    """Receive one message; a connection without pongs counts as lost."""
     try:
         received = socket.handle.receive(timeout_seconds)
     except (websocket.WebSocketException, OSError) as error:

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from ....client.access_tokens import AsyncTokenProvider, TokenProvider
 from ....client.aio.credential import AioCredential
 from ....client.aio.driver import AioDriver
-from ....client.local_files import FileTarget, MemoryTarget, Target, Uploadable, download_path
-from ....client.open_file import OpenFileTarget
+from ....client.local_files import FileTarget, MemoryTarget, OpenFileTarget, Target, Uploadable, download_path
 from ....client.server_connection import JupyterConnectionInfo
 from ...protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE, check_endpoint, check_host, family_of
 from ...protocol.file_format import ACAFile

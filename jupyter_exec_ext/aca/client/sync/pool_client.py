@@ -10,8 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ....client.access_tokens import TokenProvider
-from ....client.local_files import FileTarget, MemoryTarget, Target, Uploadable, download_path
-from ....client.open_file import OpenFileTarget
+from ....client.local_files import FileTarget, MemoryTarget, OpenFileTarget, Target, Uploadable, download_path
 from ....client.server_connection import JupyterConnectionInfo
 from ....client.sync.credential import SyncCredential
 from ....client.sync.driver import SyncDriver
