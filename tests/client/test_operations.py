@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.client.api.operations import (
+from jupyter_exec_ext.client.api.execution_operations import (
     FRESH_SESSION,
-    ExecApi,
     execution_request,
     executions_of,
     seconds_left,
 )
+from jupyter_exec_ext.client.api.operations import ExecApi
 from jupyter_exec_ext.client.api.outage_retry import RetryPolicy
 from jupyter_exec_ext.client.api.request_exchange import error_from
 from jupyter_exec_ext.client.api.steps import (

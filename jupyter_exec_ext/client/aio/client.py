@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ApiNotFound, PolicyDenied
 from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Session
 from ..api.change_stream import ChangeFollower
-from ..api.operations import FRESH_SESSION, ExecApi, execution_request, new_key, session_request
+from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
+from ..api.operations import ExecApi, session_request
 from ..api.outage_retry import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..jupyter.standard_session import open_standard_session
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from ...models import Execution, OutputEvent
+from ..api.execution_operations import seconds_left
 from ..api.file_transfers import FilesApi
-from ..api.operations import ExecApi, seconds_left
+from ..api.operations import ExecApi
 from ..local_files import FileTarget, Progress, download_path
 from .driver import AioDriver, AnswerInput
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ExecError
 from ...models import Execution, FileInfo, OutputEvent, Session
 from ...protocol.strict_json import dump_bytes
+from ..api.execution_operations import execution_request, executions_of, new_key
 from ..api.file_transfers import FileListing, FilesApi, save_locally
-from ..api.operations import ExecApi, execution_request, executions_of, new_key
+from ..api.operations import ExecApi
 from ..api.steps import Operation
 from ..jupyter.standard_session import StandardSession
 from ..local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path

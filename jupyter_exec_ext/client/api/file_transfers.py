@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
-from ...errors import TransferCorrupted, UnexpectedAnswer
+from ...errors import TransferCorrupted
 from ...models import FileInfo
 from ...protocol.file_headers import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, sha256_in
 from ...protocol.file_paths import quoted_path
@@ -15,7 +15,7 @@ from ...protocol.records_json import file_info_from_json
 from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
 from .event_stream import API
 from .outage_retry import DEFAULT_RETRY, RetryPolicy
-from .request_exchange import exchange, is_busy, open_stream, parsed, segment, transport_error
+from .request_exchange import exchange, is_busy, list_in, open_stream, parsed, segment, transport_error
 from .steps import CloseStream, Failure, Operation, ReadStream, Reply, Request, SendBody, Work
 
 # The server may have to hash a large file before its answer begins, or to write one out before it ends.
@@ -43,9 +43,7 @@ class FilesApi:
             read_timeout_seconds=_SILENCE_SECONDS,
         )
         body = parsed((yield from exchange(request, self.retry)))
-        if not isinstance(body, dict) or not isinstance(body.get("files"), list):
-            raise UnexpectedAnswer("the server's list has no 'files'")
-        files = FileListing(file_info_from_json(item) for item in body["files"])
+        files = FileListing(file_info_from_json(item) for item in list_in(body, "files"))
         files.truncated = bool(body.get("truncated"))
         return files
 

@@ -222,6 +222,14 @@ def parsed(reply: Reply) -> Any:
         ) from None
 
 
+def list_in(body: Any, name: str) -> list[Any]:
+    """Return a list in an answer; raise `UnexpectedAnswer` if it is missing."""
+    items = body.get(name) if isinstance(body, dict) else None
+    if not isinstance(items, list):
+        raise UnexpectedAnswer(f"the server's list has no {name!r}")
+    return items
+
+
 def segment(text: str) -> str:
     """Return `text` as one segment of a URL path."""
     return quote(text, safe="")

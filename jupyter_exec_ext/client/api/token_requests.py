@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import UnexpectedAnswer
 from ...models import Execution, IssuedToken, Token
 from ...protocol.records_json import execution_from_json, issued_token_from_json, token_from_json
 from .event_stream import API
 from .outage_retry import DEFAULT_RETRY, RetryPolicy
-from .request_exchange import exchange, parsed, segment
+from .request_exchange import exchange, list_in, parsed, segment
 from .steps import Operation, Request
 
 
@@ -29,11 +28,7 @@ class TokensApi:
         return parsed((yield from exchange(Request(method, API + path, json), self.retry)))
 
     def _list(self, path: str, name: str) -> Operation[Sequence[Any]]:
-        body = yield from self._call("GET", path)
-        items = body.get(name) if isinstance(body, dict) else None
-        if not isinstance(items, list):
-            raise UnexpectedAnswer(f"the server's list has no {name!r}")
-        return items
+        return list_in((yield from self._call("GET", path)), name)
 
     def create(self, request: Mapping[str, Any]) -> Operation[IssuedToken]:
         """Create a token; see `token_request`."""
