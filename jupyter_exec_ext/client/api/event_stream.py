@@ -1,18 +1,20 @@
-"""An execution's event stream, read over as many connections as it takes."""
+"""Event streams of executions and of the change feed, each read over any number of connections."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from ...errors import UnexpectedAnswer
+from ...errors import ConnectionLost, UnexpectedAnswer
 from ...models import EndEvent, Execution, OutputEvent
 from ...protocol.output_joining import OutputFold, with_outputs
-from ...protocol.records_json import event_from_json, is_bare
-from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder
+from ...protocol.records_json import change_from_json, event_from_json, is_bare
+from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from ...protocol.strict_json import loads_strict
-from .request_exchange import error_from
-from .steps import HEARTBEAT, MINIMAL, Reply, Request
+from .outage_retry import Patience, RetryPolicy
+from .request_exchange import error_from, open_stream, wait
+from .steps import HEARTBEAT, MINIMAL, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 API = "exec/v1/"
 STREAM_SILENCE_SECONDS = 60.0
@@ -20,15 +22,23 @@ _HEARTBEAT_SILENCE_SECONDS = 8.0
 
 
 def silence_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return after how long without a byte a stream is lost, by the headers of its answer; None if they do not say."""
+    """Return the timeout without a byte that the headers of a stream allow; None if they promise no heartbeat."""
     return _HEARTBEAT_SILENCE_SECONDS if HEARTBEAT in headers.get("preference-applied", "") else None
 
 
 class EventStreamReader:
-    """One execution's events, read over any number of connections, each number once."""
+    """Reader of one execution's events over any number of connections; it returns each event once.
+
+    Parameters
+    ----------
+    start : Request
+        The request that opens the stream first.
+    after : int
+        Number of the last event that is known already.
+    """
 
     def __init__(self, start: Request, after: int) -> None:
-        # From the first event on, the outputs are what they make, and the end need not repeat them.
+        # From the first event on, the outputs are joined here, so that the last event need not repeat them.
         self._fold = OutputFold() if after == 0 else None
         prefer = f"{MINIMAL}, {HEARTBEAT}" if after == 0 else HEARTBEAT
         self._headers = {"Accept": MEDIA_TYPE, "Prefer": prefer}
@@ -40,7 +50,7 @@ class EventStreamReader:
         self.finished: Execution | None = None
 
     def next_request(self) -> Request:
-        """Return what opens the stream: the first time as asked, then from where it was cut."""
+        """Return the request that opens the stream: the first one, then one for the events after a cut."""
         self._decoder = EventStreamDecoder()
         if not self.execution_id:
             return self._start
@@ -54,7 +64,7 @@ class EventStreamReader:
         )
 
     def opened(self, headers: Mapping[str, str]) -> None:
-        """Learn the execution's id, which the first answer names before any event."""
+        """Read the execution's id from the headers of the first answer."""
         if not self.execution_id:
             self.execution_id = headers.get("location", "").rpartition("/")[2] or _id_in(self._start.path)
         if not self.execution_id:
@@ -64,12 +74,7 @@ class EventStreamReader:
         """Return the new events in a piece of the stream."""
         events = []
         for sent in self._decoder.feed(chunk):
-            try:
-                data = loads_strict(sent.data)
-            except ValueError:
-                raise UnexpectedAnswer("the server's event stream holds something that is not JSON") from None
-            if sent.event == "failure":
-                raise error_from(Reply(500, {}, sent.data.encode()))
+            data = _parse(sent, "event stream")
             event = event_from_json(data)
             if event is None:
                 continue
@@ -91,3 +96,63 @@ class EventStreamReader:
 def _id_in(path: str) -> str:
     """Return the execution id in the path of its events."""
     return path.partition("executions/")[2].partition("/")[0]
+
+
+class ChangeFollower:
+    """Follower of the change feed.
+
+    Parameters
+    ----------
+    retry : RetryPolicy
+        When the feed is opened again.
+    after : str
+        The id of the last change that is known already; empty for none.
+    """
+
+    def __init__(self, retry: RetryPolicy, after: str = "") -> None:
+        self._retry = retry
+        self._after = after
+        self._patience = Patience(retry, outages=False)
+        self._has_opened = False
+
+    def follow(self) -> Operation[None]:
+        """Emit changes, without end; reopen a cut connection after the last one."""
+        while True:
+            failure = yield from self._read_once()
+            pause = self._patience.pause(outage=True)
+            if pause is None:
+                raise ConnectionLost(f"the change feed was cut and could not be resumed: {failure.message}")
+            yield from wait(pause, self._retry)
+
+    def _read_once(self) -> Operation[Failure]:
+        resume = {"Last-Event-ID": self._after} if self._after else {}
+        headers = {"Accept": MEDIA_TYPE, "Prefer": HEARTBEAT, **resume}
+        request = Request("GET", API + "events", headers=headers, read_timeout_seconds=STREAM_SILENCE_SECONDS)
+        stream = yield from open_stream(request, self._retry, outages=self._has_opened)
+        if isinstance(stream, Failure):
+            return stream
+        if not self._has_opened:
+            self._has_opened, self._patience = True, Patience(self._retry, outages=True)
+        silence = silence_seconds(stream.headers)
+        decoder = EventStreamDecoder()
+        chunk: bytes | Failure = yield ReadStream(stream, silence)
+        while chunk and not isinstance(chunk, Failure):
+            self._patience.renew()
+            for sent in decoder.feed(chunk):
+                change = change_from_json(sent.id, sent.event, _parse(sent, "change feed"))
+                if change is not None:  # None: of a kind that this version does not know
+                    self._after = change.id
+                    yield Emit(change)
+            chunk = yield ReadStream(stream, silence)
+        yield CloseStream(stream)
+        return chunk if isinstance(chunk, Failure) else Failure(True, "the server ended it")
+
+
+def _parse(sent: ServerSentEvent, stream: str) -> Any:
+    """Return the JSON of an event; raise the error that a failure event stands for."""
+    if sent.event == "failure":
+        raise error_from(Reply(500, {}, sent.data.encode()))
+    try:
+        return loads_strict(sent.data)
+    except ValueError:
+        raise UnexpectedAnswer(f"the server's {stream} holds something that is not JSON") from None

@@ -1,4 +1,4 @@
-"""Patience with a server that does not answer: how often, and for how long, one request is repeated."""
+"""Retry policy: number of retries and length of pauses, and the wait for a server during an outage."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from dataclasses import dataclass
 
 from .steps import Pause
 
-#: The longest pause before a server is asked again that did answer before.
+#: The longest pause between two requests during an outage.
 MAX_OUTAGE_PAUSE_SECONDS = 2.0
 DEFAULT_OUTAGE_SECONDS = 60.0
+_MAX_RETRY_AFTER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When to try again.
+    """When a request is repeated.
 
     Parameters
     ----------
     max_retries : int
-        How often, at most, one step is repeated; for a stream, without any progress in between.
-    base_seconds, max_seconds : float
-        The pause doubles from the one to the other, with jitter.
+        The most retries of one step; for a stream, without any progress in between.
+    base_seconds : float
+        The first pause. Each one is twice as long as the one before, with jitter.
+    max_seconds : float
+        The longest pause.
     outage_seconds : float
-        For how long a server that has answered before is asked again, while it cannot be reached or something else
-        answers in its place.
+        Time of retries during an outage: a server that has answered before cannot be reached, or a proxy answers.
     why_lost : callable, optional
-        Asked meanwhile, from any thread: why the server will not come back, or None if it may.
+        Called during an outage, from any thread. It returns the reason if the server will not come back, else None.
     """
 
     max_retries: int = 4
@@ -38,11 +40,15 @@ class RetryPolicy:
     why_lost: Callable[[], str | None] | None = None
 
     def pause(self, attempt: int, retry_after: str | None = None) -> Pause:
-        """Return how long to wait after failed attempt number `attempt`, from 0."""
+        """Return the pause after failed attempt number `attempt`, from 0; `retry_after` is the server's wish."""
         if retry_after is not None and retry_after.isdecimal():
-            return Pause(min(float(retry_after), 60.0))
-        ceiling = min(self.max_seconds, self.base_seconds * 2**attempt)
-        return Pause(ceiling * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
+            return Pause(min(float(retry_after), _MAX_RETRY_AFTER_SECONDS))
+        return _with_jitter(min(self.max_seconds, self.base_seconds * 2**attempt))
+
+
+def _with_jitter(seconds: float) -> Pause:
+    # Without jitter, all clients of a server that restarts would come back at the same moment.
+    return Pause(seconds * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
 
 
 DEFAULT_RETRY = RetryPolicy()
@@ -50,47 +56,49 @@ NO_RETRY = RetryPolicy(max_retries=0, outage_seconds=0.0)
 
 
 class Patience:
-    """Patience that is left with one request, or one stream.
+    """Retries that are left for one request or one stream.
 
     Parameters
     ----------
+    retry : RetryPolicy
+        The policy.
     outages : bool
-        Whether the server has answered before, so that an outage is waited for.
+        Whether the server has answered before, so that the client waits for the end of an outage.
     """
 
     def __init__(self, retry: RetryPolicy, *, outages: bool) -> None:
         self._retry = retry
-        self._outages = outages and retry.outage_seconds > 0
+        self._waits_for_outages = outages and retry.outage_seconds > 0
         self._attempts = 0
-        self._began = self._paused_seconds = 0.0
+        self._began_at = self._paused_seconds = 0.0
 
     def renew(self) -> None:
-        """Begin anew: there was progress."""
+        """Start again with all retries, after progress."""
         self._attempts = 0
 
     def pause(self, *, outage: bool, retry_after: str | None = None) -> Pause | None:
-        """Return how long to wait before the next attempt, or None if there shall be none.
+        """Return the pause before the next attempt, or None if no retries are left.
 
         Parameters
         ----------
         outage : bool
-            Whether the server could not be reached, or something else answered; otherwise it is just busy.
+            Whether the server could not be reached or a proxy answered; otherwise the server is busy.
         retry_after : str, optional
-            What the answer says of this.
+            The answer's Retry-After header.
         """
         attempt, self._attempts = self._attempts, self._attempts + 1
         if attempt == 0:
-            self._began, self._paused_seconds = time.monotonic(), 0.0
-        pause = self._next(attempt, outage and self._outages, retry_after)
+            self._began_at, self._paused_seconds = time.monotonic(), 0.0
+        pause = self._next_pause(attempt, outage and self._waits_for_outages, retry_after)
         if pause is not None:
             self._paused_seconds += pause.seconds
         return pause
 
-    def _next(self, attempt: int, waits: bool, retry_after: str | None) -> Pause | None:
+    def _next_pause(self, attempt: int, is_outage: bool, retry_after: str | None) -> Pause | None:
         if attempt < self._retry.max_retries:
             pause = self._retry.pause(attempt, retry_after)
-            return Pause(min(pause.seconds, MAX_OUTAGE_PAUSE_SECONDS)) if waits else pause
-        spent_seconds = max(time.monotonic() - self._began, self._paused_seconds)
-        if waits and spent_seconds < self._retry.outage_seconds:
-            return Pause(MAX_OUTAGE_PAUSE_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
+            return Pause(min(pause.seconds, MAX_OUTAGE_PAUSE_SECONDS)) if is_outage else pause
+        spent_seconds = max(time.monotonic() - self._began_at, self._paused_seconds)
+        if is_outage and spent_seconds < self._retry.outage_seconds:
+            return _with_jitter(MAX_OUTAGE_PAUSE_SECONDS)
         return None

@@ -1,4 +1,4 @@
-"""One request and its answer: what is sent again and when, and which error an answer stands for."""
+"""Exchange of one request and its answer: safe retries, and the errors that answers stand for."""
 
 from __future__ import annotations
 
@@ -23,32 +23,36 @@ from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply
 _BUSY_STATUSES = frozenset({502, 503, 504})
 _LARGE_BYTES = 1024 * 1024
 _GATEWAY_STATUSES = frozenset({502, 504})
-# 424 is a JupyterHub's for a server that does not run.
+# JupyterHub answers 424 for a server that does not run.
 _FOREIGN_STATUSES = _BUSY_STATUSES | {424}
-# A GET that brings the XSRF cookie, which a server without a token wants back with whatever changes something. The
-# driver keeps the cookie and sends it. A server without this API sets none here, and needs none either way.
+# This GET sets the XSRF cookie, which a server without authentication requires with every change. The driver keeps the
+# cookie and sends it.
 COOKIE_REQUEST = Request("GET", "exec/v1")
 
 
 def exchange(request: Request, retry: RetryPolicy, *, outages: bool = False) -> Operation[Reply]:
-    """Send a request, again where that is safe, and return the answer whatever its status.
+    """Send a request, with safe retries, and return the answer of any status.
 
-    It is safe where nothing was sent, and for requests that do no more when repeated. A busy server (429, 502, 503,
-    504) is asked again for the latter alone: for others the answer may come from a proxy that gave up waiting.
+    A retry is safe if nothing was sent or the request is idempotent. A busy server (429, 502, 503, 504) gets retries of
+    idempotent requests only: the answer to another one may come from a proxy that has stopped waiting.
 
     Parameters
     ----------
+    request : Request
+        The request.
+    retry : RetryPolicy
+        The number and pauses of retries.
     outages : bool
-        Whether the server has answered before, so that it is waited for while it cannot be reached.
+        Whether the server has answered before, so that the client waits for the end of an outage.
 
     Raises
     ------
     ConnectionFailed
         If nothing was ever sent.
     ConnectionLost
-        If it was sent and the server has not answered.
+        If the request was sent and the answer was lost.
     ServerLost
-        If it will not come back.
+        If the server will not come back.
     """
     reply = yield from _exchange(request, retry, outages)
     if lacks_cookie(request, reply):
@@ -58,15 +62,14 @@ def exchange(request: Request, retry: RetryPolicy, *, outages: bool = False) -> 
 
 
 def lacks_cookie(request: Request, reply: Reply) -> bool:
-    """Whether a request was refused, and so not carried out, for want of the XSRF cookie alone."""
+    """Return whether the server has refused a request only because it lacks the XSRF cookie."""
     return reply.status == 403 and request.method != "GET" and b"xsrf" in reply.body
 
 
 def is_busy(request: Request, reply: Reply) -> bool:
-    """Whether the server, or a proxy before it, asks for patience with a request that may be sent again.
+    """Return whether the server, or a proxy before it, is busy and the request may be sent again.
 
-    A limit that was reached while code was to be run (429) is the caller's to know, and so is a kernel that did not
-    start (502, 504).
+    A limit on executions (429) and a kernel that does not start (502, 504) are errors for the caller instead.
     """
     if not request.is_idempotent or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
         return False
@@ -74,7 +77,7 @@ def is_busy(request: Request, reply: Reply) -> bool:
 
 
 def is_of_api(reply: Reply) -> bool:
-    """Whether an unsuccessful answer is this API's, and not a proxy's or another server's."""
+    """Return whether an unsuccessful answer is from this API, not from a proxy or another server."""
     return error_from(reply).request_id is not None
 
 
@@ -89,7 +92,7 @@ def is_foreign(reply: Reply) -> bool:
 
 def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[Reply]:
     patience = Patience(retry, outages=outages)
-    doubt = ""  # how the first attempt ended that may have been carried out
+    doubt = ""  # end of the first attempt that the server may have carried out
     while True:
         outcome: Reply | Failure = yield request
         outage = isinstance(outcome, Failure) or is_foreign(outcome)
@@ -107,11 +110,12 @@ def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[
 
 
 def wait(pause: Pause, outage_of: RetryPolicy | None) -> Operation[None]:
-    """Wait until the next attempt and, in an outage, ask whether the server will come back at all.
+    """Wait until the next attempt; in an outage, check whether the server will come back.
 
     Raises
     ------
     ServerLost
+        If it will not come back.
     """
     yield pause
     if outage_of is not None and outage_of.why_lost is not None:
@@ -121,15 +125,15 @@ def wait(pause: Pause, outage_of: RetryPolicy | None) -> Operation[None]:
 
 
 def _doubt_about(outcome: Reply | Failure) -> str:
-    """Return why a request may have been carried out that has no answer of the server's; empty if it was not."""
+    """Return the reason why the server may have carried out a request without an answer; empty if it has not."""
     if isinstance(outcome, Failure):
         return outcome.message if outcome.sent else ""
-    # A proxy that has passed it on and got no answer says one of these.
+    # With these statuses, a proxy may have forwarded the request.
     return f"a proxy answered {outcome.status}" if outcome.status in _GATEWAY_STATUSES and is_foreign(outcome) else ""
 
 
 def _final(request: Request, outcome: Reply | Failure, doubt: str, *, waited: bool) -> Reply:
-    """Return the last answer, or raise what it stands for where it does not say what became of the request."""
+    """Return the last answer; raise an error if it leaves open whether the request was carried out."""
     if isinstance(outcome, Failure):
         raise transport_error(request, Failure(bool(doubt), doubt or outcome.message))
     if outcome.ok or is_of_api(outcome):
@@ -142,12 +146,12 @@ def _final(request: Request, outcome: Reply | Failure, doubt: str, *, waited: bo
 
 
 def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) -> Operation[Stream | Failure]:
-    """Send a request, and return its answer to be read piece by piece, or why one may ask for it again.
+    """Send a request and open its answer as a stream; return a `Failure` if a retry is safe.
 
     Raises
     ------
     ExecError
-        As the server says, if it refused.
+        If the server refuses.
     """
     stream: Stream | Reply | Failure = yield OpenStream(request)
     if isinstance(stream, Reply) and lacks_cookie(request, stream):
@@ -161,7 +165,7 @@ def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) 
 
 
 def transport_error(request: Request, failure: Failure, execution_id: str | None = None) -> ExecError:
-    """Return the error for a request that got no answer."""
+    """Return the error for a request without an answer."""
     if failure.sent:
         return ConnectionLost(
             f"{request.method} {request.path} was sent, but its answer was lost ({failure.message}); "
@@ -173,7 +177,7 @@ def transport_error(request: Request, failure: Failure, execution_id: str | None
 
 
 def error_from(reply: Reply) -> ExecError:
-    """Return the error that an answer stands for: the server's own class where its code is known."""
+    """Return the error that an answer stands for: that of its code, if it is known, else that of its status."""
     if 300 <= reply.status < 400:
         return UnexpectedAnswer(
             f"the server redirects ({reply.status}) instead of answering; is the base URL right, and is the user's "
@@ -185,20 +189,20 @@ def error_from(reply: Reply) -> ExecError:
         body = None
     known = isinstance(body, dict) and isinstance(body.get("message"), str)
     message = body["message"] if known else ""
-    if not message:  # an Enterprise Gateway says all it says in Jupyter's other field
+    if not message:  # Enterprise Gateway uses Jupyter's other field
         reason = body.get("reason") if known else None
         message = _DEFAULT_TEXTS.get(reply.status) or str(reason or "")
     code = body.get("code") if isinstance(body, dict) else None
-    if code is None and reply.status == 403:  # how Jupyter's own API refuses a token
+    if code is None and reply.status == 403:  # Jupyter's own API refuses a token so
         message = f"the server refused ({message}); is the token right, and may its user do this?"
     by_status = {401: Unauthenticated, 403: Forbidden, 404: NotFound}.get(reply.status, UnexpectedAnswer)
     error_class = ExecError.for_code(code) if isinstance(code, str) else None
     retry_after = reply.headers.get("retry-after", "")
-    named = (body.get("request_id") or reply.headers.get("x-request-id")) if isinstance(code, str) else None
+    request_id = (body.get("request_id") or reply.headers.get("x-request-id")) if isinstance(code, str) else None
     return (error_class or by_status)(
         message or f"the server answered {reply.status}",
         retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
-        request_id=named,
+        request_id=request_id,
         limit=body.get("limit") if known else None,
     )
 
@@ -207,7 +211,7 @@ _DEFAULT_TEXTS = {401: "the server wants a token, or another one than it was giv
 
 
 def parsed(reply: Reply) -> Any:
-    """Return the JSON of a successful answer; raise what an unsuccessful one stands for."""
+    """Return the JSON of a successful answer; raise the error of an unsuccessful one."""
     if not reply.ok:
         raise error_from(reply)
     if reply.status == 204:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ApiNotFound, PolicyDenied
 from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Session
-from ..api.change_stream import ChangeFollower
+from ..api.event_stream import ChangeFollower
 from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
 from ..api.operations import ExecApi, session_request
 from ..api.outage_retry import DEFAULT_OUTAGE_SECONDS, RetryPolicy
