@@ -6,6 +6,7 @@ It knows who calls (`Caller`) and hides from them what belongs to others; it kno
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -43,7 +44,7 @@ from ..models import (
     StoredExecution,
     Token,
 )
-from ..protocol.kernel_environment import kernel_environment
+from ..protocol.kernel_environment import inherited_environment, kernel_environment
 from ..protocol.languages import source_for_kernel
 from ..protocol.records_json import utc_timestamp
 from ..protocol.strict_json import utf8_size
@@ -75,7 +76,6 @@ from .files.no_files import NOWHERE, files_of
 from .files.quotas import FileLimits
 from .files.remote_files import RemoteFiles
 from .files.working_directories import LocalFiles
-from .kernels.inherited_environment import InheritedEnvironment
 from .kernels.pool_plan import KernelKind, PoolBounds
 from .kernels.process_state import MemoryMeter
 from .kernels.provisioners import plain_name
@@ -109,7 +109,6 @@ class ExecEngine(EngineSettings):
         self.audit = store.audit
         self._session_files = self._make_session_files()
         self._access = KernelAccess(host, self)
-        self._inherited = InheritedEnvironment()
         self._admission = Admission()
         self.feed = ChangeFeed()
         self._memory = MemoryMeter()
@@ -329,7 +328,9 @@ class ExecEngine(EngineSettings):
             self.pool.keep([] if kind is None else [kind])
 
     def _environment(self, asked: Mapping[str, str]) -> dict[str, str]:
-        return kernel_environment(self._inherited.get(self.inherited_env), asked, caller_names=self.caller_env)
+        return kernel_environment(
+            inherited_environment(os.environ, self.inherited_env), asked, caller_names=self.caller_env
+        )
 
     def _end_session_of(self, token: Token | None, live: LiveSession) -> None:
         """End what was begun in the name of a token that has ended."""

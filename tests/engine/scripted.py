@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import zmq
 
-from jupyter_exec_ext.engine.ports import Kernel, KernelExit
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit, RoomMaker
 from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
@@ -344,20 +343,11 @@ class ScriptedHost:
         await asyncio.sleep(self.delay())
         return KernelSpecInfo(kernel_name, "Scripted", "scripted")
 
-    @contextmanager
-    def reserve(self, kernel_id: str) -> Iterator[None]:
-        yield
-
     def running(self, kernel_id: str) -> KernelSpecInfo:
         raise KernelNotFound("all of these kernels are sessions' own")
 
     async def attach(self, kernel_id: str) -> ScriptedKernel:
         raise KernelNotFound("all of these kernels are sessions' own")
-
-    async def why_not_isolated(self, level: str) -> str | None:
-        return "scripted kernels are not isolated"
-
-    keeps_aside = True
 
     def runs_elsewhere(self, kernel_name: str) -> bool:
         return False
@@ -365,8 +355,8 @@ class ScriptedHost:
     def version_of(self, kernel_name: str) -> str:
         return "1"
 
-    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
-        pass  # there is always room
+    def use_pool(self, pool: RoomMaker) -> bool:
+        return True  # there is always room
 
     def enlist(self, kernel: Kernel) -> None:
         self.check(kernel.kernel_id in self.aside, f"{kernel.kernel_id} was given to two sessions")

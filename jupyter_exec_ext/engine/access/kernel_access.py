@@ -11,7 +11,7 @@ from ...auth.policy import check_attach, check_kernel, check_kernel_name
 from ...auth.scopes import scope
 from ...errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
-from ..kernels.provisioners import ISOLATABLE, level_by_name
+from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
 from ..ports import KernelHost
 from ..settings import EngineSettings
 
@@ -107,7 +107,7 @@ class KernelAccess:
         problems = []
         for level in _LOCAL_LEVELS if spec.provisioner in ISOLATABLE else ():
             if _has(level, least):
-                problem = await self._host.why_not_isolated(level)
+                problem = await why_unavailable(level)
                 if problem is None:
                     return ChosenKernel(replace(spec, isolation=level), level)
                 problems.append(f"{level}: {problem}")
@@ -119,7 +119,7 @@ class KernelAccess:
     async def _require_what_it_names(self, spec: KernelSpecInfo) -> None:
         """Refuse a kernelspec that names a provisioner of ours which cannot work here."""
         level = level_by_name(spec.provisioner)
-        problem = None if level is None else await self._host.why_not_isolated(level)
+        problem = None if level is None else await why_unavailable(level)
         if problem is not None:
             raise IsolationRequired(
                 f"the kernel {spec.name!r} is to have the isolation {level!r}, and cannot: {problem}"

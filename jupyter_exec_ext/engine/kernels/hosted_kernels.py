@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import KernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
@@ -31,11 +29,10 @@ from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNot
 from ...models import KernelSpecInfo
 from ...system.exhaustion import exhausted, out_of_resources, require_descriptors
 from ...system.removal import remove_tree
-from ..ports import Kernel
+from ..ports import Kernel, RoomMaker
 from .attached_kernel import AttachedKernel
 from .hosted_kernel import HostedKernel
 from .kernel_stderr import KernelStderr
-from .kernelspec_stamp import Stamp, stamp_of
 from .provisioners import (
     ISOLATABLE,
     IsolatedKernelSpecs,
@@ -48,7 +45,6 @@ from .provisioners import (
     runs_elsewhere,
     spec_info,
     why_refused,
-    why_unavailable,
 )
 from .unix_transport import kernel_id_of, over_sockets
 
@@ -57,16 +53,6 @@ KEPT_DESCRIPTORS = 32
 # What jupyter_client raises for a kernelspec that is no text, no JSON, or has parts of other types.
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, TraitError)
 _PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
-_QUICK_SECONDS = 0.002  # less than the way to a thread and back under load
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A kernelspec as it was read."""
-
-    stamp: Stamp
-    resource_dir: str
-    info: KernelSpecInfo
 
 
 class HostedKernels:
@@ -102,11 +88,9 @@ class HostedKernels:
         self._own: set[str] = set()
         # Kernels that are no others' business, each from the beginning of its start.
         self._aside: set[str] = set()
-        self._make_room: Callable[[], Awaitable[None]] | None = None
+        self._pool: RoomMaker | None = None
         self._versions: dict[str, str] = {}
         self._elsewhere: dict[str, bool] = {}
-        self._known: dict[str, _Known] = {}
-        self._reads_quickly = False
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
@@ -144,13 +128,10 @@ class HostedKernels:
             Naming those there are.
         """
         name = self._forced or kernel_name
-        known = self._known.get(name) if self._reads_quickly else None
-        if known is not None and known.stamp == stamp_of(self._specs.kernel_dirs, known.resource_dir):
-            return known.info
         try:
             if not name.isprintable():  # it would get into the host's log as it is
                 raise NoSuchKernel(name)
-            spec = await self._read(name)
+            spec = await asyncio.to_thread(self._specs.get_kernel_spec, name)
         except NoSuchKernel:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
@@ -164,22 +145,7 @@ class HostedKernels:
         self._elsewhere[info.name] = not is_known(info.provisioner) and await asyncio.to_thread(
             runs_elsewhere, info.provisioner
         )
-        self._known.pop(name, None)
-        if self._reads_quickly and (stamp := stamp_of(self._specs.kernel_dirs, spec.resource_dir)) is not None:
-            self._known[name] = _Known(stamp, spec.resource_dir, info)
         return info
-
-    async def _read(self, kernel_name: str) -> KernelSpec:
-        """Read a kernelspec: on the spot, as jupyter_client itself does, unless its files were slow the last time."""
-        on_the_spot, started = self._reads_quickly, time.perf_counter()
-        try:
-            if on_the_spot:
-                return self._specs.get_kernel_spec(kernel_name)
-            return await asyncio.to_thread(self._specs.get_kernel_spec, kernel_name)
-        finally:
-            # A manager of somebody else's may ask a server.
-            quick = time.perf_counter() - started < _QUICK_SECONDS
-            self._reads_quickly = quick and type(self._specs) is KernelSpecManager
 
     def version_of(self, kernel_name: str) -> str:
         """Return what tells one content of a kernelspec from another, as it was when it was last found."""
@@ -194,10 +160,6 @@ class HostedKernels:
                 return False
             self._elsewhere[kernel_name] = runs_elsewhere(provisioner_name(metadata))
         return self._elsewhere[kernel_name]
-
-    async def why_not_isolated(self, level: str) -> str | None:
-        """Return why kernels started here cannot have a level of isolation; None if they can."""
-        return await why_unavailable(level)
 
     def forget_files(self, kernel_ids: set[str]) -> None:
         """Remove the connection files and sockets of kernels whose server was killed."""
@@ -224,22 +186,21 @@ class HostedKernels:
 
     # --- kernels that are kept aside ---
 
-    @property
-    def keeps_aside(self) -> bool:
-        """Whether kernels can be started aside: not where the manager goes on with starts in the background."""
-        return not getattr(self._manager, "use_pending_kernels", False)
+    def use_pool(self, pool: RoomMaker) -> bool:
+        """Have `pool` make room before a start is refused; return whether kernels can be started aside for it.
 
-    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
-        """Await `make_room` before a start is refused that one kernel less would leave room for."""
-        self._make_room = make_room
+        They cannot where the manager goes on with starts in the background.
+        """
+        self._pool = pool
+        return not getattr(self._manager, "use_pending_kernels", False)
 
     async def make_room(self) -> None:
         """End a kernel that is kept aside, if there is one and its place is needed; call this before `reserve`."""
         try:
             self._require_place(self._all())
         except TooManyKernels:
-            if self._aside and self._make_room is not None:
-                await self._make_room()
+            if self._aside and self._pool is not None:
+                await self._pool.make_room()
 
     def _all(self) -> set[str]:
         return self._starting.union(self._manager.list_kernel_ids(), self._aside)

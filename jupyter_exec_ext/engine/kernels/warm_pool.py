@@ -161,7 +161,7 @@ class KernelPool:
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        host.when_full(self._give_way)
+        self._can_start_aside = host.use_pool(self)
 
     @property
     def ready(self) -> int:
@@ -170,7 +170,7 @@ class KernelPool:
 
     @property
     def _on(self) -> bool:
-        return not self._closed and self._bounds().size > 0 and self._host.keeps_aside
+        return not self._closed and self._bounds().size > 0 and self._can_start_aside
 
     # --- for sessions ---
 
@@ -364,8 +364,8 @@ class KernelPool:
                 await asyncio.to_thread(self._write, present)
                 self._written = present
 
-    async def _give_way(self) -> None:
-        """End a kernel, since the host has no room for somebody who waits for one."""
+    async def make_room(self) -> None:
+        """End a kernel, since the host has no room for a start that waits."""
         pooled = next((pooled for pooled in self._kernels if pooled.ready), None)
         if pooled is not None:
             await asyncio.shield(self._end(pooled, "another kernel needs the room"))

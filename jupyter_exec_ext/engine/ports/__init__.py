@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .file_ports import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
-from .kernel_ports import Kernel, KernelExit, KernelHost
+from .kernel_ports import Kernel, KernelExit, KernelHost, RoomMaker
 from .store_ports import (
     AuditTrail,
     EventLog,
@@ -32,6 +32,7 @@ __all__ = [
     "KernelHost",
     "LogEntry",
     "OutputSpool",
+    "RoomMaker",
     "SessionFiles",
     "SessionStore",
     "Store",

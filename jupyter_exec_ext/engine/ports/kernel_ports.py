@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -138,6 +137,13 @@ class Kernel(Protocol):
         """Wait until a shutdown or restart that somebody else began is over."""
 
 
+class RoomMaker(Protocol):
+    """Pool of kernels that are ended where their place is needed."""
+
+    async def make_room(self) -> None:
+        """End one kernel, if there is one."""
+
+
 class KernelHost(Protocol):
     """A multi-kernel manager: the server's, the gateway's or our own."""
 
@@ -159,24 +165,8 @@ class KernelHost(Protocol):
     def version_of(self, kernel_name: str) -> str:
         """Return what tells one content of a kernelspec from another, as it was when it was last found."""
 
-    def reserve(self, kernel_id: str) -> AbstractContextManager[None]:
-        """Hold a place among the host's kernels while one starts.
-
-        Raises
-        ------
-        TooManyKernels
-            If the host's limit is reached, counting kernels that are still starting.
-        """
-
     def runs_elsewhere(self, kernel_name: str) -> bool:
         """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
-
-    async def why_not_isolated(self, level: str) -> str | None:
-        """Return why kernels started here cannot have a level of isolation; None if they can."""
-
-    @property
-    def keeps_aside(self) -> bool:
-        """Whether kernels can be started aside."""
 
     async def start(
         self,
@@ -210,8 +200,8 @@ class KernelHost(Protocol):
         TooManyKernels
         """
 
-    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
-        """Await `make_room` before a start is refused that one kernel less would leave room for."""
+    def use_pool(self, pool: RoomMaker) -> bool:
+        """Have `pool` make room before a start is refused; return whether kernels can be started aside for it."""
 
     def running(self, kernel_id: str) -> KernelSpecInfo:
         """Return the kernelspec of a kernel that can be attached to.

@@ -1,11 +1,7 @@
-"""A host's kernelspecs: where they are read, and that no change of them is missed."""
-
 from __future__ import annotations
 
 import json
-import os
 import threading
-import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,20 +14,14 @@ from jupyter_exec_ext.errors import KernelSpecNotFound
 
 
 class _Noted(KernelSpec):
-    """Notes by which threads it was read, and takes its time over it."""
+    """Notes by which threads it was read."""
 
     readers: ClassVar[list[threading.Thread]] = []
-    seconds: ClassVar[float] = 0.0
 
     @classmethod
     def from_resource_dir(cls, resource_dir: str) -> KernelSpec:
         cls.readers.append(threading.current_thread())
-        time.sleep(cls.seconds)
         return super().from_resource_dir(resource_dir)
-
-
-class _Somebodys(KernelSpecManager):
-    """A manager that could do anything, such as ask a server."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,46 +35,18 @@ def install(directory: Path, name: str = "mine", display_name: str = "Mine") -> 
     (directory / name / "kernel.json").write_text(json.dumps(spec))
 
 
-def host_of(*directories: Path, kind: type[KernelSpecManager] = KernelSpecManager) -> HostedKernels:
-    specs: Any = kind(kernel_dirs=[str(directory) for directory in directories], kernel_spec_class=_Noted)
+def host_of(*directories: Path) -> HostedKernels:
+    specs: Any = KernelSpecManager(kernel_dirs=[str(directory) for directory in directories], kernel_spec_class=_Noted)
     return HostedKernels(AsyncMappingKernelManager(kernel_spec_manager=specs), specs)
 
 
-def were_here() -> list[bool]:
-    return [reader is threading.current_thread() for reader in _Noted.readers]
-
-
-async def test_files_that_are_quick_are_read_on_the_spot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.hosted_kernels._QUICK_SECONDS", 60.0)
+async def test_find_reads_kernelspecs_outside_the_event_loop(tmp_path: Path) -> None:
     install(tmp_path)
-    host = host_of(tmp_path)
-    for _ in range(3):
-        assert (await host.find("mine")).display_name == "Mine"
-    assert were_here() == [False, True, True]
+    assert (await host_of(tmp_path).find("mine")).display_name == "Mine"
+    assert _Noted.readers and threading.current_thread() not in _Noted.readers
 
 
-async def test_files_that_were_slow_are_read_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path)
-    host = host_of(tmp_path)
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.hosted_kernels._QUICK_SECONDS", 60.0)
-    await host.find("mine")
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.hosted_kernels._QUICK_SECONDS", 0.05)
-    monkeypatch.setattr(_Noted, "seconds", 0.05)
-    for _ in range(3):
-        await host.find("mine")
-    assert were_here() == [False, True, False, False]
-
-
-async def test_a_manager_of_somebody_elses_always_has_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.hosted_kernels._QUICK_SECONDS", 60.0)
-    install(tmp_path)
-    host = host_of(tmp_path, kind=_Somebodys)
-    for _ in range(3):
-        await host.find("mine")
-    assert were_here() == [False, False, False]
-
-
-async def test_each_find_sees_the_files_as_they_are(tmp_path: Path) -> None:
+async def test_each_find_returns_the_files_as_they_are(tmp_path: Path) -> None:
     system, users = tmp_path / "system", tmp_path / "users"
     users.mkdir()
     install(system)
@@ -103,37 +65,3 @@ async def test_each_find_sees_the_files_as_they_are(tmp_path: Path) -> None:
         (directory / "mine" / "kernel.json").unlink()
     with pytest.raises(KernelSpecNotFound, match="'mine'"):
         await host.find("mine")
-
-
-def settle(*directories: Path) -> None:
-    """Let everything in directories have been changed a while ago."""
-    for directory in directories:
-        for path in (directory, *directory.rglob("*")):
-            os.utime(path, (time.time() - 60, time.time() - 60))
-
-
-async def test_files_that_have_not_changed_for_a_while_are_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.hosted_kernels._QUICK_SECONDS", 60.0)
-    users, system = tmp_path / "users", tmp_path / "system"
-    users.mkdir()
-    install(system)
-    settle(users, system)
-    host = host_of(users, system, tmp_path / "nowhere")
-    found = [await host.find("mine") for _ in range(5)]
-    assert len(_Noted.readers) == 1
-    assert found == [found[0]] * 5
-    version = host.version_of("mine")
-    install(system, display_name="Mind")  # which is as long
-    settle(users, system)
-    assert (await host.find("mine")).display_name == "Mind"
-    assert host.version_of("mine") != version
-    await host.find("mine")
-    read = len(_Noted.readers)
-    await host.find("mine")
-    assert len(_Noted.readers) == read
-    install(users, display_name="The user's")
-    assert (await host.find("mine")).display_name == "The user's"
-    await host.find("mine")
-    assert len(_Noted.readers) == read + 2  # what is that new might change once more
