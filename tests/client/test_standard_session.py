@@ -17,7 +17,7 @@ from jupyter_server.services.kernels.connection.base import deserialize_msg_from
 from websocket._abnf import frame_buffer
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient
-from jupyter_exec_ext.client.jupyter import kernel_websocket, run_follower
+from jupyter_exec_ext.client.jupyter import kernel_websocket, standard_run
 from jupyter_exec_ext.client.sync import websocket
 from jupyter_exec_ext.errors import Conflict, SessionEnded
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, OutputEvent, StreamEvent
@@ -119,7 +119,7 @@ def test_messages_are_as_the_protocol_has_them(host: Host, monkeypatch: pytest.M
 def test_a_connection_that_leads_nowhere_is_noticed_and_the_result_says_so(
     host: Host, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_follower, "_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(standard_run, "_LOOK_SECONDS", 0.5)
     with SilencingProxy(host.info) as proxy, connect(proxy.info).standard_session() as session:
         code = "import time\nprint('heard', flush=True)\ntime.sleep(0.3)\nprint('lost')\ndone = 1"
         began = time.monotonic()
@@ -152,7 +152,7 @@ def delete_kernel(host: Host, kernel_id: str) -> None:
 def test_a_kernel_that_the_server_removed_ends_the_session(
     host: Host, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_follower, "_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(standard_run, "_LOOK_SECONDS", 0.5)
     remove = when_it_prints(lambda: delete_kernel(host, session.id))
     result = session.run("print('go')\nimport time; time.sleep(60)", on_event=remove)
     assert (result.state, result.session_state_preserved) == (ExecutionState.KERNEL_DIED, False)

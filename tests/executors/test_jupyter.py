@@ -19,7 +19,7 @@ import websocket
 
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.client.jupyter import kernel_websocket, run_follower
+from jupyter_exec_ext.client.jupyter import kernel_websocket, standard_run
 from jupyter_exec_ext.client.sync.session import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
 from jupyter_exec_ext.executors.code_blocks import IPythonCodeResult
@@ -217,7 +217,7 @@ def test_restarting_and_stopping_leave_no_connection(server: Host) -> None:
 def test_replacing_a_session_that_has_ended_leaves_no_connection(
     plain_server: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_follower, "_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(standard_run, "_LOOK_SECONDS", 0.5)
     with JupyterCodeExecutor(plain_server.info) as executor:
         executor.execute_code_blocks(python("1"))
         in_use = connections_to(plain_server)

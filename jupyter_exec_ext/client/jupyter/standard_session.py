@@ -24,8 +24,7 @@ from ..api.outage_retry import RetryPolicy
 from ..api.steps import Failure, Operation
 from .kernel_websocket import StandardConnection
 from .kernels_api import KernelsApi
-from .run_follower import Follower
-from .run_record import StandardRun
+from .standard_run import Follower, StandardRun
 
 _Verdict = tuple[ExecutionState, bool, str | None]
 

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from ...errors import ExecError, KernelStartFailed, KernelStartTimeout, TooManyKernels
-from ...protocol.kernel_messages import KernelMessage
+from ...errors import ExecError, TooManyKernels
 from ...system.marked_processes import MARK
-from ..ports import KernelExit, KernelHost, SessionFiles
-from ..sessions.live_session import new_session_id
+from ..ports import KernelHost, SessionFiles
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
+from .pooled_kernel import PooledKernel
 from .process_state import memory_bytes
-from .session_kernel import KernelListener, SessionKernel
+from .session_kernel import SessionKernel
 from .shared_resources import EngineResources
 
 # A start begins so long after what caused it: by then the answer is out, and mostly the first run is over.
@@ -32,86 +30,6 @@ _DELAY_SECONDS = 0.1
 # For a second it goes on waiting while others are at work.
 _LOOK_SECONDS = 0.05
 _LOOKS = 20
-
-
-class PooledKernel:
-    """A kernel that no session has yet.
-
-    Attributes
-    ----------
-    ready : bool
-        Whether a session may have it.
-    """
-
-    def __init__(self, kind: KernelKind, on_spoiled: Callable[[PooledKernel, str], None]) -> None:
-        self.kind = kind
-        # Both are written down before there is anything that goes by them.
-        self.session_id, self.kernel_id = new_session_id(), str(uuid.uuid4())
-        self.ready = False
-        self.kernel: SessionKernel | None = None
-        self._on_spoiled: Callable[[PooledKernel, str], None] | None = on_spoiled
-        self._seen: set[tuple[str, str]] = set()
-        self._set_up_or_left = asyncio.Event()
-
-    def listener(self) -> KernelListener:
-        """Return what hears of the kernel until a session does."""
-        return KernelListener(self._on_message, self._on_too_large, self._on_exit, _connected, self._on_removed)
-
-    def _on_message(self, message: KernelMessage) -> None:
-        assert self.kernel is not None
-        parent = message.parent_id
-        if not parent:  # of its own accord, such as what it prints when it starts
-            return
-        if parent not in self.kernel.setups:
-            self.spoil("somebody else has used it")
-            return
-        if message.msg_type == "execute_reply":
-            self._seen.add((parent, "reply"))
-        elif message.msg_type == "status" and message.content.get("execution_state") == "idle":
-            self._seen.add((parent, "idle"))
-        self._look()
-
-    def _look(self) -> None:
-        assert self.kernel is not None
-        if self._seen.issuperset((parent, what) for parent in self.kernel.setups for what in ("reply", "idle")):
-            self._set_up_or_left.set()
-
-    async def set_up(self, timeout_seconds: float) -> None:
-        """Wait until the kernel has run what is ours to the end.
-
-        Raises
-        ------
-        KernelStartTimeout
-        KernelStartFailed
-            If it is the pool's no more.
-        """
-        self._look()
-        try:
-            await asyncio.wait_for(self._set_up_or_left.wait(), timeout_seconds)
-        except asyncio.TimeoutError:
-            raise KernelStartTimeout("the kernel does not come to the end of its set-up") from None
-        if self._on_spoiled is None:
-            raise KernelStartFailed("the kernel was thrown away during its set-up")
-
-    def _on_too_large(self, reason: str) -> None:
-        self.spoil(reason)
-
-    def _on_exit(self, exit_: KernelExit) -> None:
-        self.spoil(f"it {exit_}")
-
-    async def _on_removed(self) -> None:
-        self.spoil("it was shut down")
-
-    def spoil(self, reason: str) -> None:
-        """Say that no session may have it."""
-        if self._on_spoiled is not None:
-            self._on_spoiled(self, reason)
-
-    def leave(self) -> None:
-        """Be the pool's no more."""
-        self.ready = False
-        self._on_spoiled = None
-        self._set_up_or_left.set()
 
 
 class KernelPool:
@@ -278,7 +196,7 @@ class KernelPool:
 
     async def _start(self, kind: KernelKind) -> bool:
         """Start a kernel; return False if the host has no room for it, until a session ends or somebody asks."""
-        pooled = PooledKernel(kind, self._spoiled)
+        pooled = PooledKernel(kind, self)
         pooled.kernel = SessionKernel(
             kind.name,
             {**dict(kind.env), MARK: pooled.session_id},
@@ -327,7 +245,8 @@ class KernelPool:
         if demand is not None:
             demand.kernel_bytes = max(measured, demand.kernel_bytes)
 
-    def _spoiled(self, pooled: PooledKernel, reason: str) -> None:
+    def note_spoiled(self, pooled: PooledKernel, reason: str) -> None:
+        """End a kernel that no session may have, and start another one in its place."""
         demand = self._demands.get(pooled.kind)
         if demand is not None:
             demand.lost += 1
@@ -384,10 +303,6 @@ class KernelPool:
             await asyncio.wait([self._worker])
         if self._ending:
             await asyncio.wait(list(self._ending))
-
-
-async def _connected(kernel_id: str, starts: int) -> None:
-    """Nobody has to be told yet."""
 
 
 def _ignore(event: str) -> None:

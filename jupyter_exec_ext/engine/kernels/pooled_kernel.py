@@ -1,0 +1,105 @@
+"""`PooledKernel`: one kernel of the warm pool that no session has yet."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Protocol
+
+from ...errors import KernelStartFailed, KernelStartTimeout
+from ...protocol.kernel_messages import KernelMessage
+from ..ports import KernelExit
+from ..sessions.live_session import new_session_id
+from .pool_plan import KernelKind
+from .session_kernel import KernelListener, SessionKernel
+
+
+class SpoiledKernels(Protocol):
+    """Pool that ends kernels which no session may have."""
+
+    def note_spoiled(self, pooled: PooledKernel, reason: str) -> None:
+        """End a kernel."""
+
+
+class PooledKernel:
+    """A kernel that no session has yet.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether a session may have it.
+    """
+
+    def __init__(self, kind: KernelKind, pool: SpoiledKernels) -> None:
+        self.kind = kind
+        # Both are written down before there is anything that goes by them.
+        self.session_id, self.kernel_id = new_session_id(), str(uuid.uuid4())
+        self.ready = False
+        self.kernel: SessionKernel | None = None
+        self._pool: SpoiledKernels | None = pool
+        self._seen: set[tuple[str, str]] = set()
+        self._set_up_or_left = asyncio.Event()
+
+    def listener(self) -> KernelListener:
+        """Return what hears of the kernel until a session does."""
+        return KernelListener(self._on_message, self._on_too_large, self._on_exit, _connected, self._on_removed)
+
+    def _on_message(self, message: KernelMessage) -> None:
+        assert self.kernel is not None
+        parent = message.parent_id
+        if not parent:  # of its own accord, such as what it prints when it starts
+            return
+        if parent not in self.kernel.setups:
+            self.spoil("somebody else has used it")
+            return
+        if message.msg_type == "execute_reply":
+            self._seen.add((parent, "reply"))
+        elif message.msg_type == "status" and message.content.get("execution_state") == "idle":
+            self._seen.add((parent, "idle"))
+        self._look()
+
+    def _look(self) -> None:
+        assert self.kernel is not None
+        if self._seen.issuperset((parent, what) for parent in self.kernel.setups for what in ("reply", "idle")):
+            self._set_up_or_left.set()
+
+    async def set_up(self, timeout_seconds: float) -> None:
+        """Wait until the kernel has run what is ours to the end.
+
+        Raises
+        ------
+        KernelStartTimeout
+        KernelStartFailed
+            If it is the pool's no more.
+        """
+        self._look()
+        try:
+            await asyncio.wait_for(self._set_up_or_left.wait(), timeout_seconds)
+        except asyncio.TimeoutError:
+            raise KernelStartTimeout("the kernel does not come to the end of its set-up") from None
+        if self._pool is None:
+            raise KernelStartFailed("the kernel was thrown away during its set-up")
+
+    def _on_too_large(self, reason: str) -> None:
+        self.spoil(reason)
+
+    def _on_exit(self, exit_: KernelExit) -> None:
+        self.spoil(f"it {exit_}")
+
+    async def _on_removed(self) -> None:
+        self.spoil("it was shut down")
+
+    def spoil(self, reason: str) -> None:
+        """Say that no session may have it."""
+        if self._pool is not None:
+            self._pool.note_spoiled(self, reason)
+
+    def leave(self) -> None:
+        """Be the pool's no more."""
+        self.ready = False
+        self._pool = None
+        self._set_up_or_left.set()
+
+
+async def _connected(kernel_id: str, starts: int) -> None:
+    """Nobody has to be told yet."""
