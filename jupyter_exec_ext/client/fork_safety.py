@@ -1,7 +1,7 @@
-"""Objects after a fork: locks and connections belong to the process that made them, and a child makes its own.
+"""Fork safety: a forked child replaces the locks and connections that it has from its parent.
 
-A lock that another thread held at the fork stays held for ever in the child, which has not that thread. On a connection
-that both processes use, each reads answers that were meant for the other.
+A lock that another thread holds at the fork stays locked in the child for ever, since that thread does not exist there.
+On a connection that both processes use, each reads answers to the other.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from weakref import WeakMethod, WeakSet
 
 
 class Renewable(Protocol):
-    """An object that makes its locks and connections anew in a child."""
+    """Interface of an object that replaces its locks and connections in a child."""
 
     def after_fork(self) -> None:
-        """Forget what belongs to the parent; called in the child, before it goes on. Must close nothing."""
+        """Replace locks and connections; called in the child after the fork. It must close none of the parent's."""
 
 
 _renewables: WeakSet[Any] = WeakSet()
@@ -32,12 +32,12 @@ def renew_after_fork(thing: Renewable) -> None:
 
 
 def keep_for_parent(thing: object) -> None:
-    """Keep, in a child, what the parent still uses, so that the garbage collector does not close it."""
+    """Keep an object of the parent alive in a child, so that the garbage collector does not close it."""
     _kept.append(thing)
 
 
 def atexit_in_this_process(stop: Callable[[], object]) -> None:
-    """Register a bound method with `atexit`, but not in children: they must not end what is the parent's."""
+    """Register a bound method with `atexit`, but not in children, which must not stop the parent's servers."""
     atexit.register(stop)
     _at_exit[:] = [*(method for method in _at_exit if method() is not None), WeakMethod(stop)]
 
@@ -55,19 +55,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class ProcessLock:
-    """A `threading.Lock` for ``with`` that is free in a child, whoever held it in the parent."""
+    """A `threading.Lock` for ``with`` that is unlocked in a child, even if a thread of the parent holds it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """Have a lock of this process."""
+        """Unlock in the child."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *exc: object) -> None:
-        if self._lock.locked():  # not where the thread that held it has forked, and goes on in the child
+        if self._lock.locked():  # it is unlocked if the thread that held it has forked and this is the child
             self._lock.release()

@@ -1,4 +1,4 @@
-"""Where a Jupyter server is and how to get in."""
+"""Connection info of a Jupyter server: address, token and TLS settings."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-# The first segment of a front end's or API's own path; what stands before it is the server's base URL.
+# First segments of the paths of front ends and APIs; the segments before are the server's base URL.
 _FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})
-_ALIVE_SECONDS = 0.5
+_PROBE_SECONDS = 0.5
 
 
 @dataclass
 class JupyterConnectionInfo:
-    """Where a Jupyter server is.
+    """Address, token and TLS settings of a Jupyter server.
 
     Parameters
     ----------
     host : str
-        Name or address.
+        Host name or address.
     use_https : bool
         Whether to use HTTPS (and WSS).
     port : int, optional
-        Without it, the scheme's own.
+        The port; by default the scheme's.
     token : str, optional
-        The server's token. It is sent in a header only and never shown by `repr`. An empty one is none, as for
+        The server's token. It is sent in a header only, and `repr` leaves it out. An empty one means no token, as with
         Jupyter's own ``--IdentityProvider.token=``.
     base_url : str
-        The path below which the server lives, such as ``/user/ada/`` under JupyterHub.
+        Path of the server, such as ``/user/ada/`` under JupyterHub.
     verify : bool or str
         Whether to check the server's certificate, or the path of a CA bundle to check it with.
     client_cert : str or (str, str), optional
-        Path of a client certificate with its key, or of the two.
+        Path of a client certificate with its key, or the paths of both.
     why_lost : callable, optional
-        Asked while the server does not answer, from any thread: why it will not come back, or None if it may. A
-        JupyterHub knows.
+        Called during an outage, from any thread. It returns the reason if the server will not come back, else None. A
+        JupyterHub knows this.
 
     Raises
     ------
@@ -61,7 +61,7 @@ class JupyterConnectionInfo:
         if "://" in self.host:
             raise ValueError("the host is a name or an address; for a URL use JupyterConnectionInfo.from_url")
         self.token = self.token or None
-        # Any other character would be refused further down, in messages that show the whole header.
+        # HTTP libraries reject other characters with a message that shows the whole header.
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise ValueError("the token holds characters other than printable ASCII; is there a line break in it?")
         path = "/".join(part for part in self.base_url.split("/") if part)
@@ -86,7 +86,7 @@ class JupyterConnectionInfo:
 
     @property
     def ws_url(self) -> str:
-        """The same for WebSockets."""
+        """The base URL for WebSockets."""
         return self._root("ws")
 
     @property
@@ -98,8 +98,7 @@ class JupyterConnectionInfo:
     def ca_bundle(self) -> str | None:
         """The CA bundle to check the server's certificate with, if it is not the system's.
 
-        Where `verify` names none, the variables that requests looks at hold for WebSockets and the asynchronous
-        client as well.
+        If `verify` names none, it is that of the environment variables that requests reads, for all kinds of client.
         """
         if isinstance(self.verify, str):
             return self.verify
@@ -112,7 +111,7 @@ class JupyterConnectionInfo:
 
     @property
     def proxy(self) -> str | None:
-        """The HTTP proxy that the environment puts before the server; none stands before this machine."""
+        """The environment's HTTP proxy for the server; there is none for this machine."""
         if self.is_loopback or proxy_bypass(self.host):
             return None
         proxies = getproxies()
@@ -128,10 +127,19 @@ class JupyterConnectionInfo:
         verify: bool | str = True,
         client_cert: str | tuple[str, str] | None = None,
     ) -> JupyterConnectionInfo:
-        """Read a URL as a browser or a server's log shows it.
+        """Parse a URL as a browser or a server's log shows it.
 
-        A ``?token=`` is taken out of it (and used, unless `token` is given), and so is the path of a front end:
-        ``http://host:8888/user/ada/lab?token=secret`` is the server at ``/user/ada/``.
+        The path of a front end is removed: ``http://host:8888/user/ada/lab?token=secret`` is the server at
+        ``/user/ada/``.
+
+        Parameters
+        ----------
+        url : str
+            The URL, with or without a ``?token=``.
+        token : str, optional
+            The token; by default that of the URL.
+        verify, client_cert
+            As for the class.
 
         Raises
         ------
@@ -161,7 +169,7 @@ class JupyterConnectionInfo:
         Parameters
         ----------
         runtime_dir : path, optional
-            Where servers leave their files; without it, Jupyter's own.
+            Directory of the servers' files; by default Jupyter's.
         """
         directory = _runtime_dir() if runtime_dir is None else Path(runtime_dir)
         files = [*directory.glob("jpserver-*.json")] if directory.is_dir() else []
@@ -170,7 +178,7 @@ class JupyterConnectionInfo:
 
 
 def _base_path(segments: Sequence[str]) -> str:
-    """Cut a path before a front end's segment; a user may be called ``lab``, so the one after ``user`` is kept."""
+    """Cut a path before a front end's segment, except directly after ``user``: a user may be called ``lab``."""
     kept: list[str] = []
     for segment in segments:
         if segment in _FRONT_ENDS and (not kept or kept[-1] != "user"):
@@ -193,12 +201,12 @@ def _modified_at(path: Path) -> float:
 
 
 def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
-    """Read what a server wrote about itself, if it still answers."""
+    """Read the file of a server; return None if the server does not accept connections."""
     try:
         data = json.loads(path.read_text())
         info = JupyterConnectionInfo.from_url(data["url"], data.get("token") or None)
         port = info.port or (443 if info.use_https else 80)
-        socket.create_connection((info.host, port), timeout=_ALIVE_SECONDS).close()
+        socket.create_connection((info.host, port), timeout=_PROBE_SECONDS).close()
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return info
@@ -206,24 +214,24 @@ def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
 
 @runtime_checkable
 class JupyterConnectable(Protocol):
-    """Anything that knows where its Jupyter server is."""
+    """Interface of an object with a Jupyter server."""
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
-        """Return where the server is."""
+        """Address and token of the server."""
 
 
 def connection_to(
     server: str | JupyterConnectionInfo | JupyterConnectable, token: str | None = None
 ) -> JupyterConnectionInfo:
-    """Return the connection info of whatever names a server.
+    """Return the connection info of a server given in any of the accepted ways.
 
     Raises
     ------
     ValueError
-        If `server` is a text that is no URL.
+        If `server` is a string that is no URL.
     TypeError
-        If it is something else.
+        If it is of another type.
     """
     if isinstance(server, str):
         return JupyterConnectionInfo.from_url(server, token)
@@ -231,7 +239,7 @@ def connection_to(
         server = server.connection_info
     if isinstance(server, JupyterConnectionInfo):
         return server if token is None else replace(server, token=token)
-    # AutoGen's own records have the same fields; such a server may be used with our executor.
+    # AutoGen's own records have the same fields, so that its servers work with our executor.
     if hasattr(server, "host") and hasattr(server, "use_https"):
         own_token = getattr(server, "token", None)
         return JupyterConnectionInfo(

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import urljoin
 
-from ...client.access_tokens import AccessToken, Refusals, claims_in
+from ...client.access_tokens import AccessToken, RefusalCounter, parse_claims
 from ...client.api.outage_retry import DEFAULT_RETRY
 from ...client.api.steps import Failure, GetToken, Operation, Pause, Reply, Request
 from ...errors import ConnectionFailed, ConnectionLost, ExecError, UnexpectedAnswer
@@ -141,7 +141,7 @@ class PoolTransport:
             If there is no answer.
         """
         give_up_at = time.monotonic() + self.times.max_wait_seconds
-        refusals = Refusals()
+        refusals = RefusalCounter()
         rejected: str | None = None
         claims: str | None = None
         unsure = False
@@ -151,9 +151,9 @@ class PoolTransport:
             token: AccessToken = yield GetToken(ends_at - time.monotonic(), rejected, claims)
             outcome = yield from send(self._request(call, token, ends_at - time.monotonic()))
             unsure = unsure or (outcome.sent if isinstance(outcome, Failure) else outcome.status >= 500)
-            if _is_unauthenticated(call, outcome) and refusals.may_renew(token):
+            if _is_unauthenticated(call, outcome) and refusals.can_retry(token):
                 assert isinstance(outcome, Reply)
-                rejected, claims = token.token, claims_in(outcome.headers.get("www-authenticate", ""))
+                rejected, claims = token.token, parse_claims(outcome.headers.get("www-authenticate", ""))
                 continue
             pause = _choose_pause(number, outcome)
             if not _is_repeatable(call, outcome) or time.monotonic() + pause.seconds > give_up_at:

@@ -12,7 +12,7 @@ from .driver import AioDriver
 
 
 class AsyncExecTokens:
-    """The server's scoped tokens and their policies, as `AsyncExecClient.tokens`."""
+    """Scoped tokens of the server and their policies, as `AsyncExecClient.tokens`."""
 
     def __init__(self, driver: AioDriver, retry: RetryPolicy) -> None:
         self._driver = driver
@@ -27,97 +27,109 @@ class AsyncExecTokens:
         expires_in_seconds: float | None = None,
         limits: Mapping[str, Any] | None = None,
     ) -> IssuedToken:
-        """Create a token that may do no more than the caller; its secret is in the answer's `text` and nowhere else.
+        """Create a token with at most the caller's permissions; only the answer's `text` has its secret.
 
         Parameters
         ----------
         name : str
-            What it is for, so that a person recognises it in a list.
+            Its purpose, for lists.
         scopes : sequence of str
-            What it may do, such as ``"executions:create"``.
+            Its permissions, such as ``"executions:create"``.
         policy : str, optional
-            The name of the policy that holds for it; without it, the caller's or ``default``.
+            The name of its policy; by default the caller's or ``default``.
         expires_in_seconds : float, optional
-            How long it is good; without it, the server's default.
+            Its lifetime in seconds; by default the server's.
         limits : mapping, optional
-            Fields of the policy that are to be narrower for this token.
+            Fields of the policy with narrower values for this token.
 
         Raises
         ------
-        InvalidRequest, PolicyNotFound, MissingScope, TokenTooBroad, TooManyTokens
+        InvalidRequest
+            If an argument is invalid.
+        PolicyNotFound
+            If there is no such policy.
+        MissingScope, TokenTooBroad
+            If the caller may not create tokens, or not with these permissions.
+        TooManyTokens
+            If the server has as many tokens as it may.
         ConnectionLost
-            If the answer was lost. The token may exist, without anybody who knows it; `list` tells.
+            If the answer was lost. The token may exist, but its secret is lost; `list` shows it.
         """
         request = token_request(name, scopes, policy, expires_in_seconds, limits)
         return await self._driver.perform(self._api.create(request))
 
     async def list(self, *, ended: bool = False) -> Sequence[Token]:
-        """Return tokens, oldest first: the owner's are all, a token's are itself and those below it.
+        """Return tokens, oldest first: all for the owner; for a token, itself and those that it has created.
 
         Parameters
         ----------
         ended : bool
-            Those that were revoked or have expired, too.
+            Whether to include revoked and expired tokens.
         """
         return await self._driver.perform(self._api.list(ended=ended))
 
     async def get(self, token_id: str) -> Token:
-        """Return a token, active or not; raises `TokenNotFound`."""
+        """Return a token, active or not; raise `TokenNotFound` if there is none."""
         return await self._driver.perform(self._api.get(token_id))
 
     async def rotate(self, token_id: str, *, overlap_seconds: float = 0.0) -> IssuedToken:
-        """Give a token another secret.
+        """Replace a token's secret.
 
         Parameters
         ----------
         overlap_seconds : float
-            For how long the one before it is still good.
+            Time in seconds that the old secret stays valid.
 
         Raises
         ------
-        TokenNotFound, TokenRevoked, TokenExpired, InvalidRequest
+        TokenNotFound, TokenRevoked, TokenExpired
+            If there is no such active token.
+        InvalidRequest
+            If the time is invalid.
         ConnectionLost
-            If the answer was lost. Whether the secret before it is still good is unknown; rotate again.
+            If the answer was lost. It is unknown whether the old secret is still valid; rotate again.
         """
         return await self._driver.perform(self._api.rotate(token_id, overlap_seconds))
 
     async def revoke(self, token_id: str) -> None:
-        """Revoke a token and those below it, and end what they run; raises `TokenNotFound`."""
+        """Revoke a token and those that it has created, and end their sessions; raise `TokenNotFound` if unknown."""
         await self._driver.perform(self._api.revoke(token_id))
 
     async def policies(self) -> Sequence[dict[str, Any]]:
-        """Return the policies there are, each with its ``name`` and limits; for the owner."""
+        """Return the policies, each with its ``name`` and limits; for the owner."""
         return await self._driver.perform(self._api.policies())
 
 
 class AsyncExecApprovals:
-    """The executions that wait for a person's approval, as `AsyncExecClient.approvals`; for the owner."""
+    """Executions that wait for a person's approval, as `AsyncExecClient.approvals`; for the owner."""
 
     def __init__(self, driver: AioDriver, retry: RetryPolicy) -> None:
         self._driver = driver
         self._api = TokensApi(retry)
 
     async def list(self) -> Sequence[Execution]:
-        """Return the executions that wait, oldest first, with all of their code; `Execution.approval` says why."""
+        """Return the executions that wait, oldest first, with their code; `Execution.approval` has the reason."""
         return await self._driver.perform(self._api.approvals())
 
     async def approve(self, execution_id: str, *, code: str | None = None, reason: str = "") -> Execution:
-        """Let an execution run.
+        """Approve an execution, so that it runs.
 
         Parameters
         ----------
         code : str, optional
-            What is to run in place of what was asked for.
+            Code to run instead of the caller's.
         reason : str
-            For the caller to read.
+            A message for the caller.
 
         Raises
         ------
-        NotAwaitingApproval, ExecutionNotFound
-            If it was decided about already; the latter if it has ended.
+        NotAwaitingApproval
+            If a person has decided already.
+        ExecutionNotFound
+            If it has ended.
         """
         return await self._driver.perform(self._api.decide(execution_id, approval(code, reason)))
 
     async def reject(self, execution_id: str, *, reason: str = "") -> Execution:
-        """Let an execution end as ``rejected``, with a reason for the caller; raises as `approve` does."""
+        """Reject an execution, which ends as ``rejected``, with a reason for the caller; raise as `approve` does."""
         return await self._driver.perform(self._api.decide(execution_id, rejection(reason)))

@@ -1,4 +1,4 @@
-"""The client's logic for files: listing, and moving bytes of any number through a memory of a few blocks."""
+"""Operations on files: lists, and transfers of any size in bounded memory, checked by their digest."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .outage_retry import DEFAULT_RETRY, RetryPolicy
 from .request_exchange import exchange, is_busy, list_in, open_stream, parsed, segment, transport_error
 from .steps import CloseStream, Failure, Operation, ReadStream, Reply, Request, SendBody, Work
 
-# The server may have to hash a large file before its answer begins, or to write one out before it ends.
+# The server may have to hash a large file before its answer begins, or to write one before its answer ends.
 _SILENCE_SECONDS = 600.0
 
 
 class FileListing(list[FileInfo]):
-    """Files, by path; `truncated` if there are more than the server lists."""
+    """List of files by path; `truncated` is true if there are more than the server lists."""
 
     truncated = False
 
 
 @dataclass(frozen=True, slots=True)
 class FilesApi:
-    """The operations on a session's files, and on an execution's outputs beyond the cap."""
+    """Operations on a session's files and on an execution's outputs beyond the cap."""
 
     retry: RetryPolicy = DEFAULT_RETRY
 
@@ -52,11 +52,12 @@ class FilesApi:
         parsed((yield from exchange(Request("DELETE", _url(session_id, path)), self.retry)))
 
     def upload(self, session_id: str, path: str, source: FileSource) -> Operation[FileInfo]:
-        """Upload; the server's digest of what it wrote must be that of what was read.
+        """Upload a file.
 
         Raises
         ------
         TransferCorrupted
+            If the server's digest differs from that of the bytes read.
         """
         request = Request("PUT", _url(session_id, path), read_timeout_seconds=_SILENCE_SECONDS)
         try:
@@ -77,22 +78,24 @@ class FilesApi:
         raise AssertionError("the loop returns or raises")
 
     def download(self, session_id: str, path: str, target: Target, progress: Progress | None) -> Operation[None]:
-        """Download into `target`, anew when the connection is cut or the file changes meanwhile.
+        """Download a file into `target`; start again if the connection is cut or the file changes meanwhile.
 
         Raises
         ------
         TransferCorrupted
+            If the file changes during every attempt.
         """
         yield from self._download(_url(session_id, path), target, progress)
 
     def download_output(
         self, execution_id: str, name: str, target: Target, progress: Progress | None
     ) -> Operation[None]:
-        """Download an output beyond the cap into `target`; the server tells its digest.
+        """Download an output beyond the cap into `target`.
 
         Raises
         ------
         TransferCorrupted
+            If the digest of the bytes is not the server's.
         """
         url = f"{API}executions/{segment(execution_id)}/outputs/{segment(name)}"
         yield from self._download(url, target, progress)
@@ -122,7 +125,7 @@ class FilesApi:
     def _fetch(
         self, request: Request, target: Target, progress: Progress | None
     ) -> Operation[Failure | TransferCorrupted | None]:
-        """Read one answer to its end; return what was wrong with it."""
+        """Read one answer to its end; return the problem, if there was one."""
         stream = yield from open_stream(request, self.retry)
         if isinstance(stream, Failure):
             return stream

@@ -1,7 +1,6 @@
-"""The client's logic for scoped tokens, policies and approvals.
+"""Operations on scoped tokens, policies and approvals.
 
-What makes a secret, and what a person says about code, is sent once: if its answer is lost, only a person can tell what
-is to be done.
+Requests that create a secret or decide about code are sent once: after a lost answer, a person has to decide.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .steps import Operation, Request
 
 @dataclass(frozen=True, slots=True)
 class TokensApi:
-    """The operations on scoped tokens, policies and approvals."""
+    """Operations on scoped tokens, policies and approvals."""
 
     retry: RetryPolicy = DEFAULT_RETRY
 
@@ -43,7 +42,7 @@ class TokensApi:
         return token_from_json((yield from self._call("GET", f"tokens/{segment(token_id)}")))
 
     def rotate(self, token_id: str, overlap_seconds: float) -> Operation[IssuedToken]:
-        """Give a token another secret."""
+        """Replace a token's secret."""
         body = {"overlap_seconds": overlap_seconds}
         return issued_token_from_json((yield from self._call("POST", f"tokens/{segment(token_id)}/rotate", body)))
 
@@ -76,7 +75,7 @@ def token_request(
     Raises
     ------
     TypeError
-        If `scopes` is one text: it would be sent as its letters.
+        If `scopes` is a string, which would be sent as its letters.
     """
     if isinstance(scopes, str):
         raise TypeError("'scopes' is a list of scopes, not a string")
@@ -85,10 +84,10 @@ def token_request(
 
 
 def approval(code: str | None, reason: str) -> dict[str, Any]:
-    """Return the body of ``POST /approvals/{eid}`` that lets code run, or other code in its place."""
+    """Return the body of ``POST /approvals/{eid}`` that approves code, or other code in its place."""
     return {"decision": "approve", "reason": reason} | ({} if code is None else {"code": code})
 
 
 def rejection(reason: str) -> dict[str, Any]:
-    """Return the body of ``POST /approvals/{eid}`` that does not let code run."""
+    """Return the body of ``POST /approvals/{eid}`` that rejects code."""
     return {"decision": "reject", "reason": reason}
