@@ -1,1 +1,1 @@
-"""``jupyter exec migrate``: rewriting a project's imports of AutoGen's executors."""
+"""Import migration from AutoGen's executors to this package."""

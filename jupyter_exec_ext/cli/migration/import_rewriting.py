@@ -1,277 +1,256 @@
-"""Moving imports from one package to another: by what Python reads, and exactly where it stands. Pure.
+"""Import rewriting for ``jupyter exec migrate``: a table of AutoGen's names, and a plain rewrite of imports. Pure.
 
-A source is changed only where a name is imported, or used through an imported module; all else stays byte for byte.
-Several sources that share their names, such as a notebook's cells, are looked at together.
+Only import statements, and names used through an imported module, are changed. Sources that share their names, such as
+the cells of a notebook, are rewritten together.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .import_statement import ImportStatement
+_CORE, _ADAPTER = "jupyter_exec_ext", "jupyter_exec_ext.adapters.autogen"
+_JUPYTER = "autogen.coding.jupyter"
+_EXECUTORS = "autogen_ext.code_executors"
+
+#: Modules of AutoGen 0.2, ag2 and autogen-ext: the module of this package, and the names that move there.
+IMPORTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "autogen.coding": (_CORE, ("CodeBlock", "CodeResult", "MarkdownCodeExtractor")),
+    "autogen.coding.base": (_CORE, ("CodeBlock", "CodeResult", "IPythonCodeResult")),
+    "autogen.coding.markdown_code_extractor": (_CORE, ("MarkdownCodeExtractor",)),
+    _JUPYTER: (
+        _CORE,
+        (
+            "DockerJupyterServer",
+            "EmbeddedIPythonCodeExecutor",
+            "JupyterCodeExecutor",
+            "JupyterConnectable",
+            "JupyterConnectionInfo",
+            "LocalJupyterServer",
+        ),
+    ),
+    f"{_JUPYTER}.base": (_CORE, ("JupyterConnectable", "JupyterConnectionInfo")),
+    f"{_JUPYTER}.docker_jupyter_server": (_CORE, ("DockerJupyterServer",)),
+    f"{_JUPYTER}.embedded_ipython_code_executor": (_CORE, ("EmbeddedIPythonCodeExecutor",)),
+    f"{_JUPYTER}.jupyter_code_executor": (_CORE, ("JupyterCodeExecutor",)),
+    f"{_JUPYTER}.local_jupyter_server": (_CORE, ("LocalJupyterServer",)),
+    f"{_EXECUTORS}.azure": (_ADAPTER, ("ACADynamicSessionsCodeExecutor", "TokenProvider")),
+    f"{_EXECUTORS}.docker_jupyter": (
+        _ADAPTER,
+        ("DockerJupyterCodeExecutor", "DockerJupyterCodeResult", "DockerJupyterServer"),
+    ),
+    f"{_EXECUTORS}.jupyter": (_ADAPTER, ("JupyterCodeExecutor", "JupyterCodeResult")),
+}
+_FROM_MODULE = re.compile(rb"from[\s\\]+(?P<module>[\w.]+)")
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What moves.
-
-    Parameters
-    ----------
-    is_known : callable
-        Whether anything of a module moves.
-    target_of : callable
-        The module that a name of a module moves to; None if it stays.
-    """
-
-    is_known: Callable[[str], bool]
-    target_of: Callable[[str, str], str | None]
-
-
-@dataclass(frozen=True)
-class Left:
-    """What could have moved, and was left.
+class Note:
+    """A name or module that was left unchanged.
 
     Parameters
     ----------
     source : int
-        Which of the sources.
+        Index of its source.
     line : int
-        From 1.
+        Its line, from 1.
+    text : str
+        The reason.
     """
 
     source: int
     line: int
-    why: str
+    text: str
 
 
-@dataclass
-class Moved:
-    """Sources after the move."""
-
-    sources: list[str]
-    left: list[Left]
-
-
-def move(sources: Sequence[str], rules: Rules, readable: Callable[[str], str] = str) -> Moved:
-    """Return the sources with their imports moved.
+def rewrite_imports(sources: Sequence[str], make_readable: Callable[[str], str] = str) -> tuple[list[str], list[Note]]:
+    """Return the sources with their imports rewritten, and notes on what was left unchanged.
 
     Parameters
     ----------
-    readable : callable
-        Makes of a source what Python can read, line by line and without moving anything.
+    sources : sequence of str
+        Python code.
+    make_readable : callable
+        Replaces what is no Python, such as IPython's magics, without moving anything else in its line.
 
     Raises
     ------
-    SyntaxError, ValueError
-        If a source cannot be read, or would not be any more. A SyntaxError has the number of the source as ``source``.
+    SyntaxError
+        If a source cannot be parsed. The error has the index of the source as ``source``.
     """
-    texts = [_Text(source, _parse(readable(source), number)) for number, source in enumerate(sources)]
-    uses = _Uses(texts)
-    left: list[Left] = []
-    for number, text in enumerate(texts):
-        for node in ast.walk(text.tree):
-            left.extend(Left(number, line, why) for line, why in _imported(text, node, uses, rules))
-        _chains(text, uses, rules)
-    changed = [text.changed() for text in texts]
-    for number, source in enumerate(changed):
-        _parse(readable(source), number)  # what was Python stays Python
-    return Moved(changed, left)
+    parsed = [_Source(text, _parse(make_readable(text), index)) for index, text in enumerate(sources)]
+    uses = _Uses([source.tree for source in parsed])
+    notes: list[Note] = []
+    for index, source in enumerate(parsed):
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom):
+                notes += [Note(index, node.lineno, text) for text in _rewrite_from(source, node, uses)]
+            elif isinstance(node, ast.Import):
+                notes += [Note(index, node.lineno, text) for text in _rewrite_import(source, node, uses)]
+            elif isinstance(node, ast.Attribute) and uses.can_move_chain(_dotted(node)):
+                home, _ = IMPORTS[_dotted(node.value)]
+                source.replace(*source.span(node.value), home)
+    changed = [source.changed() for source in parsed]
+    for index, text in enumerate(changed):
+        _parse(make_readable(text), index)  # a rewrite that broke the code must not be written
+    return changed, notes
 
 
-def _imported(text: _Text, node: ast.AST, uses: _Uses, rules: Rules) -> list[tuple[int, str]]:
-    """Move what a statement imports, if it does; return what was left: its line, and why."""
-    if not isinstance(node, (ast.ImportFrom, ast.Import)):
-        return []
-    try:
-        left = list(
-            _from(text, node, uses, rules) if isinstance(node, ast.ImportFrom) else _plain(text, node, uses, rules)
-        )
-    except ValueError as error:
-        left = [str(error)]
-    return [(node.lineno, why) for why in left]
-
-
-def _parse(source: str, number: int) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        broken = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
-        broken.source = number  # type: ignore[attr-defined]
-        raise broken from None
-
-
-@dataclass
-class _Text:
-    """A source, where its nodes are, and what is to change."""
-
-    source: str
-    tree: ast.Module
-    edits: list[tuple[int, int, bytes]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.raw = self.source.encode("utf-8", "surrogatepass")
-        self._starts = [0]
-        for line in self.raw.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
-
-    def span(self, node: ast.stmt | ast.expr | ast.alias) -> tuple[int, int]:
-        """Return where a node is, in bytes."""
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        start = self._starts[node.lineno - 1] + node.col_offset
-        return start, self._starts[node.end_lineno - 1] + node.end_col_offset
-
-    def replace(self, start: int, end: int, text: bytes) -> None:
-        self.edits.append((start, end, text))
-
-    def separator(self, node: ast.stmt) -> bytes:
-        """Return what stands between a statement and one more in its place."""
-        start, end = self.span(node)
-        before = self.raw[self._starts[node.lineno - 1] : start]
-        after = self.raw[end:].splitlines(keepends=True)[:1] or [b""]
-        if before.strip() or after[0].strip()[:1] not in (b"", b"#", b"\\"):
-            return b"; "
-        return (b"\r\n" if b"\r\n" in self.raw else b"\n") + before
-
-    def changed(self) -> str:
-        raw = self.raw
-        for start, end, text in sorted(self.edits, reverse=True):
-            raw = raw[:start] + text + raw[end:]
-        return raw.decode("utf-8", "surrogatepass")
+def _moves(dotted: str) -> bool:
+    """Return whether a dotted name is one of the table."""
+    module, _, name = dotted.rpartition(".")
+    return module in IMPORTS and name in IMPORTS[module][1]
 
 
 class _Uses:
-    """How names that may stand for modules are used, in all sources."""
+    """Uses of imported modules in all sources."""
 
-    def __init__(self, texts: Sequence[_Text]) -> None:
-        self.attributes: dict[str, set[str]] = defaultdict(set)
-        self.chains: dict[str, set[str]] = defaultdict(set)
-        self.otherwise: set[str] = set()
-        #: The modules that are imported by their whole names, by the names that are then known.
-        self.plain: dict[str, set[str]] = defaultdict(set)
-        for text in texts:
-            within = {id(node.value) for node in ast.walk(text.tree) if isinstance(node, ast.Attribute)}
-            for node in ast.walk(text.tree):
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                    self.attributes[node.value.id].add(node.attr)
-                elif isinstance(node, ast.Name) and id(node) not in within:
-                    self.otherwise.add(node.id)
-                elif isinstance(node, ast.Import):
-                    for alias in node.names:
-                        if alias.asname is None:
-                            self.plain[alias.name.partition(".")[0]].add(alias.name)
-                if isinstance(node, ast.Attribute) and id(node) not in within:
-                    dotted = _dotted(node)
-                    self.chains[dotted.partition(".")[0]].add(dotted)
+    def __init__(self, trees: Sequence[ast.Module]) -> None:
+        self._chains: dict[str, set[str]] = defaultdict(set)  # longest dotted names, by their first part
+        self._imported: set[str] = set()  # modules imported by their whole dotted name
+        for node in (node for tree in trees for node in ast.walk(tree)):
+            if isinstance(node, ast.Import):
+                self._imported.update(alias.name for alias in node.names if alias.asname is None)
+        for tree in trees:
+            inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.Attribute, ast.Name)) and id(node) not in inner and (dotted := _dotted(node)):
+                    self._chains[dotted.partition(".")[0]].add(dotted)
 
-    def home(self, name: str, module: str, rules: Rules) -> str:
-        """Return the one module that all has to move to that is used of a module known under a name.
+    def can_move_alias(self, name: str, module: str) -> bool:
+        """Return whether every use of a module, under the name that it was imported as, is a name of the table."""
+        return all(chain != name and _moves(f"{module}.{chain.split('.')[1]}") for chain in self._chains.get(name, ()))
 
-        Raises
-        ------
-        ValueError
-            Where there is none, with why.
-        """
-        used = self.attributes[name]
-        homes = {rules.target_of(module, attribute) for attribute in used}
-        if name in self.otherwise or len(homes) != 1 or None in homes:
-            staying = sorted(attribute for attribute in used if rules.target_of(module, attribute) is None)
-            reason = f"its {', '.join(staying)} stays" if staying else "of how it is used"
-            raise ValueError(f"the module {module} was left as it is, since {reason}")
-        return str(homes.pop())
+    def can_move_root(self, module: str) -> bool:
+        """Return whether every use of a module's first part is a name of the table in an imported module."""
+        chains = self._chains.get(module.partition(".")[0], set())
+        return all(any(map(self._is_imported_name, _prefixes(chain))) for chain in chains)
+
+    def can_move_chain(self, dotted: str) -> bool:
+        """Return whether a dotted name is to be rewritten where it is used."""
+        return self._is_imported_name(dotted) and self.can_move_root(dotted)
+
+    def names_of_table(self, root: str) -> bool:
+        """Return whether a name of the table is used through a module's first part."""
+        return any(any(map(_moves, _prefixes(chain))) for chain in self._chains.get(root, ()))
+
+    def _is_imported_name(self, dotted: str) -> bool:
+        return _moves(dotted) and dotted.rpartition(".")[0] in self._imported
+
+
+def _prefixes(dotted: str) -> list[str]:
+    parts = dotted.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def _dotted(node: ast.expr) -> str:
+    """Return a dotted name as text; empty for any other expression."""
     if isinstance(node, ast.Attribute):
         inner = _dotted(node.value)
         return f"{inner}.{node.attr}" if inner else ""
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _from(text: _Text, node: ast.ImportFrom, uses: _Uses, rules: Rules) -> Iterator[str]:
-    """Move what ``from … import …`` imports; yield what was left."""
+def _rewrite_from(source: _Source, node: ast.ImportFrom, uses: _Uses) -> Iterator[str]:
+    """Rewrite ``from … import …``; yield notes."""
     module = node.module or ""
-    known = rules.is_known(module)
-    inner = [rules.is_known(f"{module}.{alias.name}") for alias in node.names]
-    if node.level or not (known or any(inner)):
+    home, moving = IMPORTS.get(module, ("", ()))
+    if node.level:
         return
-    groups: dict[str | None, list[int]] = {None: []}
-    modules: list[bytes] = []
-    for number, alias in enumerate(node.names):
-        target = rules.target_of(module, alias.name)
-        if inner[number]:
-            bound = alias.asname or alias.name
-            try:
-                home = uses.home(bound, f"{module}.{alias.name}", rules)
-                modules.append(f"import {home} as {bound}".encode())
-                continue
-            except ValueError as error:
-                yield str(error)
-        elif alias.name == "*":
-            yield f"everything is imported from {module}; name what is used, and run this again"
-        elif target is None:
-            yield f"{alias.name} stays with {module}"
-        groups.setdefault(target, []).append(number)
-    start, end = text.span(node)
-    items = [(a - start, b - start) for a, b in map(text.span, node.names)]
-    groups = {target: names for target, names in groups.items() if names}
-    if not modules and list(groups) == [None]:
-        return
-    statement = ImportStatement(node, text.raw[start:end], items)
-    if not modules and len(groups) == 1:
-        text.replace(start, end, statement.with_module(str(next(iter(groups)))))
-        return
-    parts = [statement.of(names, target, first=n == 0) for n, (target, names) in enumerate(groups.items())]
-    text.replace(start, end, text.separator(node).join([*parts, *modules]))
-
-
-def _plain(text: _Text, node: ast.Import, uses: _Uses, rules: Rules) -> Iterator[str]:
-    """Move ``import … as …``, and what is used of ``import …``; yield what was left."""
-    needed: list[str] = []
+    kept, moved, modules = [], [], []
     for alias in node.names:
-        start, _ = text.span(alias)
-        if alias.asname is not None:
-            if rules.is_known(alias.name):
-                try:
-                    home = uses.home(alias.asname, alias.name, rules)
-                except ValueError as error:
-                    yield str(error)
-                else:
-                    text.replace(start, start + len(alias.name.encode()), home.encode())
-            continue
-        root = alias.name.partition(".")[0]
-        moving = {dotted: moved for dotted in uses.chains[root] if (moved := _moved(dotted, rules)) is not None}
-        homes = sorted({home for _, home in moving.values()})
-        others = root in uses.otherwise or uses.chains[root] - set(moving)
-        if not rules.is_known(alias.name) and any(map(rules.is_known, uses.plain[root])):
-            continue  # what is needed comes where that module is imported
-        if len(homes) == 1 and not others and rules.is_known(alias.name):
-            text.replace(start, start + len(alias.name.encode()), homes[0].encode())
+        submodule, bound = f"{module}.{alias.name}", alias.asname or alias.name
+        if submodule in IMPORTS and uses.can_move_alias(bound, submodule):
+            modules.append(f"import {IMPORTS[submodule][0]} as {bound}")
+        elif alias.name in moving:
+            moved.append(ast.unparse(alias))
         else:
-            needed.extend(homes)
-    if needed:
-        _, end = text.span(node)
-        separator = text.separator(node)
-        text.replace(end, end, b"".join(separator + f"import {home}".encode() for home in dict.fromkeys(needed)))
+            kept.append(ast.unparse(alias))
+            if submodule in IMPORTS:
+                yield _left_unchanged(submodule)
+            elif alias.name == "*" and home:
+                yield f"everything is imported from {module}; name what is used, and run this again"
+            elif home:
+                yield f"{alias.name} stays with {module}"
+    start, end = source.span(node)
+    statement = source.raw[start:end]
+    if moved and not kept and not modules and (match := _FROM_MODULE.match(statement)):
+        source.replace(start + match.start("module"), start + match.end("module"), home)
+    elif moved or modules:
+        parts = [f"from {module} import {', '.join(kept)}"] if kept else []
+        parts += [f"from {home} import {', '.join(moved)}"] if moved else []
+        separator = source.separator_after(node)
+        # An import statement holds no text, so every # in it begins a comment.
+        comments = [comment.decode() for comment in re.findall(rb"#[^\r\n]*", statement)]
+        if comments and ";" in separator:
+            yield f"the import from {module} has comments and shares its line; give it a line, and run this again"
+        else:
+            source.replace(start, end, separator.join([*comments, *parts, *modules]))
 
 
-def _moved(dotted: str, rules: Rules) -> tuple[str, str] | None:
-    """Return what of a dotted name moves, and where to."""
-    parts = dotted.split(".")
-    for length in range(1, len(parts)):
-        home = rules.target_of(".".join(parts[:length]), parts[length])
-        if home is not None:
-            return ".".join(parts[: length + 1]), home
-    return None
+def _rewrite_import(source: _Source, node: ast.Import, uses: _Uses) -> Iterator[str]:
+    """Rewrite ``import …``; yield notes."""
+    for alias in node.names:
+        if alias.name not in IMPORTS:
+            root = alias.name.partition(".")[0]
+            if alias.asname is None and uses.names_of_table(root) and not uses.can_move_root(root):
+                yield _left_unchanged(alias.name)
+        elif uses.can_move_alias(alias.asname, alias.name) if alias.asname else uses.can_move_root(alias.name):
+            start, _ = source.span(alias)
+            source.replace(start, start + len(alias.name.encode()), IMPORTS[alias.name][0])
+        else:
+            yield _left_unchanged(alias.name)
 
 
-def _chains(text: _Text, uses: _Uses, rules: Rules) -> None:
-    """Move what is used by its whole dotted name, where this name is imported."""
-    for node in ast.walk(text.tree):
-        if isinstance(node, ast.Attribute):
-            dotted = _dotted(node)
-            moved = _moved(dotted, rules) if uses.plain.get(dotted.partition(".")[0]) else None
-            if moved is not None and moved[0] == dotted:
-                text.replace(*text.span(node), f"{moved[1]}.{node.attr}".encode())
+def _left_unchanged(module: str) -> str:
+    return f"left {module} unchanged: it is used as a module, so its names cannot be mapped"
+
+
+def _parse(text: str, index: int) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        broken = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
+        broken.source = index  # type: ignore[attr-defined]  # the caller names the cell of a notebook by it
+        raise broken from None
+
+
+class _Source:
+    """A source as UTF-8, since `ast` counts columns in bytes, and its edits."""
+
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self.tree = tree
+        self.raw = text.encode("utf-8", "surrogatepass")
+        self._edits: list[tuple[int, int, bytes]] = []
+        self._line_starts = [0]
+        for line in self.raw.splitlines(keepends=True):
+            self._line_starts.append(self._line_starts[-1] + len(line))
+
+    def span(self, node: ast.stmt | ast.expr | ast.alias) -> tuple[int, int]:
+        """Return the first byte of a node and the one after its last."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        return start, self._line_starts[node.end_lineno - 1] + node.end_col_offset
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        """Note an edit."""
+        self._edits.append((start, end, text.encode()))
+
+    def separator_after(self, node: ast.stmt) -> str:
+        """Return the text between a statement and another one in its place."""
+        start, end = self.span(node)
+        before = self.raw[self._line_starts[node.lineno - 1] : start]
+        after = self.raw[end:].splitlines()[:1] or [b""]
+        if before.strip() or after[0].strip()[:1] not in (b"", b"#", b"\\"):
+            return "; "
+        return ("\r\n" if b"\r\n" in self.raw else "\n") + before.decode()
+
+    def changed(self) -> str:
+        """Return the text with all edits."""
+        raw = self.raw
+        for start, end, text in sorted(self._edits, reverse=True):
+            raw = raw[:start] + text + raw[end:]
+        return raw.decode("utf-8", "surrogatepass")

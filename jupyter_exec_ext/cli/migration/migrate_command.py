@@ -1,4 +1,4 @@
-"""``jupyter exec migrate``: the imports of a project that used AutoGen's executors."""
+"""``jupyter exec migrate``: rewrites imports of AutoGen's executors in Python files and notebooks."""
 
 from __future__ import annotations
 
@@ -14,32 +14,30 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import notebook_cells
 from ..printable_text import printable
 from ..server_choice import UsageError
-from .import_map import IMPORTS, is_known, target_of
-from .import_rewriting import Rules, move
+from .import_rewriting import IMPORTS, rewrite_imports
+from .notebook_cells import Notebook, mask_magics
 
-_RULES = Rules(is_known, target_of)
-# What a file must have in it to be worth reading.
+# A file with none of these words imports nothing that moves, and is not parsed.
 _ROOTS = {module.partition(".")[0].encode() for module in IMPORTS}
 _SUFFIXES = (".py", ".pyi", ".ipynb")
-_NOT_OURS = {"__pycache__", "node_modules", "site-packages"}
+_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 def migrate(args: argparse.Namespace) -> int:
-    """Print or make the changes; 1 if a file had to be left alone."""
+    """Print or make the changes; return 1 if a file was left alone."""
     changed = failed = 0
     for path in _files(args.paths):
         try:
-            before, after, left = _moved(path)
+            before, after, notes = _rewrite(path)
             if args.write and after != before:
                 _replace(path, after)
         except (OSError, SyntaxError, ValueError) as error:
-            print(f"{printable(str(path))}: left alone: {_why(path, error)}", file=sys.stderr)
+            print(f"{printable(str(path))}: left alone: {_describe(path, error)}", file=sys.stderr)
             failed += 1
             continue
-        for note in left:
+        for note in notes:
             print(f"{printable(str(path))}:{note}", file=sys.stderr)
         if after != before:
             changed += 1
@@ -50,7 +48,7 @@ def migrate(args: argparse.Namespace) -> int:
 
 
 def _files(paths: list[str]) -> Iterator[Path]:
-    """Return the files to look at: those named, and those below the directories named."""
+    """Yield the named files and those below the named directories, each once."""
     seen = set()
     for path in map(Path, paths):
         if not path.exists():
@@ -68,35 +66,35 @@ def _below(directory: Path) -> Iterator[Path]:
         names[:] = sorted(
             name
             for name in names
-            if not name.startswith(".") and name not in _NOT_OURS and not Path(root, name, "pyvenv.cfg").exists()
+            if not name.startswith(".") and name not in _SKIPPED and not Path(root, name, "pyvenv.cfg").exists()
         )
         yield from (Path(root, name) for name in sorted(files) if Path(name).suffix in _SUFFIXES)
 
 
-def _moved(path: Path) -> tuple[str, str, list[str]]:
-    """Return a file's text before and after, and what was left: each with its place."""
+def _rewrite(path: Path) -> tuple[str, str, list[str]]:
+    """Return a file's text before and after, and notes with their places."""
     raw = path.read_bytes()
     if not any(root in raw for root in _ROOTS):
         return "", "", []
     text = _decoded(raw)[0]
     if path.suffix != ".ipynb":
-        moved = move([text], _RULES)
-        return text, moved.sources[0], [f"{left.line}: {left.why}" for left in moved.left]
-    notebook = notebook_cells.Notebook(text)
+        (after,), notes = rewrite_imports([text])
+        return text, after, [f"{note.line}: {note.text}" for note in notes]
+    notebook = Notebook(text)
     sources = notebook.sources
-    moved = move(sources, _RULES, notebook_cells.readable)
-    after = text if moved.sources == sources else notebook.with_sources(moved.sources)
-    return text, after, [f" code cell {left.source + 1}, line {left.line}: {left.why}" for left in moved.left]
+    changed, notes = rewrite_imports(sources, mask_magics)
+    after = text if changed == sources else notebook.with_sources(changed)
+    return text, after, [f" code cell {note.source + 1}, line {note.line}: {note.text}" for note in notes]
 
 
 def _decoded(raw: bytes) -> tuple[str, str]:
-    """Return a file's text, with its line ends as they are, and its encoding."""
+    """Return a file's text, with its own line ends, and its encoding."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
     return raw.decode(encoding), encoding
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all, in the encoding that it has."""
+    """Replace a file's text in one step, in its own encoding and with its own permissions."""
     path = path.resolve()
     raw = text.encode(_decoded(path.read_bytes())[1])
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -105,13 +103,13 @@ def _replace(path: Path, text: str) -> None:
             file.write(raw)
         shutil.copymode(path, temporary)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, must leave no temporary file
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
 
 
-def _why(path: Path, error: Exception) -> str:
+def _describe(path: Path, error: Exception) -> str:
     if not isinstance(error, SyntaxError):
         return str(error)
     cell = f"code cell {error.source + 1}, " if path.suffix == ".ipynb" and hasattr(error, "source") else ""

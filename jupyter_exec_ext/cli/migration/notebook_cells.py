@@ -1,4 +1,4 @@
-"""A notebook's code as sources, and back, with everything else as it was. Pure."""
+"""Python code of a notebook's cells: read, mask magics, and write back with all else unchanged. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol.languages import normalize_language
+from ...protocol.languages import normalize_language
 
-# Lines that IPython alone understands.
+# Lines that only IPython understands.
 _MAGIC = re.compile(r"\s*[!%?]|\s*[\w, \t]+=\s*[!%]|.*\?\s*$")
-# Cells with these are Python all the same.
+# The rest of a cell with one of these magics is Python.
 _PYTHON_CELL = re.compile(r"\s*%%(?:time|timeit|capture|prun)\b")
 
 
@@ -21,7 +21,7 @@ class Notebook:
     Raises
     ------
     ValueError
-        If it is none.
+        If the text is no notebook of format 4.
     """
 
     def __init__(self, text: str) -> None:
@@ -57,8 +57,8 @@ class Notebook:
         return json.dumps(self._data, indent=indent, ensure_ascii=ascii_only) + end
 
 
-def readable(source: str) -> str:
-    """Return a cell's code as Python reads it, line by line: without what IPython alone understands."""
+def mask_magics(source: str) -> str:
+    """Return a cell's code with ``pass`` in place of each line that only IPython understands."""
     lines = source.split("\n")
     first = next((line for line in lines if line.strip()), "")
     if first.lstrip().startswith("%%") and not _PYTHON_CELL.match(first):
@@ -71,7 +71,7 @@ def _masked(line: str) -> str:
 
 
 def _style_of(text: str, data: Any) -> tuple[int | None, bool, str]:
-    """Return how a notebook's JSON is written, or else as Jupyter writes it."""
+    """Return indent, escaping and end of a notebook's JSON, by trial; Jupyter's own if none fits."""
     end = text[len(text.rstrip()) :]
     for indent in (1, 2, 4, None):
         for ascii_only in (False, True):
