@@ -91,7 +91,7 @@ def _kernelspecs() -> Iterator[Finding]:
     level = next((level for level, problem in problems.items() if problem is None), None)
     yield from unprotected([kernel.name for kernel in usable if kernel.provisioner in ISOLATABLE], level)
     # Isolated by their provisioner, and given the network all the same.
-    yield from unprotected([kernel.name for kernel in usable if kernel.host_network], None)
+    yield from unprotected([kernel.name for kernel in usable if kernel.has_host_network], None)
 
 
 def _gateway() -> Iterator[Finding]:

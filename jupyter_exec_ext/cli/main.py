@@ -18,7 +18,7 @@ from .common_options import isolation_option as _isolation_option
 from .common_options import seconds as _seconds
 from .common_options import server_options as _server_options
 from .escape_filter import protected_terminal
-from .kernelspecs.kernelspec_grammar import add_kernelspec
+from .kernelspecs.kernelspec_command import add_kernelspec
 from .migration import migrate_command
 from .server_choice import UsageError, check_server_options
 from .token_grammar import add_approve, add_token

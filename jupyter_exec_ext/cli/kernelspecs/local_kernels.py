@@ -52,7 +52,7 @@ class LocalKernel:
         return self.provisioner in KernelProvisionerFactory.instance().provisioners
 
     @property
-    def host_network(self) -> bool:
+    def has_host_network(self) -> bool:
         """Whether it asks for this machine's network, with which it is not isolated."""
         config = self._stanza.get("config")
         return isinstance(config, dict) and config.get("network", "none") != "none"
@@ -60,7 +60,7 @@ class LocalKernel:
     @property
     def level(self) -> str:
         """The isolation of its kernels, as far as its provisioner says so; a server's configuration can say more."""
-        if self.spec is None or self.host_network:
+        if self.spec is None or self.has_host_network:
             return "none"
         return str(getattr(provisioner_class(self.provisioner), "level", "none"))
 
@@ -113,6 +113,6 @@ def why_unavailable(level: str) -> str | None:
     return problem
 
 
-def names_of(kernels: Sequence[LocalKernel]) -> str:
+def join_names(kernels: Sequence[LocalKernel]) -> str:
     """Return names for a sentence."""
     return ", ".join(kernel.name for kernel in kernels) or "none"
