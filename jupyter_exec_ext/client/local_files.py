@@ -13,7 +13,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 BLOCK_BYTES = 1024 * 1024
 
@@ -65,7 +65,7 @@ class FileSource:
         """Return the next piece; an exception is also kept in `error`, since HTTP libraries replace it by their own."""
         try:
             return self._read()
-        except Exception as error:
+        except Exception as error:  # raised again here, and by the operation after the HTTP library's own error
             self.error = error
             raise
 
@@ -91,10 +91,10 @@ class FileSource:
             self._file.close()
 
 
-def position_of(file: object) -> int | None:
+def position_of(file: Any) -> int | None:
     """Return the position of an open file, None if it cannot be read twice."""
     try:
-        return file.tell() if file.seekable() else None  # type: ignore[attr-defined]
+        return int(file.tell()) if file.seekable() else None
     except (AttributeError, OSError):
         return None
 

@@ -1,4 +1,4 @@
-"""Executors for agents, with the names, signatures and results of AutoGen's."""
+"""Executors and servers for agents, with the names, signatures and results of AutoGen's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .prompts import CODE_WRITER_SYSTEM_MESSAGE
     from .remote_launch import LaunchProgress
 
-# Each stands on libraries of its own; using one does not load those of the others.
+# Imported at first use: executors need different libraries.
 _HOMES = {
     "ACADynamicSessionsCodeExecutor": "..aca.executor.aca_executor",
     "Alias": ".function_sources",

@@ -1,4 +1,4 @@
-"""Cancelling by AutoGen's tokens, without AutoGen."""
+"""Cancellation by AutoGen's tokens, without importing AutoGen."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ T = TypeVar("T")
 
 
 class CancellationToken(Protocol):
-    """What is used of AutoGen's `CancellationToken`; it may be cancelled from another thread."""
+    """Interface of AutoGen's `CancellationToken` as executors use it; another thread may cancel it."""
 
     def is_cancelled(self) -> bool:
-        """Whether it has been cancelled."""
+        """Return whether it has been cancelled."""
 
     def add_callback(self, callback: Callable[[], None]) -> None:
-        """Call something when it is cancelled."""
+        """Have `callback` called when it is cancelled."""
 
 
 def cancel_with(token: CancellationToken, task: asyncio.Task[Any]) -> None:
-    """Cancel a task when the token is; tokens may be cancelled from other threads, and outlive many tasks."""
+    """Cancel a task when the token is cancelled, possibly from another thread."""
+    # A token outlives many tasks and keeps its callbacks, so these must not keep the tasks.
     loop, found = asyncio.get_running_loop(), weakref.ref(task)
 
     def cancel() -> None:
@@ -32,19 +33,19 @@ def cancel_with(token: CancellationToken, task: asyncio.Task[Any]) -> None:
     token.add_callback(cancel)
 
 
-async def cancelled_by(token: CancellationToken | None, doing: Coroutine[Any, Any, T]) -> T:
-    """Do something until it is done or the token is cancelled.
+async def cancelled_by(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine until it ends or the token is cancelled.
 
     Raises
     ------
     asyncio.CancelledError
-        If the token is cancelled; if it was before, nothing is done.
+        If the token is cancelled; a token that is cancelled already prevents the start.
     """
     if token is None:
-        return await doing
+        return await work
     if token.is_cancelled():
-        doing.close()
+        work.close()
         raise asyncio.CancelledError
-    task = asyncio.create_task(doing)
+    task = asyncio.create_task(work)
     cancel_with(token, task)
     return await task

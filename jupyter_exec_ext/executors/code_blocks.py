@@ -6,15 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-# AutoGen's own pattern: an agent that was moved here must find the same blocks in the same messages.
+# AutoGen's own pattern: an agent that moves here must find the same blocks in the same messages.
 _BLOCK = re.compile(r"```[ \t]*(\w+)?[ \t]*\r?\n(.*?)\r?\n[ \t]*```", re.DOTALL)
 
 
+@dataclass
 class _AutoGenRecord:
     """`str()` gives ``exit_code=0 output='…'``, as pydantic's models do."""
 
     def __str__(self) -> str:
-        return " ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
+        return " ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
 
 
 @dataclass
@@ -42,7 +43,7 @@ class CodeResult(_AutoGenRecord):
     exit_code : int
         0 if all of them ran to their end without an error, 1 otherwise.
     output : str
-        Their text output, including what came before an error, and the error.
+        Their text output, including output before an error, and the error.
     """
 
     exit_code: int
@@ -71,7 +72,7 @@ class MarkdownCodeExtractor:
         Parameters
         ----------
         message : str, sequence of content parts, or None
-            Of a sequence, the parts with a ``text`` are read.
+                The message; of a sequence, the parts with a ``text`` are read.
         """
         if message is None:
             return []

@@ -1,4 +1,4 @@
-"""From an execution's outputs to what an executor gives: text for the model, and files for what is not text."""
+"""Conversion of an execution's outputs to an executor's result: text for the model, and files for the rest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..models.plain_text import Ansi, TextCleaner
 
 
 class OutputDirectory:
-    """Saves pictures, pages and data; an instance is what `Execution.to_text` and `to_content` take as ``save``.
+    """Directory for pictures, pages and data. An instance is the ``save`` of `Execution.to_text` and `to_content`.
 
     Parameters
     ----------
     path : Path
-        Must exist.
+        The directory, which must exist.
     stem : str, optional
-        Files are called ``<stem>-<number>.<extension>``, never replacing one; without it they get random names.
+        Files are named ``<stem>-<number>.<extension>`` and never replace one; by default names are random.
     """
 
     def __init__(self, path: Path, stem: str | None = None) -> None:
@@ -39,7 +39,7 @@ class OutputDirectory:
         Raises
         ------
         OSError
-            If it cannot be saved; nothing of it is left then.
+            If it cannot be saved; no partial file remains.
         """
         for name in self._names():
             path = (self._path / f"{name}.{extension(mime_type)}").absolute()
@@ -51,16 +51,14 @@ class OutputDirectory:
 
     @staticmethod
     def _write(path: Path, content: bytes) -> None:
-        with path.open("xb") as file:
-            try:
-                file.write(content)
-                file.flush()
-            except BaseException:
-                path.unlink()
-                raise
+        with path.open("xb") as file, contextlib.ExitStack() as undo:
+            undo.callback(path.unlink)
+            file.write(content)
+            file.flush()
+            undo.pop_all()
 
     def text(self, data: Mapping[str, Any]) -> list[str]:
-        """Return the text of one MIME bundle, in lines or pieces; what is not text is saved and named by its path."""
+        """Return the text of one MIME bundle in pieces; other content is saved and its path is given."""
         return [named(piece) for piece in pieces_of_bundle(data, self)]
 
     def _names(self) -> Iterator[str]:
@@ -75,14 +73,15 @@ class TextOptions:
     Parameters
     ----------
     max_text_chars : int or None
-        Of longer text, the head and the tail are kept, with a marker between them; None for all of it.
+        Limit of the text in characters. Longer text keeps its head and tail, with a marker between them; None is for
+        no limit.
     ansi : {"remove", "keep"}
         As for `Execution.to_text`.
 
     Raises
     ------
     ValueError
-        For a wrong value.
+        If a value is invalid.
     """
 
     max_text_chars: int | None = None
@@ -100,9 +99,9 @@ class ResultCollector:
     Parameters
     ----------
     output_dir : Path
-        Where pictures, pages and data are saved, each under a new name.
+        Directory for pictures, pages and data, each under a new name.
     options : TextOptions, optional
-        How the text is given.
+        Limit and form of the text.
     """
 
     def __init__(self, output_dir: Path, options: TextOptions | None = None) -> None:
@@ -117,16 +116,16 @@ class ResultCollector:
         return self._directory.files
 
     def add(self, execution: Execution) -> None:
-        """Take in all outputs of an execution, in order, why it was stopped, if it was, and whether any were lost."""
+        """Add all outputs of an execution in order, and notes on why it was stopped and on lost output."""
         for piece in pieces_of(execution, self._directory):
             self.note(named(piece))
 
     def note(self, text: str) -> None:
-        """Add a line of our own."""
+        """Add a line that is not output."""
         self._pieces.append(self._cleaner.clean(text))
 
     @property
     def text(self) -> str:
-        """All text so far; what does not end a line is followed by a line break, and nothing else is put in."""
+        """The text so far; only a line break is added, after a piece that does not end with one."""
         text = joined([*self._pieces, self._cleaner.note])
         return text if self._max_text_chars is None else shortened_to_chars(text, self._max_text_chars)

@@ -8,6 +8,7 @@ other image gets it in ``TOKEN``. In both cases a watchdog process stops the con
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import secrets
@@ -129,8 +130,9 @@ class DockerJupyterServer(ManagedServer):
             raise ValueError("internet=False makes a network of its own; leave network out")
         directory = None if bind_dir is None else _check_bind_dir(bind_dir)
         progress = progress or _show_progress
-        client = connect_to_engine()
-        try:
+        with contextlib.ExitStack() as undo:
+            client = connect_to_engine()
+            undo.callback(client.close)
             if custom_image_name is None:
                 image = find_or_build_default_image(client, progress, build_network)
             else:
@@ -161,14 +163,10 @@ class DockerJupyterServer(ManagedServer):
                 stop=stop_container,
                 remove=auto_remove,
             )
-        except BaseException:
-            client.close()
-            raise
-        try:
+            undo.pop_all()  # from here on, the container closes the client
+            undo.callback(self._container.end)
             wait_until_ready(self.connection_info, self._container.streams, startup_timeout_seconds)
-        except BaseException:
-            self._container.end()
-            raise
+            undo.pop_all()
         if stop_container:
             atexit_in_this_process(self.stop)
 

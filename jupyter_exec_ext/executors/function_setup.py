@@ -1,6 +1,6 @@
-"""What is sent to a session, as source, to make functions known there.
+"""Source of the code that defines functions in a session.
 
-It runs with any Python from 3.8 on and its standard library alone, and refers to nothing outside the function.
+It runs on Python 3.8 and later with the standard library only, and refers to nothing outside of the function.
 """
 
 # Annotations would be evaluated in the session, which lacks their names.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 
 def load_functions(name, source, packages, namespace):
-    """Make a module of functions importable, and its names known, once the packages they need are there.
+    """Check the packages that functions need, and define the functions as an importable module.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def load_functions(name, source, packages, namespace):
     source : str
         Its source.
     packages : list of (str, str)
-        What is needed, as pip writes it, and the package's name alone.
+        Each requirement as pip writes it, and the package's name.
     namespace : dict
         Gets the module's public names.
     """
@@ -31,12 +31,12 @@ def load_functions(name, source, packages, namespace):
     from importlib import machinery, metadata, util
 
     try:
-        from packaging.requirements import Requirement
-    except ImportError:  # then only whether packages are there is looked at, not their versions
-        Requirement = None  # noqa: N806
+        from packaging import requirements
+    except ImportError:  # then packages are checked for presence, not for their versions
+        requirements = None
 
     def problem(requirement, package):
-        parsed = Requirement and Requirement(requirement)
+        parsed = requirements and requirements.Requirement(requirement)
         if parsed and parsed.marker and not parsed.marker.evaluate():
             return None
         try:
@@ -64,7 +64,7 @@ def load_functions(name, source, packages, namespace):
     before = sys.modules.get(name)
     sys.modules[name] = module
     try:
-        # A name that only an annotation mentions need not be there.
+        # With this flag annotations are not evaluated, so their names may be missing.
         flags = __future__.annotations.compiler_flag
         exec(compile(source, origin, "exec", flags, True), vars(module))  # noqa: S102
     except BaseException:

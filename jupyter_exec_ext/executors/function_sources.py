@@ -1,6 +1,6 @@
-"""Functions that an agent's code can call: what they need, their source, and what a model is told of them. Pure.
+"""Functions that an agent's code can call: requirements, source, and stubs for a model's prompt. No I/O.
 
-The names and arguments are those of AutoGen. Its own objects are taken, too: what counts is what they hold.
+Names and arguments are those of AutoGen. Its own objects are accepted, too, since they have the same attributes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class ImportFromModule:
     Parameters
     ----------
     module : str
-        Where to import from.
+        The module.
     imports : sequence of str or Alias
-        What to import.
+        The names to import.
     """
 
     module: str
@@ -55,16 +55,16 @@ Import = str | ImportFromModule | Alias
 
 @dataclass
 class FunctionWithRequirements(Generic[T, P]):
-    """A function, and what it needs where it runs. Calling it calls the function, here.
+    """A function with its requirements. Calling it calls the function in this process.
 
     Parameters
     ----------
     func : callable
         A function written with ``def``.
     python_packages : sequence of str
-        The packages it needs, as pip names them, such as ``"pandas>=2"``.
+        Packages that it needs, as pip names them, such as ``"pandas>=2"``.
     global_imports : sequence of str, ImportFromModule or Alias
-        What is imported before it is defined.
+        Imports before its definition.
     """
 
     func: Callable[P, T]
@@ -75,24 +75,24 @@ class FunctionWithRequirements(Generic[T, P]):
     def from_callable(
         cls, func: Callable[P, T], python_packages: Sequence[str] = (), global_imports: Sequence[Import] = ()
     ) -> FunctionWithRequirements[T, P]:
-        """Return a function with what it needs."""
+        """Return a function with its requirements."""
         return cls(func, python_packages, global_imports)
 
     @staticmethod
     def from_str(
         func: str, python_packages: Sequence[str] = (), global_imports: Sequence[Import] = ()
     ) -> FunctionWithRequirementsStr:
-        """Return a function of which there is only the source, with what it needs."""
+        """Return the source of a function with its requirements."""
         return FunctionWithRequirementsStr(func, python_packages, global_imports)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function, here."""
+        """Call the function in this process."""
         return self.func(*args, **kwargs)
 
 
 @dataclass
 class FunctionWithRequirementsStr:
-    """The source of one function, and what it needs where it runs. It is read here, and never run.
+    """The source of one function with its requirements. It is parsed in this process, and never run.
 
     Parameters
     ----------
@@ -115,14 +115,20 @@ class FunctionWithRequirementsStr:
         _only_definition(self.func)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Raise `NotImplementedError`."""
+        """Raise `NotImplementedError`: only a session can run the function."""
         raise NotImplementedError("a function given as source runs in a session alone; it cannot be called here")
 
 
 def with_requirements(
     python_packages: Sequence[str] = (), global_imports: Sequence[Import] = ()
 ) -> Callable[[Callable[P, T]], FunctionWithRequirements[T, P]]:
-    """Return a decorator that says what a function needs where it runs; see `FunctionWithRequirements`."""
+    """Return a decorator that adds a function's requirements.
+
+    Parameters
+    ----------
+    python_packages, global_imports
+        As for `FunctionWithRequirements`.
+    """
 
     def wrap(func: Callable[P, T]) -> FunctionWithRequirements[T, P]:
         wrapped = FunctionWithRequirements(func, python_packages, global_imports)
@@ -132,7 +138,7 @@ def with_requirements(
     return wrap
 
 
-#: What an executor takes as a function.
+#: The kinds of function that an executor accepts.
 AnyFunction = FunctionWithRequirements[Any, Any] | FunctionWithRequirementsStr | Callable[..., Any]
 
 
@@ -142,12 +148,12 @@ def name_of(function: AnyFunction) -> str:
 
 
 def packages_of(function: AnyFunction) -> list[tuple[str, str]]:
-    """Return the packages that a function needs: each as it was written, and its name alone.
+    """Return the packages that a function needs, each as the requirement and the package's name.
 
     Raises
     ------
     ValueError
-        If something is not a requirement as pip writes them.
+        If one is not in the form of pip's requirements.
     """
     packages = []
     for requirement in getattr(function, "python_packages", ()):
@@ -159,10 +165,10 @@ def packages_of(function: AnyFunction) -> list[tuple[str, str]]:
 
 
 def to_code(function: AnyFunction) -> str:
-    """Return the source of a function, as it was written, without the decorators that a session does not know.
+    """Return the source of a function, unchanged but for decorators that a session does not know.
 
-    Of `with_requirements`, those below it stay: they are of the session, and can be imported by ``global_imports``.
-    Of a function without it, none does.
+    Decorators below `with_requirements` stay: the session can import them by ``global_imports``. A function without
+    `with_requirements` loses all of its decorators.
     """
     source, definition = _parsed(function)
     if isinstance(_inner(function), str):
@@ -170,12 +176,12 @@ def to_code(function: AnyFunction) -> str:
     lines = source.splitlines(keepends=True)
     first = _first_line(definition, has_requirements=hasattr(function, "python_packages"))
     indented = lines[definition.lineno - 1][:1].isspace()
-    # Taking the indentation away would change texts of several lines.
+    # Removing the indentation would change multi-line strings.
     return ("if True:\n" if indented else "") + "".join(lines[first - 1 : definition.end_lineno])
 
 
 def to_stub(function: AnyFunction) -> str:
-    """Return what a model has to know of a function: its signature, and its documentation if it has any."""
+    """Return a function's signature and docstring for a model."""
     definition = _parsed(function)[1]
     documentation = ast.get_docstring(definition)
     bare = copy.copy(definition)
@@ -186,7 +192,7 @@ def to_stub(function: AnyFunction) -> str:
 
 
 def build_python_functions_file(functions: Iterable[AnyFunction]) -> str:
-    """Return the source of a module with all functions, after what they import, each once and in order."""
+    """Return the source of a module: the imports of all functions, each once and in order, and the functions."""
     functions = list(functions)
     imports = [one for function in functions for one in getattr(function, "global_imports", ())]
     lines = dict.fromkeys(map(import_to_str, imports))
@@ -196,7 +202,7 @@ def build_python_functions_file(functions: Iterable[AnyFunction]) -> str:
 
 
 def import_to_str(wanted: Any) -> str:
-    """Return the statement of an import."""
+    """Return an import as a statement."""
     if isinstance(wanted, str):
         return f"import {wanted}"
     if hasattr(wanted, "alias"):
@@ -216,7 +222,7 @@ def _inner(function: AnyFunction) -> Any:
 
 
 def _parsed(function: AnyFunction) -> tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the source of a function, and its definition there."""
+    """Return the source of a function, and its definition in the syntax tree."""
     inner = _inner(function)
     if isinstance(inner, str):
         return inner, _only_definition(inner)

@@ -153,9 +153,8 @@ class JupyterHubServer(ManagedServer):
                 launch = HubLaunch(self._api, self._user_options, deadline, progress)
                 try:
                     server = driver.perform(run_until_deadline(deadline, launch.run()))
-                except BaseException:
+                finally:
                     self._ours = "" if launch.asked else self._ours
-                    raise
                 self._ours = server.started if launch.asked else self._ours
             own_token = None if self._own_token is None else self._own_token.text
             there = server_at(server.url, self._hub, "the Hub", own_token or self._hub.token)

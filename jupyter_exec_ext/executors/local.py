@@ -96,11 +96,10 @@ class LocalJupyterServer(ManagedServer):
         self._listening = threading.Event()
         self._subprocess = self._spawn(settings)
         atexit_in_this_process(self.stop)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)
             self._wait_until_ready(time.monotonic() + startup_timeout_seconds)
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
 
     def _spawn(self, settings: dict[str, Any]) -> subprocess.Popen[str]:
         process = subprocess.Popen(

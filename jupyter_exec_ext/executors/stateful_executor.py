@@ -150,17 +150,16 @@ class StatefulCodeExecutor(ABC):
 
     def _begin(self) -> None:
         """Open the session and load the functions; close everything again if that fails."""
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._close)
             self._session = self._open_session()
-            try:
-                self._functions.ensure(self._session)
-            except BaseException:
-                with contextlib.suppress(ExecError):  # the first error is the cause
-                    self._session.close()
-                raise
-        except BaseException:
-            self._close()
-            raise
+            undo.callback(self._close_session_quietly)
+            self._functions.ensure(self._session)
+            undo.pop_all()
+
+    def _close_session_quietly(self) -> None:
+        with contextlib.suppress(ExecError):  # the error that led here is the cause
+            self._session.close()
 
     @abstractmethod
     def _open_session(self) -> CodeSession:

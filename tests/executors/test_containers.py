@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from jupyter_exec_ext.executors.containers.container_address import Reach, find_reach, remote_engine_host
+from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
 from jupyter_exec_ext.executors.containers.container_options import limit_options, path_seen_by_engine
-from jupyter_exec_ext.executors.containers.package_wheel import build_own_wheel
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_wheel_of_an_installed_wheel_is_the_same_wheel(tmp_path: Path) -> No
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     subprocess.run([*pip, "--target", str(target), str(file)], check=True)
     code = (
-        "import sys; from jupyter_exec_ext.executors.containers.package_wheel import build_own_wheel\n"
+        "import sys; from jupyter_exec_ext.executors.containers.container_image import build_own_wheel\n"
         "sys.stdout.buffer.write(build_own_wheel().content)"
     )
     again = subprocess.run(

@@ -24,7 +24,7 @@ import jupyter_exec_ext
 from jupyter_exec_ext import CodeBlock, DockerJupyterServer, JupyterCodeExecutor
 from jupyter_exec_ext.executors.containers import container_image as image_module
 from jupyter_exec_ext.executors.containers.container_engine import is_gone
-from jupyter_exec_ext.executors.containers.package_wheel import build_own_wheel
+from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
 from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
 from tests.support import canaries

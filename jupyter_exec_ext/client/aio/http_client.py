@@ -92,13 +92,14 @@ class HttpClient:
         cookie = self.session.cookie_jar.filter_cookies(URL(self.connection.url)).get("_xsrf")
         if cookie is not None:
             headers["X-XSRFToken"] = cookie.value
-        # aiohttp writes a file in pieces, so that a large body does not block the event loop.
-        is_large = isinstance(body, bytes) and len(body) > _MAX_WHOLE_BODY_BYTES
+        data: AsyncGenerator[bytes, None] | bytes | io.BytesIO | None = body
+        if isinstance(body, bytes) and len(body) > _MAX_WHOLE_BODY_BYTES:
+            data = io.BytesIO(body)  # aiohttp writes a file in pieces, so that it does not block the event loop
         try:
             return await self.session.request(
                 request.method,
                 self.connection.url + request.path,
-                data=io.BytesIO(body) if is_large else body,  # type: ignore[arg-type]  # `is_large` implies bytes
+                data=data,
                 headers=headers,
                 proxy=self.connection.proxy,
                 timeout=aiohttp.ClientTimeout(

@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,16 @@ def connect_to_engine() -> Any:
         If no engine answers.
     """
     where = os.environ.get("DOCKER_HOST") or "this machine's default socket"
-    with engine_errors(
-        f"no container engine answers at {where}; start Docker (or Podman's Docker API), or set DOCKER_HOST"
+    with (
+        engine_errors(
+            f"no container engine answers at {where}; start Docker (or Podman's Docker API), or set DOCKER_HOST"
+        ),
+        ExitStack() as undo,
     ):
         client = docker_library().from_env()
-        try:
-            client.ping()
-        except BaseException:
-            client.close()
-            raise
+        undo.callback(client.close)
+        client.ping()
+        undo.pop_all()
     return client
 
 
