@@ -100,7 +100,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     engine = ExecEngine(host, store, **options)
     _lower_max_sessions(engine)
     host.prefers_sockets = engine.kernel_transport == "ipc"
-    steps.run("remove the directories of earlier sessions", partial(engine.clear_away, prepared))
+    steps.run("remove the directories of earlier sessions", partial(engine.remove_unused_files, prepared))
     engine.start_problems = steps.problems
     engine.pool.on_event = metrics.count_pooled
     metrics.watch(engine)

@@ -25,7 +25,7 @@ import websocket
 
 from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.engine.access.token_verbs import ATTEMPTS_AT_ONCE
+from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE
 from tests.docs.blocks import blocks
 from tests.support.hosts import Host, free_port, wait_until_ready
 from tests.support.howto_pages import Recipe, Step, account, approve, exec_last, serving, shells

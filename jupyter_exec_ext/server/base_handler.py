@@ -154,7 +154,7 @@ class ExecHandler(APIHandler):
             await self.services.gate.preflight(self)
             return
         self.caller = await self.services.gate.authenticate(self)
-        self._unwatch = self.engine.while_token_is_good(self.caller, self._token_ended)
+        self._unwatch = self.engine.watch_token(self.caller, self._token_ended)
         access = self._access.get(self.request.method or "")
         if access is None:
             self.set_header("Allow", ", ".join(sorted(self._access)))

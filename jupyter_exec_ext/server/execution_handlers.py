@@ -173,7 +173,7 @@ class ExecutionsHandler(ExecutionBase):
         await authorize(self, "write", "kernels")  # as who makes a session needs
         key = self.idempotency_key()
         self.hold_if_waited_for()
-        run = self.engine.fresh.run(self.caller, session, request, key, wanted=self._is_wanted)
+        run = self.engine.fresh.run(self.caller, session, request, key, is_wanted=self._is_wanted)
         await self.answer_for(await run)
 
     _abandoned = False

@@ -20,7 +20,7 @@ class SessionFilesHandler(ExecHandler):
         """List the session's files; with ``?sha256=true``, hash them all."""
         path = self.get_query_argument("path", "", strip=False)
         sha256 = self.flag_argument("sha256")
-        found = await self.engine.files.list(self.caller, session_id, path, sha256=sha256, wanted=self._wanted)
+        found = await self.engine.files.list(self.caller, session_id, path, sha256=sha256, is_wanted=self._wanted)
         self.answer({"files": [to_json(info) for info in found.files], "truncated": found.truncated})
 
     def _wanted(self) -> bool:
@@ -70,7 +70,7 @@ class SessionFileHandler(UploadHandler[FileWriter]):
         """Send a file."""
         digest = None
         if wants_sha256(self.request.headers.get(WANT_DIGEST_HEADER, "")):
-            digest = await self.engine.files.digest(self.caller, session_id, path, wanted=self._wanted)
+            digest = await self.engine.files.digest(self.caller, session_id, path, is_wanted=self._wanted)
         reader = await self.engine.files.open(self.caller, session_id, path)
         await send_file(self, reader, digest)
 

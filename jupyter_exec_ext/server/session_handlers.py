@@ -9,7 +9,7 @@ from jupyter_core.utils import ensure_async
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from ..engine.files.file_errors import in_our_terms
+from ..engine.files.confinement import api_errors
 from ..errors import Conflict
 from ..protocol.records_json import to_json
 from ..protocol.request_parsing import notebook_path_from_json, session_request_from_json
@@ -122,7 +122,7 @@ class SessionNotebookHandler(StreamingHandler):
         try:
             saved = await ensure_async(contents.save(model, path))
         except web.HTTPError as error:
-            with in_our_terms(path, "server"):
+            with api_errors(path, "server"):
                 raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
         self.answer({"path": saved["path"]}, 201)
 

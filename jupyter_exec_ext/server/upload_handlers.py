@@ -114,4 +114,4 @@ class UploadHandler(ExecHandler, Generic[U]):
 
     def _spawn_discard(self) -> None:
         if self._upload is not None:
-            self.engine.in_background(self._discard())
+            self.engine.background.start(self._discard())

@@ -14,7 +14,7 @@ from traitlets import TraitError
 from jupyter_exec_ext.auth.approval_patterns import ApprovalRule
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.policy_parsing import narrowed, policy_to_json, read_limits, read_policies
-from jupyter_exec_ext.engine.access.policy_files import configured_policies
+from jupyter_exec_ext.engine.settings import configured_policies
 from jupyter_exec_ext.errors import InvalidRequest, TokenTooBroad
 
 COUNTS = [

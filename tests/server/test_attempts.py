@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext.auth.token_format import TokenText, new_token
-from jupyter_exec_ext.engine.access.token_verbs import ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE
+from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE
 from tests.support.addresses import FromAddress
 from tests.support.bearers import mint
 from tests.support.hosts import Host, running_host

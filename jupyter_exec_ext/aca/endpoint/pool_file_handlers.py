@@ -77,7 +77,7 @@ class ACAFilesHandler(ACAUploadHandler):
         session = await self.engine.named.find(self.caller, self.name)
         found: list[FileInfo] = []
         if session is not None:
-            listed = await self.engine.files.list(self.caller, session.id, directory, wanted=lambda: False)
+            listed = await self.engine.files.list(self.caller, session.id, directory, is_wanted=lambda: False)
             found = list(listed.files)
         told = [file_of(info) for info in found] if recursive else files_in(found, directory)
         self.answer(files_to_json(told, family))
@@ -106,7 +106,7 @@ class ACAFileHandler(ACAHandler):
         family = family_asked(self.fields)
         session_id, path = await self.path_of(path)
         directory = path.rpartition("/")[0]
-        listed = await self.engine.files.list(self.caller, session_id, directory, wanted=lambda: False)
+        listed = await self.engine.files.list(self.caller, session_id, directory, is_wanted=lambda: False)
         for file in files_in(listed.files, directory):
             if file.path == path:
                 self.answer(file_to_json(file, family))

@@ -1,6 +1,6 @@
-"""Counts what callers have under way, so that no policy's number is passed, however many requests come at once.
+"""Admission control: counts sessions, executions and streams of callers against their policies.
 
-Everything here happens between two awaits: whoever is let in is counted before anybody else is asked about.
+Nothing is awaited between a check and its count, so concurrent requests cannot exceed a limit.
 """
 
 from __future__ import annotations
@@ -17,31 +17,25 @@ _MAX_REMEMBERED = 1000
 
 
 class Ticket:
-    """One execution that was let in.
+    """Admission of one execution."""
 
-    Parameters
-    ----------
-    withdraw : callable
-        See the method.
-    leave : callable
-        See the method.
-    """
-
-    def __init__(self, leave: Callable[[], None], withdraw: Callable[[], None]) -> None:
-        self._leave = leave
-        self._withdraw = withdraw
+    def __init__(self, admission: Admission, caller: Caller, admitted_at: float) -> None:
+        self._admission = admission
+        self._caller = caller
+        self._admitted_at = admitted_at
 
     def leave(self) -> None:
-        """The execution has ended: its place is free."""
-        self._leave()
+        """Free the execution's place, since it has ended."""
+        self._admission.decrement(self._caller)
 
     def withdraw(self) -> None:
-        """There was no execution after all: it counts neither now nor within its minute."""
-        self._withdraw()
+        """Count the execution neither now nor within its minute, since there was none after all."""
+        self._admission.decrement(self._caller)
+        self._admission.remove_start(self._caller, self._admitted_at)
 
 
 class Admission:
-    """The executions and streams under way, and the executions of the last minute, by principal."""
+    """Open executions and streams, and the executions of the last minute, by principal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,33 +44,47 @@ class Admission:
         self._accepted_at: dict[str, deque[float]] = {}
 
     def check_session(self, caller: Caller, principals: Iterable[str]) -> None:
-        """Decide about one more session, beside those that belong to `principals`; raises `PolicyLimitReached`."""
+        """Check the number of sessions, of which there are those of `principals` already.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more.
+        """
         principals = list(principals) if caller.bounds else []
         for bound in caller.bounds:
             check_session_count(bound.policy, sum(map(bound.covers, principals)))
 
     def enter(self, caller: Caller) -> Ticket:
-        """Let one more execution in; raises `PolicyLimitReached`."""
+        """Count one more execution.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more now, or no more within this minute.
+        """
         now = self._clock()
         for bound in caller.bounds:
-            check_open_executions(bound.policy, self._open_within(bound))
+            check_open_executions(bound.policy, _count_within(bound, self._open))
             check_rate(bound.policy, self._wait_for(bound, now))
         if len(self._accepted_at) > _MAX_REMEMBERED:
             self._forget_before(now - _MINUTE_SECONDS)
-        principals = {bound.principal for bound in caller.bounds}
-        for principal in principals:
+        for principal in {bound.principal for bound in caller.bounds}:
             self._accepted_at.setdefault(principal, deque()).append(now)
         if caller.bounds:
             self._open[caller.principal] += 1
-        return Ticket(lambda: self._leave(caller), lambda: self._withdraw(caller, principals, now))
+        return Ticket(self, caller, now)
 
     def enter_stream(self, caller: Caller) -> Callable[[], None]:
-        """Let one more request in that is answered over time, and return what ends it; raises `PolicyLimitReached`.
+        """Count one more streamed answer; return a function that uncounts it, once however often it is called.
 
-        To end it twice does no harm.
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more.
         """
         for bound in caller.bounds:
-            check_streams(bound.policy, _sum_within(bound, self._streams))
+            check_streams(bound.policy, _count_within(bound, self._streams))
         if not caller.bounds:
             return _nothing
         self._streams[caller.principal] += 1
@@ -84,18 +92,12 @@ class Admission:
 
         def leave() -> None:
             while held:
-                principal = held.pop()
-                self._streams[principal] -= 1
-                if not self._streams[principal]:
-                    del self._streams[principal]
+                _decrement(self._streams, held.pop())
 
         return leave
 
-    def _open_within(self, bound: Bound) -> int:
-        return _sum_within(bound, self._open)
-
     def _wait_for(self, bound: Bound, now: float) -> float:
-        """Return how long it is until the policy's number of executions in a minute is not reached."""
+        """Return the seconds until the policy allows another execution within a minute."""
         most = bound.policy.max_executions_per_minute
         times = self._accepted_at.get(bound.principal, deque())
         while times and times[0] <= now - _MINUTE_SECONDS:
@@ -104,29 +106,36 @@ class Admission:
             return 0.0
         return times[len(times) - most] + _MINUTE_SECONDS - now
 
-    def _leave(self, caller: Caller) -> None:
+    def decrement(self, caller: Caller) -> None:
+        """Uncount an open execution."""
         if caller.bounds:
-            self._open[caller.principal] -= 1
-            if not self._open[caller.principal]:
-                del self._open[caller.principal]
+            _decrement(self._open, caller.principal)
 
-    def _withdraw(self, caller: Caller, principals: Iterable[str], at: float) -> None:
-        self._leave(caller)
-        for principal in principals:
+    def remove_start(self, caller: Caller, admitted_at: float) -> None:
+        """Uncount an execution within its minute."""
+        for principal in {bound.principal for bound in caller.bounds}:
             times = self._accepted_at.get(principal, ())
-            if at in times:  # not if its minute is over, or its token has ended
-                self._accepted_at[principal].remove(at)
+            if admitted_at in times:  # not if its minute is over, or its token has ended
+                self._accepted_at[principal].remove(admitted_at)
 
     def _forget_before(self, moment: float) -> None:
-        """Forget who has had no execution since then: most are tokens that have ended."""
-        self._accepted_at = {who: times for who, times in self._accepted_at.items() if times and times[-1] > moment}
+        """Forget principals without an execution since then: most are tokens that have ended."""
+        self._accepted_at = {
+            principal: times for principal, times in self._accepted_at.items() if times and times[-1] > moment
+        }
 
     def forget(self, principal: str) -> None:
         """Forget the last minute of a token that has ended."""
         self._accepted_at.pop(principal, None)
 
 
-def _sum_within(bound: Bound, counts: Counter[str]) -> int:
+def _decrement(counts: Counter[str], principal: str) -> None:
+    counts[principal] -= 1
+    if not counts[principal]:
+        del counts[principal]
+
+
+def _count_within(bound: Bound, counts: Counter[str]) -> int:
     return sum(count for principal, count in counts.items() if bound.covers(principal))
 
 

@@ -1,71 +1,105 @@
-"""What a caller gets, of what the server allows and all of the caller's policies do."""
+"""Effective limits of a caller: the strictest of the server's settings and the caller's policies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ...auth.caller import Caller
 from ...auth.policy import allowed_seconds, least
-from ..kernels.process_limits import ProcessLimits
-from ..sessions.live_session import SessionSettings
+from ..kernels.process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from ..settings import EngineSettings
 
 
-def run_seconds(settings: EngineSettings, caller: Caller, asked: float | None) -> float:
-    """Return the run time of an execution; raises `PolicyDenied` if that is not what was asked for.
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Times and limits of one session; see the traits and policy fields of the same names.
 
-    The server's own limit lowers what was asked for.
+    Parameters
+    ----------
+    max_session_seconds : float or None
+        Longest life of the session; None for no limit.
+    process_limits : ProcessLimits
+        Limits on the processes of its kernel.
     """
-    seconds = _seconds(caller, "max_execution_seconds", asked, settings.default_timeout_seconds)
-    return min(seconds, settings.max_timeout_seconds)
+
+    interrupt_grace_seconds: float
+    settle_seconds: float
+    kernel_start_timeout_seconds: float
+    max_queued_executions: int
+    max_session_seconds: float | None = None
+    process_limits: ProcessLimits = NO_PROCESS_LIMITS
 
 
-def idle_seconds(settings: EngineSettings, caller: Caller, asked: float | None) -> float:
-    """Return how long a session may be idle, 0 for ever; raises `PolicyDenied` if that is not what was asked for."""
-    return _seconds(caller, "max_idle_seconds", asked, settings.session_idle_timeout_seconds)
+@dataclass(frozen=True, slots=True)
+class EffectiveLimits:
+    """Limits on what one caller requests."""
 
+    settings: EngineSettings
+    caller: Caller
 
-def output_bytes(settings: EngineSettings, caller: Caller) -> int:
-    """Return how much of an execution's output is kept."""
-    return least([settings.max_output_bytes, *(policy.max_output_bytes for policy in caller.policies)]) or 0
+    def run_seconds(self, requested: float | None) -> float:
+        """Return the run time of an execution; a policy refuses a longer one, the server's own limit lowers it.
 
+        Raises
+        ------
+        PolicyDenied
+            If a policy allows less than was requested.
+        """
+        seconds = self._seconds("max_execution_seconds", requested, self.settings.default_timeout_seconds)
+        return min(seconds, self.settings.max_timeout_seconds)
 
-def stored_shares(caller: Caller) -> dict[str, int | None]:
-    """Return how many bytes the caller's tokens may have in the store, by principal; None for the store's default.
+    def idle_seconds(self, requested: float | None) -> float:
+        """Return the idle timeout of a session, 0 for none.
 
-    A policy without a limit is one with the default, so a token's own limits can only lower it.
-    """
-    shares: dict[str, int | None] = {}
-    for bound in caller.bounds:
-        mine = bound.policy.max_stored_bytes
-        shares[bound.principal] = least((shares.get(bound.principal), mine))
-    return shares
+        Raises
+        ------
+        PolicyDenied
+            If a policy allows less than was requested.
+        """
+        return self._seconds("max_idle_seconds", requested, self.settings.session_idle_timeout_seconds)
 
+    def _seconds(self, limit: str, requested: float | None, default: float) -> float:
+        for policy in self.caller.policies:
+            default = allowed_seconds(policy, limit, requested, default)
+        return default if requested is None else requested
 
-def queue_seconds(caller: Caller) -> float | None:
-    """Return how long an execution may wait for its turn; None for as long as it takes."""
-    return _shortest(policy.max_queue_seconds for policy in caller.policies)
+    @property
+    def output_bytes(self) -> int:
+        """Byte cap on an execution's output."""
+        policies = (policy.max_output_bytes for policy in self.caller.policies)
+        return least([self.settings.max_output_bytes, *policies]) or 0
 
+    @property
+    def queue_seconds(self) -> float | None:
+        """Longest wait of an execution in its queue; None for no limit."""
+        return _shortest(policy.max_queue_seconds for policy in self.caller.policies)
 
-def session_settings(settings: EngineSettings, caller: Caller) -> SessionSettings:
-    """Return what holds for a session that the caller creates."""
-    return SessionSettings(
-        settings.interrupt_grace_seconds,
-        settings.settle_seconds,
-        settings.kernel_start_timeout_seconds,
-        settings.max_queued_executions,
-        _shortest(policy.max_session_seconds for policy in caller.policies),
-        ProcessLimits(
-            least(policy.max_cpu_seconds for policy in caller.policies),
-            least(policy.max_memory_bytes for policy in caller.policies),
-        ),
-    )
+    @property
+    def stored_shares(self) -> dict[str, int | None]:
+        """Bytes that the caller's tokens may have in the store, by principal; None for the store's default.
 
+        A policy without a limit has the default, so a token's own limits can only lower it.
+        """
+        shares: dict[str, int | None] = {}
+        for bound in self.caller.bounds:
+            shares[bound.principal] = least((shares.get(bound.principal), bound.policy.max_stored_bytes))
+        return shares
 
-def _seconds(caller: Caller, limit: str, asked: float | None, default: float) -> float:
-    for policy in caller.policies:
-        default = allowed_seconds(policy, limit, asked, default)
-    return default if asked is None else asked
+    def session_limits(self) -> SessionLimits:
+        """Return the limits of a session that the caller creates."""
+        policies = list(self.caller.policies)
+        return SessionLimits(
+            self.settings.interrupt_grace_seconds,
+            self.settings.settle_seconds,
+            self.settings.kernel_start_timeout_seconds,
+            self.settings.max_queued_executions,
+            _shortest(policy.max_session_seconds for policy in policies),
+            ProcessLimits(
+                least(policy.max_cpu_seconds for policy in policies),
+                least(policy.max_memory_bytes for policy in policies),
+            ),
+        )
 
 
 def _shortest(seconds: Iterable[float | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""Which kernels a caller may use."""
+"""Kernel access: the kernelspecs and isolation levels that a caller may use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNPROTECTED = (
     "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
     "isolated kernelspec, or let the administrator set ExecEngine.allow_unprotected_tokens"
 )
-# What the kernels of this machine can be isolated by, the best first.
+# Levels of isolation for kernels on this machine, the strongest first.
 _LOCAL_LEVELS = ("sandbox", "landlock")
 
 
@@ -40,14 +40,14 @@ class ChosenKernel:
 
 
 class KernelAccess:
-    """The kernels of a host, for callers."""
+    """Chooses kernels for callers, within the settings and the callers' policies."""
 
     def __init__(self, host: KernelHost, settings: EngineSettings) -> None:
         self._host = host
         self._settings = settings
 
-    def say_what_is_in_force(self) -> None:
-        """Tell the log what scoped tokens mean here."""
+    def log_effective_settings(self) -> None:
+        """Log which kernels scoped tokens may use."""
         if self._settings.allow_unprotected_tokens:
             self._settings.log.warning(
                 "scoped tokens may use kernels without isolation (ExecEngine.allow_unprotected_tokens): their code has "
@@ -57,7 +57,7 @@ class KernelAccess:
             self._settings.log.info("the kernels of scoped tokens are isolated, or refused where that cannot be")
 
     async def kernelspecs(self, caller: Caller) -> list[KernelSpecInfo]:
-        """Return the kernelspecs that a caller may use, with the isolation that they would have."""
+        """Return the kernelspecs that a caller may use, with the isolation that their kernels would get."""
         usable = []
         for spec in map(self._with_isolation, await self._host.kernelspecs()):
             with suppress(PolicyDenied):
@@ -65,18 +65,25 @@ class KernelAccess:
         return usable
 
     async def choose(self, caller: Caller, request: SessionRequest, sessions: Sequence[Session]) -> ChosenKernel:
-        """Return which kernel a caller gets who asks for one.
+        """Return the kernel for a requested session.
 
         Parameters
         ----------
         sessions : sequence of Session
-            Those that the caller may see.
+            Sessions that the caller may see.
 
         Raises
         ------
-        MissingScope, PolicyDenied, IsolationRequired, KernelSpecNotFound, KernelNotFound
+        MissingScope
+            If the request needs a scope that the caller lacks.
+        PolicyDenied
+            If a policy of the caller refuses the kernel.
+        IsolationRequired
+            If the kernel cannot have the isolation that is required.
+        KernelSpecNotFound, KernelNotFound
+            If there is no such kernelspec, or no such kernel to attach to.
         Conflict
-            If the kernel to attach is that of one of `sessions`.
+            If the kernel to attach to is that of one of `sessions`.
         """
         for needed in _scopes_for(request):
             if needed not in caller.scopes:
@@ -93,16 +100,16 @@ class KernelAccess:
         return await self._isolated(caller, spec, request.isolation)
 
     async def _isolated(self, caller: Caller, spec: KernelSpecInfo, asked: str | None) -> ChosenKernel:
-        """Return a kernel with as much isolation as anybody asks for; raises `PolicyDenied`."""
+        """Return a kernel with the strictest isolation that settings, policies and request ask for."""
         for policy in caller.policies:
             check_kernel_name(policy, spec.name)
-        plainly = max(asked or "none", self._settings.default_isolation, key=ISOLATION_LEVELS.index)
-        wanted = [plainly, *(policy.isolation for policy in caller.policies)]
+        requested = max(asked or "none", self._settings.default_isolation, key=ISOLATION_LEVELS.index)
+        levels = [requested, *(policy.isolation for policy in caller.policies)]
         if caller.bounds and not self._settings.allow_unprotected_tokens:
-            wanted.append(_LOCAL_LEVELS[-1])  # the least that is any
-        least = max(wanted, key=ISOLATION_LEVELS.index)
+            levels.append(_LOCAL_LEVELS[-1])
+        least = max(levels, key=ISOLATION_LEVELS.index)
         if _has(spec.isolation, least):
-            await self._require_what_it_names(spec)
+            await self._require_provisioner_works(spec)
             return ChosenKernel(spec)
         problems = []
         for level in _LOCAL_LEVELS if spec.provisioner in ISOLATABLE else ():
@@ -112,12 +119,12 @@ class KernelAccess:
                     return ChosenKernel(replace(spec, isolation=level), level)
                 problems.append(f"{level}: {problem}")
         why = "; ".join(problems)
-        _require(spec, plainly, why)
+        _require(spec, requested, why)
         self._check(caller, spec, why)
         raise AssertionError("one of these must have refused")
 
-    async def _require_what_it_names(self, spec: KernelSpecInfo) -> None:
-        """Refuse a kernelspec that names a provisioner of ours which cannot work here."""
+    async def _require_provisioner_works(self, spec: KernelSpecInfo) -> None:
+        """Refuse a kernelspec whose provisioner is ours and cannot isolate kernels here."""
         level = level_by_name(spec.provisioner)
         problem = None if level is None else await why_unavailable(level)
         if problem is not None:
@@ -143,12 +150,12 @@ class KernelAccess:
         return self._host.running(kernel_id)
 
     def _with_isolation(self, spec: KernelSpecInfo) -> KernelSpecInfo:
-        """Say how isolated the kernels of a kernelspec are by themselves."""
+        """Return the kernelspec with the isolation that its provisioner gives."""
         level = "none" if spec.host_network else self._settings.isolation_levels.get(spec.provisioner, "none")
         return replace(spec, isolation=level)
 
     def _check(self, caller: Caller, spec: KernelSpecInfo, why: str = "") -> None:
-        """Decide whether a caller may use a kernel as isolated as `spec` says; raises `PolicyDenied`."""
+        """Check that a caller may use a kernel with the isolation of `spec`; raise `PolicyDenied` if not."""
         for policy in caller.policies:
             check_kernel(policy, spec.name, spec.isolation, why)
         if caller.bounds and spec.isolation == "none" and not self._settings.allow_unprotected_tokens:
@@ -170,5 +177,5 @@ def _require(spec: KernelSpecInfo, least: str, why: str = "") -> None:
 
 def _scopes_for(request: SessionRequest) -> Iterator[str]:
     yield scope("sessions:create" if request.kernel_id is None else "kernels:attach")
-    if request.env:  # there are variables that make a kernel run code when it starts
+    if request.env:  # some variables make a kernel run code when it starts
         yield scope("executions:create")

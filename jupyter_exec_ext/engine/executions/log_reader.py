@@ -9,7 +9,7 @@ from functools import partial
 from ...auth.caller import Caller
 from ...errors import ExecutionNotFound, OutputExpired, OutputNotFound
 from ...models import Execution, FileInfo, SpooledOutput
-from ..files.file_reader import LocalReader
+from ..files.file_transfer import LocalReader
 from ..ports import EventLog, ExecutionStore, FileReader, LogEntry
 
 _ENTRIES_PER_READ = 256

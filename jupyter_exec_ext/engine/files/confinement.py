@@ -1,16 +1,15 @@
-"""Opening files below a directory, whatever the code in that directory does meanwhile.
+"""Confined opening of files below a directory, while hostile code in that directory swaps paths for links.
 
-A path that was checked and is opened afterwards may be another one by then: the code that runs in a session can swap
-a directory with a symbolic link between the two. So nothing is checked beforehand; the system itself refuses to leave
-the directory while it opens. There are two ways, with the same results:
+Checking a path before opening it is no protection: code in the session can replace a directory by a symbolic link
+between the two. So the operating system itself refuses to leave the directory while it opens a file. There are two
+ways, with the same results:
 
 - `openat2` of Linux, in one system call: below the directory, and no symbolic link anywhere on the way;
 - a walk that opens each part with ``O_NOFOLLOW`` relative to the one before, for other systems, old kernels, and
   containers whose filter of system calls does not know `openat2`.
 
-Both refuse every symbolic link, also one that stays inside, so that a path means the same everywhere. What was opened
-is then looked at by its descriptor: a regular file with one name. A file with a second name (a hard link) may be a file
-from outside, and is refused, too.
+Both refuse every symbolic link, also one that stays inside, so that a path means the same everywhere. The open
+descriptor must then be a regular file with one name: a file with a second name (a hard link) may be one from outside.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
+
+from ...errors import ExecError, FileNotFound, InvalidRequest, NotAFile, StorageFull
 
 # Opens `parts` below the directory behind the descriptor with the flags given, and returns a new descriptor.
 Opener = Callable[[int, Sequence[str], int], int]
@@ -37,9 +38,21 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _MAX_TRIES = 16
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+_A_LINK = frozenset({errno.ELOOP, errno.EXDEV})
+_NOT_A_FILE = {
+    errno.ENOTDIR: "has a part on the way that is not a directory",
+    errno.EISDIR: "is a directory",
+    errno.EEXIST: "has something else in its place",
+    errno.ENXIO: "is not a regular file",
+    errno.ENODEV: "is not a regular file",
+    errno.EACCES: "cannot be reached: permission denied",
+    errno.EPERM: "cannot be reached: permission denied",
+}
+
 
 class NotARegularFileError(OSError):
-    """What was opened is a directory, a FIFO, a device, a socket, or a file with several names."""
+    """The path leads to a directory, a FIFO, a device, a socket, or a file with several names."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -94,7 +107,7 @@ def open_by_walk(root: int, parts: Sequence[str], flags: int) -> int:
 
 
 def _names(parts: Sequence[str]) -> Sequence[str]:
-    """Return the parts if each is a name: neither ``..``, which leads out, nor something that hides it."""
+    """Return the parts if each is a plain name, without ``..`` or a separator."""
     for part in parts:
         if part in ("", ".", "..") or "/" in part or "\0" in part:
             raise OSError(errno.EINVAL, "not a name", part)
@@ -117,12 +130,12 @@ def has_openat2() -> bool:
 
 @cache
 def opener() -> Opener:
-    """Return the best way that this system has."""
+    """Return `open_beneath` where the system has it, else `open_by_walk`."""
     return open_beneath if has_openat2() else open_by_walk
 
 
 def open_file(root: int, parts: Sequence[str], how: Opener | None = None) -> tuple[int, os.stat_result]:
-    """Open a regular file for reading and return its descriptor and what it is.
+    """Open a regular file for reading and return its descriptor and status.
 
     Raises
     ------
@@ -132,17 +145,17 @@ def open_file(root: int, parts: Sequence[str], how: Opener | None = None) -> tup
     descriptor = (how or opener())(root, parts, READ)
     try:
         found = os.fstat(descriptor)
-        complaint = complaint_about(found)
-        if complaint is not None:
-            raise NotARegularFileError(errno.EINVAL, complaint, "/".join(parts))
+        reason = reason_to_refuse(found)
+        if reason is not None:
+            raise NotARegularFileError(errno.EINVAL, reason, "/".join(parts))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor, found
 
 
-def complaint_about(found: os.stat_result) -> str | None:
-    """Return why something is not a file that we deal with; None if it is."""
+def reason_to_refuse(found: os.stat_result) -> str | None:
+    """Return why something is no regular file with one name; None if it is one."""
     if stat.S_ISDIR(found.st_mode):
         return "is a directory"
     if not stat.S_ISREG(found.st_mode):
@@ -153,10 +166,7 @@ def complaint_about(found: os.stat_result) -> str | None:
 
 
 def open_directory(root: int, parts: Sequence[str], *, make: bool = False) -> int:
-    """Open a directory below `root`, making what is missing on the way if `make`.
-
-    A directory is made relative to the one that was opened, so this is a walk in any case.
-    """
+    """Open a directory below `root`; with `make`, create it and its parents where they are missing."""
     if not parts:
         return os.open(".", DIRECTORY, dir_fd=root)
     if not make:
@@ -178,3 +188,35 @@ def _open_or_make(directory: int, part: str) -> int:
         with suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=directory)
     return os.open(part, DIRECTORY, dir_fd=directory)
+
+
+@contextmanager
+def api_errors(path: str, owner: str = "session") -> Iterator[None]:
+    """Raise the system's errors about `path`, a file of `owner`, as those of the API.
+
+    An error that is not listed is a defect, and passes.
+    """
+    try:
+        yield
+    except OSError as error:
+        known = _translate(error, path, owner)
+        if known is None:
+            raise
+        raise known from None
+
+
+def _translate(error: OSError, path: str, owner: str) -> ExecError | None:
+    number = error.errno
+    if isinstance(error, NotARegularFileError):
+        return NotAFile(f"{path!r} {error.strerror}")
+    if number == errno.ENOENT:
+        return FileNotFound(f"the {owner} has no file {path!r}")
+    if number in _A_LINK:
+        return NotAFile(f"{path!r} is or leads over a symbolic link; links are not followed")
+    if number in _NOT_A_FILE:
+        return NotAFile(f"{path!r} {_NOT_A_FILE[number]}")
+    if number in _NO_ROOM:
+        return StorageFull("the server's disk has no room for this file (or is read-only); nothing of it was kept")
+    if number == errno.ENAMETOOLONG:
+        return InvalidRequest("the path is too long for the server's file system")
+    return None

@@ -1,7 +1,7 @@
-"""The files of sessions whose kernels run elsewhere, as their provisioners let us reach them.
+"""Remote files: the files of sessions whose kernels run on other machines, as their provisioners offer them.
 
-Contents pass through an unnamed file of ours, so that memory holds a block at a time, and what arrives there is a whole
-file or nothing. What runs leave behind is not looked for: that would be one more request after each of them.
+Contents pass through an unnamed temporary file, so memory holds a block at a time, and only whole files arrive. Changed
+files are not reported: that would take one more request after each run.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from ...errors import (
     ClientError,
@@ -34,10 +34,10 @@ from ...models import FileInfo
 from ...protocol.file_paths import path_parts
 from ...protocol.records_json import utc_timestamp
 from ..ports import FileList, KernelFiles
-from .file_errors import in_our_terms
-from .file_reader import LocalReader, always, sha256_of
-from .quotas import NO_LIMITS, FileLimits
-from .upload import Usage
+from .confinement import api_errors
+from .file_locator import NoFiles
+from .file_transfer import LocalReader, always, sha256_of
+from .quotas import NO_LIMITS, FileLimits, Usage
 
 _MAX_LISTED = 10_000
 _NOT_THERE = (
@@ -45,15 +45,19 @@ _NOT_THERE = (
     " its provisioner offers it"
 )
 
-# Finds the files of a session's present kernel.
-Find = Callable[[str], "KernelFiles | None"]
+
+class KernelFilesSource(Protocol):
+    """Source of the files of sessions' present kernels."""
+
+    def kernel_files(self, session_id: str) -> KernelFiles | None:
+        """Return the files of a session's kernel; None if it has none that can be reached."""
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Turn what happened between us and the kernel's place into what the caller is to know of it.
+def _remote_errors(path: str) -> Iterator[None]:
+    """Raise errors of the remote service as those of the API.
 
-    The caller has no part in our access to that place: a 401 from there is not the caller's.
+    The service's refusal of our credentials is not the caller's: a 401 from there becomes `Unavailable`.
     """
     try:
         yield
@@ -69,28 +73,20 @@ def _told(path: str) -> Iterator[None]:
         raise Unavailable(f"the place of the session's files cannot be reached: {error.message}") from error
 
 
-class RemoteFiles:
-    """Files below the working directories of kernels elsewhere.
+class RemoteFiles(NoFiles):
+    """Files below the working directories of remote kernels."""
 
-    Parameters
-    ----------
-    find : callable
-        Returns the files of a session's kernel, by the session's id; None if it has none that can be reached.
-    """
-
-    def __init__(self, find: Find, limits: FileLimits) -> None:
-        self._find = find
+    def __init__(self, source: KernelFilesSource, limits: FileLimits) -> None:
+        super().__init__(_NOT_THERE)
+        self._source = source
         self._limits = limits
         self._usage: dict[str, Usage] = {}
 
     def _files(self, session_id: str) -> KernelFiles:
-        files = self._find(session_id)
+        files = self._source.kernel_files(session_id)
         if files is None:
-            raise FilesNotAvailable(_NOT_THERE)
+            raise self._not_available("")
         return files
-
-    async def prepare(self, session_id: str) -> None:
-        """Leave the kernel's directory to its provisioner."""
 
     async def list_files(self, session_id: str, path: str = "") -> FileList:
         """Return the files below a directory, by path."""
@@ -101,11 +97,11 @@ class RemoteFiles:
         return FileList(found[:_MAX_LISTED], len(found) > _MAX_LISTED)
 
     async def _all(self, session_id: str) -> list[FileInfo]:
-        with _told(""):
+        with _remote_errors(""):
             return sorted(await self._files(session_id).list_files(), key=lambda file: file.path)
 
     async def open(self, session_id: str, path: str) -> LocalReader:
-        """Fetch a file, and open what came."""
+        """Fetch a file, and open the copy."""
         copy = await self._fetch(session_id, path)
         try:
             info = next((file for file in await self._all(session_id) if file.path == path), None)
@@ -116,7 +112,7 @@ class RemoteFiles:
         finally:
             copy.close()
 
-    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = always) -> str:
+    async def digest(self, session_id: str, path: str, is_wanted: Callable[[], bool] = always) -> str:
         """Return the SHA-256 of a file."""
         copy = await self._fetch(session_id, path)
         try:
@@ -128,7 +124,7 @@ class RemoteFiles:
         path_parts(path)
         copy = _LimitedFile(self._limits.max_file_bytes)
         try:
-            with _told(path), in_our_terms(path):
+            with _remote_errors(path), api_errors(path):
                 await self._files(session_id).download(path, copy)
             copy.seek(0)
         except BaseException:
@@ -139,7 +135,7 @@ class RemoteFiles:
     async def create(
         self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
     ) -> RemoteUpload:
-        """Begin to take in a file."""
+        """Start to write a file."""
         path_parts(path)
         usage = self._usage.setdefault(session_id, Usage())
         async with usage.lock:
@@ -152,28 +148,16 @@ class RemoteFiles:
     async def delete(self, session_id: str, path: str) -> None:
         """Delete a file."""
         path_parts(path)
-        with _told(path):
+        with _remote_errors(path):
             await self._files(session_id).delete(path)
 
-    async def changes(self, session_id: str) -> None:
-        """See none."""
-
     async def session_ended(self, session_id: str) -> None:
-        """Forget it: its files have ended with its kernel."""
+        """Forget the session's usage: its files have ended with its kernel."""
         self._usage.pop(session_id, None)
-
-    async def remove(self, session_id: str) -> None:
-        """Have nothing to remove."""
-
-    def remove_unused(self, session_ids: Collection[str]) -> None:
-        """Have nothing to remove."""
-
-    def close(self) -> None:
-        """Have nothing to let go of."""
 
 
 class _LimitedFile(io.FileIO):
-    """An unnamed file that takes no more than so many bytes: what is elsewhere may be of any size, and grow."""
+    """Unnamed temporary file with a size limit: the remote file may have any size, and grow."""
 
     def __init__(self, max_bytes: int | None) -> None:
         with tempfile.TemporaryFile() as file:
@@ -181,19 +165,19 @@ class _LimitedFile(io.FileIO):
         self._max_bytes = max_bytes
 
     def write(self, data: Any) -> int:
-        """Write, within the limit; raises `QuotaExceeded`."""
+        """Write the bytes, or raise `QuotaExceeded` if they exceed the limit."""
         if self._max_bytes is not None and self.tell() + len(data) > self._max_bytes:
             raise QuotaExceeded(f"a file may have at most {self._max_bytes} bytes (max_file_bytes)")
         return super().write(data)
 
 
 class RemoteUpload:
-    """A file on its way to where a kernel runs; it is sent there when all of it has come.
+    """Upload to a remote kernel: the file is sent when all of it has arrived.
 
     Parameters
     ----------
     stored : sequence of FileInfo
-        What is there already.
+        Files that are there already.
     """
 
     def __init__(
@@ -230,10 +214,10 @@ class RemoteUpload:
         self._copy.close()
 
     async def write(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Accept the next bytes."""
         self.received_bytes += len(data)
         self._usage.check(self, self._limits)
-        with in_our_terms(self._path):
+        with api_errors(self._path):
             await asyncio.to_thread(self._write, data)
 
     def _write(self, data: bytes) -> None:
@@ -241,9 +225,9 @@ class RemoteUpload:
         self._copy.write(data)
 
     async def commit(self) -> tuple[FileInfo, bool]:
-        """Send it; return what it is there, and whether there was none."""
+        """Send the file; return its record there, and whether it is new."""
         try:
-            with _told(self._path), in_our_terms(self._path):
+            with _remote_errors(self._path), api_errors(self._path):
                 self._copy.seek(0)
                 async with self._usage.lock:
                     await self._files.upload(self._path, self._copy)
@@ -257,7 +241,7 @@ class RemoteUpload:
         return replace(info, sha256=self._hash.hexdigest()), not self.replaces
 
     async def discard(self) -> None:
-        """Leave no trace of it."""
+        """Remove the temporary file."""
         self._forget()
 
 

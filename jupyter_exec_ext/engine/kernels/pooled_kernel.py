@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import uuid
 from typing import Protocol
 
 from ...errors import KernelStartFailed, KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage
 from ..ports import KernelExit
-from ..sessions.live_session import new_session_id
 from .pool_plan import KernelKind
 from .session_kernel import KernelListener, SessionKernel
+
+
+def new_session_id() -> str:
+    """Return an id for a session that is yet to come."""
+    return f"ses_{secrets.token_hex(12)}"
 
 
 class SpoiledKernels(Protocol):
@@ -42,7 +47,7 @@ class PooledKernel:
 
     def listener(self) -> KernelListener:
         """Return what hears of the kernel until a session does."""
-        return KernelListener(self._on_message, self._on_too_large, self._on_exit, _connected, self._on_removed)
+        return KernelListener(self._on_message, self._on_too_large, self._on_exit, on_removed=self._on_removed)
 
     def _on_message(self, message: KernelMessage) -> None:
         assert self.kernel is not None
@@ -99,7 +104,3 @@ class PooledKernel:
         self.ready = False
         self._pool = None
         self._set_up_or_left.set()
-
-
-async def _connected(kernel_id: str, starts: int) -> None:
-    """Nobody has to be told yet."""

@@ -47,9 +47,17 @@ T = TypeVar("T")
 _LOST_ITS_PORT = KernelExit(exit_code=1)
 
 
+async def _ignore_connected(kernel_id: str, starts: int) -> None:
+    pass
+
+
+async def _ignore_removed() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class KernelListener:
-    """What a session wants to hear of its kernel.
+    """Receiver of a kernel's events; the default ignores them.
 
     Parameters
     ----------
@@ -63,11 +71,11 @@ class KernelListener:
         Awaited when somebody else has shut the kernel down.
     """
 
-    on_message: Callable[[KernelMessage], None]
-    on_too_large: Callable[[str], None]
-    on_exit: Callable[[KernelExit], None]
-    on_connected: Callable[[str, int], Awaitable[None]]
-    on_removed: Callable[[], Awaitable[None]]
+    on_message: Callable[[KernelMessage], None] = lambda message: None
+    on_too_large: Callable[[str], None] = lambda reason: None
+    on_exit: Callable[[KernelExit], None] = lambda exit_: None
+    on_connected: Callable[[str, int], Awaitable[None]] = _ignore_connected
+    on_removed: Callable[[], Awaitable[None]] = _ignore_removed
 
 
 class SessionKernel:
@@ -87,8 +95,6 @@ class SessionKernel:
         A kernel of somebody else's to use instead of one of the session's own, which is started.
     isolate : str or None
         The isolation to start it with where its kernelspec has none of its own.
-    setup_code : str or None
-        What a kernel of the session's own runs, silently, before anything else.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     aside : str or None
@@ -96,6 +102,8 @@ class SessionKernel:
 
     Attributes
     ----------
+    listener : KernelListener
+        Receives the kernel's events.
     setups : list of str
         The ids of the requests by which the present kernel was told to run our set-up code.
     language : str
@@ -111,16 +119,15 @@ class SessionKernel:
         language: str,
         attach_to: str | None,
         isolate: str | None,
-        setup_code: str | None,
         host: KernelHost,
         workdir: Callable[[], Awaitable[str | None]],
         resources: EngineResources,
         start_timeout_seconds: float,
         process_limits: ProcessLimits,
-        listener: KernelListener,
         log: logging.Logger | logging.LoggerAdapter[Any],
         aside: str | None = None,
     ) -> None:
+        self.listener = KernelListener()
         self.lock = asyncio.Lock()
         self.setups: list[str] = []
         self._aside = aside
@@ -130,7 +137,7 @@ class SessionKernel:
         self._name = name
         self._env = {**env, **process_limits.variables()}
         self._isolate = isolate
-        self._setup_code = setup_code
+        self._setup_code: str | None = None
         self._attach_to = attach_to
         self._turn: asyncio.Lock | None = None
         self._host = host
@@ -142,7 +149,6 @@ class SessionKernel:
         self._post_mortem: PostMortem | None = None
         self._start_timeout = start_timeout_seconds
         self._process_limits = process_limits
-        self._listener = listener
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._unwatch_exit = _nothing
@@ -202,9 +208,14 @@ class SessionKernel:
             self._watch_host(kernel)  # the session ends
             raise
 
-    def adopt(self, listener: KernelListener, setup_code: str | None) -> None:
-        """Be a session's from now on; the kernel, which was started aside, is enlisted already."""
-        self._listener = listener
+    def adopt(self, setup_code: str | None) -> None:
+        """Belong to a session from now on; a kernel that was started aside is enlisted already.
+
+        Parameters
+        ----------
+        setup_code : str or None
+            Code that the session's own kernels run, silently, before anything else.
+        """
         self._aside = None
         self._setup_code = setup_code
         if setup_code is not None and self.connection is not None:
@@ -306,7 +317,7 @@ class SessionKernel:
         def on_message(message: KernelMessage) -> None:
             if message.msg_type == "status" and message.parent_type == "execute_request":
                 kernel.note_state(str(message.content.get("execution_state")))
-            self._listener.on_message(message)
+            self.listener.on_message(message)
 
         kernel.take_over_sockets()
         if not kernel.limits_itself:
@@ -317,7 +328,7 @@ class SessionKernel:
                 self._resources,
                 kernel.connection_info(),
                 on_message,
-                on_too_large=lambda reason: self._listener.on_too_large(reason),
+                on_too_large=lambda reason: self.listener.on_too_large(reason),
                 # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
                 can_wait=(self._is_python or not self.language) and kernel.ours and kernel.pid is not None,
                 waits=kernel.waits_for_readers,
@@ -339,7 +350,7 @@ class SessionKernel:
             await proof
             kernel.note_state("idle")
             self.starts += 1
-            await self._listener.on_connected(kernel.kernel_id, self.starts)
+            await self.listener.on_connected(kernel.kernel_id, self.starts)
             await self._require_alive(died, kernel)  # to the last: whoever waits for the kernel uses it at once
         except BaseException:
             proof.cancel()
@@ -492,7 +503,7 @@ class SessionKernel:
             self.connection = None
 
     def _on_exit(self, kernel: Kernel, exit_: KernelExit) -> None:
-        self._listener.on_exit(exit_)
+        self.listener.on_exit(exit_)
         if not kernel.ours or (kernel.being_shut_down and not self.lock.locked()):
             self._watch_host(kernel)
         elif not kernel.being_shut_down:
@@ -513,7 +524,7 @@ class SessionKernel:
         """Somebody else ends our kernel: with a restart the session goes on, with a shutdown it ends."""
         await kernel.settled()
         if not kernel.present and kernel is self.kernel and not self._given_up.done():
-            await self._listener.on_removed()
+            await self.listener.on_removed()
 
     def touch(self) -> None:
         """Tell the host that the kernel is in use."""

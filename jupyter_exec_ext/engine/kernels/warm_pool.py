@@ -37,8 +37,8 @@ class KernelPool:
 
     Parameters
     ----------
-    bounds : callable
-        Returns how much it may hold.
+    bounds : PoolBounds
+        How much it may hold.
     write_down : callable
         Keeps the sessions' ids with their kernels' where the next server finds them, should this one be killed; blocks.
     is_busy : callable
@@ -52,7 +52,7 @@ class KernelPool:
 
     def __init__(
         self,
-        bounds: Callable[[], PoolBounds],
+        bounds: PoolBounds,
         host: KernelHost,
         files: SessionFiles,
         resources: EngineResources,
@@ -63,7 +63,7 @@ class KernelPool:
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self.on_event: Callable[[str], None] = _ignore
-        self._bounds = bounds
+        self.bounds = bounds
         self._host = host
         self._files = files
         self._resources = resources
@@ -88,7 +88,7 @@ class KernelPool:
 
     @property
     def _on(self) -> bool:
-        return not self._closed and self._bounds().size > 0 and self._can_start_aside
+        return not self._closed and self.bounds.size > 0 and self._can_start_aside
 
     # --- for sessions ---
 
@@ -119,7 +119,7 @@ class KernelPool:
         for old in [old for old in self._demands if kind.replaces(old)]:
             del self._demands[old]
         if kind in self._demands:
-            self._demands[kind].ask(now, found=found, most=self._bounds().max_kernels)
+            self._demands[kind].ask(now, found=found, most=self.bounds.max_kernels)
         else:  # nobody could have known
             self._demands[kind] = Demand(now)
         self.on_event("taken" if found else "missed")
@@ -177,7 +177,7 @@ class KernelPool:
             self._worker = None
 
     def _plan(self) -> Plan[KernelKind]:
-        now, bounds = asyncio.get_running_loop().time(), self._bounds()
+        now, bounds = asyncio.get_running_loop().time(), self.bounds
         for kind in [kind for kind, demand in self._demands.items() if demand.forgotten(now, bounds)]:
             del self._demands[kind]
         return plan(now, bounds, self._demands, [pooled.kind for pooled in self._kernels if pooled.ready])
@@ -204,16 +204,15 @@ class KernelPool:
             language=kind.language,
             attach_to=None,
             isolate=kind.isolate,
-            setup_code=None,
             host=self._host,
             workdir=partial(self._files.prepare, pooled.session_id),
             resources=self._resources,
             start_timeout_seconds=self._start_timeout,
             process_limits=kind.limits,
-            listener=pooled.listener(),
             log=self._log,
             aside=pooled.kernel_id,
         )
+        pooled.kernel.listener = pooled.listener()
         self._kernels.append(pooled)
         try:
             await self._write_down()

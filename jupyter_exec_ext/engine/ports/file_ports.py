@@ -101,18 +101,18 @@ class SessionFiles(Protocol):
     async def open(self, session_id: str, path: str) -> FileReader:
         """Open a file for reading."""
 
-    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = ...) -> str:
+    async def digest(self, session_id: str, path: str, is_wanted: Callable[[], bool] = ...) -> str:
         """Return the SHA-256 of a file, in hexadecimal.
 
         Parameters
         ----------
-        wanted : callable
-            Asked now and then whether anybody still waits for the answer.
+        is_wanted : callable
+            Returns whether the client still waits; called now and then.
 
         Raises
         ------
         Conflict
-            If nobody does.
+            If no client waits any more.
         QuotaExceeded
             If the file is too large to be hashed.
         """
@@ -138,6 +138,9 @@ class SessionFiles(Protocol):
 
     async def remove(self, session_id: str) -> None:
         """Remove all of a session's files."""
+
+    def start_removal(self, session_ids: Sequence[str]) -> None:
+        """Remove all files of these sessions in the background; may be called from any thread."""
 
     def remove_unused(self, session_ids: Collection[str]) -> None:
         """Remove what was prepared for sessions that never came, at a server's start; what has files in it stays."""

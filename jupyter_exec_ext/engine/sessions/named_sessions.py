@@ -1,19 +1,19 @@
-"""Sessions that callers know by names of their own, and that are there as soon as one is used.
+"""Named sessions: found by a caller's own name for them, and created on first use.
 
-A name belongs to its principal: the same name of two principals is two sessions. Names are remembered as long as their
-sessions live, which is not beyond the server's end.
+Each principal has names of its own. A name is remembered until its session ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from ...auth.caller import Caller
 from ...errors import SessionEnded
 from ...models import Session
 from .live_session import LiveSession
+from .session_registry import SessionRegistry
 
 Name = tuple[str, ...]
 Create = Callable[[], Coroutine[Any, Any, Session]]
@@ -21,34 +21,28 @@ T = TypeVar("T")
 
 
 class NamedSessions:
-    """Finds sessions by name, and makes those that are missing: one for each name, however many ask at once.
+    """Sessions by name; concurrent requests for a missing one create a single session."""
 
-    Parameters
-    ----------
-    live : mapping
-        The engine's sessions by id.
-    """
-
-    def __init__(self, live: Mapping[str, LiveSession]) -> None:
-        self._live = live
+    def __init__(self, registry: SessionRegistry) -> None:
+        self._registry = registry
         self._ids: dict[tuple[str, Name], str] = {}
         self._starting: dict[tuple[str, Name], asyncio.Task[Session]] = {}
 
     async def find(self, caller: Caller, name: Name) -> Session | None:
         """Return the caller's session of this name, once it has started; None if there is none.
 
-        It counts as used: its idle time begins anew.
+        The session's idle time starts anew.
         """
         starting = self._starting.get((caller.principal, name))
         if starting is not None:
             return await asyncio.shield(starting)
         live = self._living((caller.principal, name))
-        return live.record if live is not None and live.use() else None
+        return live.record if live is not None and live.renew_idle_timeout() else None
 
     async def use(self, caller: Caller, name: Name, create: Create, verb: Callable[[str], Awaitable[T]]) -> T:
-        """Do something with the id of the caller's session of this name, making one if there is none.
+        """Call `verb` with the id of the caller's session of this name, which is created if there is none.
 
-        One that ends before anything was done in it is replaced.
+        A session that ends before `verb` could use it is replaced.
         """
         session = await self._find_or_create(caller, name, create)
         try:
@@ -62,12 +56,12 @@ class NamedSessions:
         found = {}
         for principal, name in self._ids:
             live = self._living((principal, name))
-            if principal == caller.principal and live is not None and not live.closing:
+            if principal == caller.principal and live is not None and not live.is_closing:
                 found[name] = live.record
         return found
 
     async def _find_or_create(self, caller: Caller, name: Name, create: Create) -> Session:
-        # Nothing is awaited between the look and the note that it is being made, so nobody makes a second one.
+        # Nothing is awaited between the lookup and the entry in `_starting`, so no second session is created.
         session = await self.find(caller, name)
         if session is not None:
             return session
@@ -88,4 +82,4 @@ class NamedSessions:
             del self._starting[key]
 
     def _living(self, key: tuple[str, Name]) -> LiveSession | None:
-        return self._live.get(self._ids.get(key, ""))
+        return self._registry.sessions.get(self._ids.get(key, ""))

@@ -1,4 +1,4 @@
-"""Notebook export: a session's notebook as JSON, of which one cell at a time is in memory."""
+"""Notebook export: a session's notebook as JSON, with one cell at a time in memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,42 @@ from ...errors import Conflict, ExecutionNotFound
 from ...models import Execution, Session
 from ...protocol.large_json import collect, encode_in_pieces
 from ...protocol.notebook_format import NOTEBOOK_END, cell_of, notebook_start
-from ..access.fair_turns import FairTurns
+from ..files.fair_turns import FairTurns
+from ..ports import KernelHost
+from .execution_service import ExecutionService
+from .session_service import SessionService
 
-#: Cells of one principal's exports that are in memory at once. A reader that is slow has one of them.
+#: Cells of one principal's exports that are in memory at once. A slow reader holds one of them.
 CELLS_AT_ONCE = 4
-#: The largest notebook that is saved on the server, whose contents manager takes it as a whole, in bytes.
+#: Largest notebook that is saved on the server, in bytes; its contents manager needs it as a whole.
 MAX_SAVED_BYTES = 64 * 1024 * 1024
+_MAX_CELLS = 10_000
 
 Write = Callable[[Iterable[bytes]], Awaitable[None]]
+
+
+class NotebookExporter:
+    """Notebooks of one engine's sessions."""
+
+    def __init__(self, sessions: SessionService, executions: ExecutionService, host: KernelHost) -> None:
+        self._sessions = sessions
+        self._executions = executions
+        self._host = host
+        self._turns = FairTurns(per_key=CELLS_AT_ONCE)
+
+    async def export(self, caller: Caller, session_id: str) -> NotebookExport:
+        """Return a session's notebook, ready to be written.
+
+        Raises
+        ------
+        SessionNotFound
+            If there is none that the caller may see.
+        """
+        session = await self._sessions.get(caller, session_id)
+        cells = await self._executions.list_ids(session_id, _MAX_CELLS)
+        names = {spec.name: spec.display_name for spec in await self._host.kernelspecs()}
+        display_name = names.get(session.kernel_name, session.kernel_name)
+        return NotebookExport(session, display_name, cells, self._executions, caller, self._turns)
 
 
 class NotebookExport:
@@ -28,11 +56,11 @@ class NotebookExport:
     display_name : str
         Of the session's kernel.
     execution_ids : sequence of str
-        The cells, in order. One that is no longer kept when its turn comes is left out.
-    read : callable
-        Returns an execution with its outputs; raises `ExecutionNotFound`.
+        The cells, in order. One that is removed before it is written is left out.
+    executions : ExecutionService
+        Reads the cells with their outputs.
     turns : FairTurns
-        Bounds the cells in memory, by the session's owner.
+        Bounds the cells in memory, by the caller's root principal.
     """
 
     def __init__(
@@ -40,14 +68,14 @@ class NotebookExport:
         session: Session,
         display_name: str,
         execution_ids: Sequence[str],
-        read: Callable[[Caller, str], Awaitable[Execution]],
+        executions: ExecutionService,
         caller: Caller,
         turns: FairTurns,
     ) -> None:
         self._session = session
         self._display_name = display_name
         self._execution_ids = execution_ids
-        self._read = read
+        self._executions = executions
         self._caller = caller
         self._turns = turns
 
@@ -58,7 +86,7 @@ class NotebookExport:
         for execution_id in self._execution_ids:
             async with self._turns.turn(self._caller.root):
                 try:
-                    execution = await self._read(self._caller, execution_id)
+                    execution = await self._executions.get(self._caller, execution_id)
                 except ExecutionNotFound:  # removed meanwhile
                     continue
                 await write([separator, *await asyncio.to_thread(self._encode, execution)])

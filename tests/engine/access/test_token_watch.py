@@ -35,7 +35,10 @@ class Watched:
         self.tokens = Tokens()
         self.expired: list[str] = []
         self.seen: list[Token | None] = []
-        self.watch = TokenWatch(cast(Any, self.tokens), logging.getLogger("test"), self.expired.append)
+        self.watch = TokenWatch(cast(Any, self.tokens), cast(Any, self), logging.getLogger("test"))
+
+    def note_expired(self, token_id: str) -> None:
+        self.expired.append(token_id)
 
 
 @pytest.fixture
@@ -58,11 +61,11 @@ async def test_an_end_is_told_once_to_everybody(
 ) -> None:
     for _ in range(2):
         watched.watch.watch(TOKEN.id, watched.seen.append)
-    watched.watch.look()
+    watched.watch.poll()
     assert watched.seen == []
     watched.tokens.gone[TOKEN.id] = ended
-    watched.watch.look()
-    watched.watch.look()
+    watched.watch.poll()
+    watched.watch.poll()
     assert watched.seen == [ended, ended]
     assert watched.expired == expired
     assert why in why_ended(ended)
@@ -75,7 +78,7 @@ async def test_it_is_noticed_within_half_a_second_and_nobody_is_asked_for_nothin
     await asyncio.wait_for(noticed.wait(), 0.6)
     unwatch()
     asked = watched.tokens.asked
-    watched.watch.look()
+    watched.watch.poll()
     assert watched.tokens.asked == asked
 
 
@@ -84,7 +87,7 @@ async def test_whoever_does_not_watch_any_more_is_not_told(watched: Watched) -> 
     unwatch()
     unwatch()
     watched.tokens.gone[TOKEN.id] = None
-    watched.watch.look()
+    watched.watch.poll()
     assert watched.seen == []
 
 
@@ -95,9 +98,9 @@ async def test_while_the_store_cannot_be_asked_it_is_said_once_and_tried_again(
     watched.tokens.gone[TOKEN.id] = None
     watched.tokens.locked = True
     for _ in range(5):
-        watched.watch.look()
+        watched.watch.poll()
     assert watched.seen == []
     assert caplog.text.count("tokens cannot be checked") == 1
     watched.tokens.locked = False
-    watched.watch.look()
+    watched.watch.poll()
     assert watched.seen == [None]

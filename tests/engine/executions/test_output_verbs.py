@@ -65,7 +65,7 @@ async def test_where_nothing_beyond_the_cap_is_kept_that_is_said(
     make_engine: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine(max_output_bytes=1000)
-    monkeypatch.setattr(engine._executions, "_max_spool_bytes", 0)
+    monkeypatch.setattr(engine._store.executions, "_max_spool_bytes", 0)
     record = await run(engine, FLOOD)
     assert record.state is ExecutionState.OK
     assert record.truncated is not None
@@ -80,7 +80,7 @@ async def test_a_run_within_its_cap_never_touches_the_spool(
 ) -> None:
     engine = make_engine(max_output_bytes=100_000)
     opened: list[Any] = []
-    monkeypatch.setattr(engine._executions, "spool", opened.append)
+    monkeypatch.setattr(engine._store.executions, "spool", opened.append)
     record = await run(engine, "print('x' * 90_000)\ndisplay(1)")
     assert record.truncated is None
     assert (opened, list(tmp_path.rglob("*.outputs"))) == ([], [])

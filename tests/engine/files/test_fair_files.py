@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext.engine.files import file_verbs
-from jupyter_exec_ext.engine.files import working_directories as module
-from jupyter_exec_ext.engine.files.file_verbs import FileVerbs
+from jupyter_exec_ext.engine.files import local_files as module
+from jupyter_exec_ext.engine.files.local_files import LocalFiles
 from jupyter_exec_ext.engine.files.quotas import NO_LIMITS, FileLimits
-from jupyter_exec_ext.engine.files.working_directories import LocalFiles
+from jupyter_exec_ext.engine.sessions import file_service
+from jupyter_exec_ext.engine.sessions.file_service import FileService
 from jupyter_exec_ext.errors import Conflict, QuotaExceeded
 
 HOSTILE, OTHER = "ses_hostile", "ses_other"
@@ -129,16 +129,20 @@ async def test_hashing_that_nobody_waits_for_is_given_up(files: LocalFiles, tmp_
 async def test_list_hashes_a_bounded_number_of_bytes(
     files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_verbs, "MAX_LISTED_HASHED_BYTES", 250)
+    monkeypatch.setattr(file_service, "MAX_LISTED_HASHED_BYTES", 250)
     for name, size in (("a", 100), ("b", 200), ("c", 100), ("d", 100), ("e", 50)):
         (tmp_path / "work" / OTHER / name).write_bytes(b"x" * size)
     (tmp_path / "work" / OTHER / "small").unlink()
 
-    async def find(*_: object) -> object:
-        return None
+    class Sessions:
+        async def get(self, *_: object) -> object:
+            return None
 
-    verbs = FileVerbs(lambda _: files, find, None)  # type: ignore[arg-type]  # no audit is needed to list
-    found = await verbs.list(None, OTHER, sha256=True, wanted=lambda: True)  # type: ignore[arg-type]
+        def files_of(self, _: object) -> LocalFiles:
+            return files
+
+    verbs = FileService(Sessions(), Sessions(), None)  # type: ignore[arg-type]  # all that listing needs
+    found = await verbs.list(None, OTHER, sha256=True, is_wanted=lambda: True)  # type: ignore[arg-type]
     assert [(info.path, info.sha256 is not None) for info in found.files] == [
         ("a", True),
         ("b", False),
@@ -146,7 +150,7 @@ async def test_list_hashes_a_bounded_number_of_bytes(
         ("d", False),
         ("e", True),
     ]
-    found = await verbs.list(None, OTHER, sha256=True, wanted=lambda: False)  # type: ignore[arg-type]
+    found = await verbs.list(None, OTHER, sha256=True, is_wanted=lambda: False)  # type: ignore[arg-type]
     assert found.files == ()
 
 

@@ -114,7 +114,7 @@ async def test_another_kernel_of_a_session_is_measured_for_itself(engine: ExecEn
 
 async def test_of_a_kernel_that_is_dead_nothing_is_known(engine: ExecEngine) -> None:
     session_id = await started(engine)
-    pid = engine._live[session_id].kernel_pid
+    pid = engine._registry.sessions[session_id].kernel.pid
     assert pid is not None and (await listed(engine))[session_id]
     os.kill(pid, signal.SIGKILL)
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -323,7 +324,7 @@ async def test_kinds_that_nobody_asks_for_are_forgotten(make_engine: Make, tmp_p
     engine = make_engine()
     await warmed(engine)
     pid = pooled(engine).kernel.kernel.pid
-    engine.pool_idle_seconds = 0.1  # not before: a start may take longer
+    engine.pool.bounds = replace(engine.pool.bounds, idle_seconds=0.1)  # not before: a start may take longer
     engine.pool.look()
     await until(lambda: not psutil.pid_exists(pid))
     await until(lambda: not engine.pool._ending)

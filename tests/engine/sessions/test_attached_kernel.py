@@ -225,7 +225,7 @@ async def test_cancelling_what_waits_leaves_the_persons_code_alone(engine: ExecE
     session = await attach(engine, person)
     theirs = await person.begin("import time; time.sleep(1); done = True")
     waiting = await begin(engine, session, "ours = True")
-    await until(lambda: engine._live[session.id]._current is waiting)
+    await until(lambda: engine._registry.sessions[session.id].current is waiting)
     cancelled = await engine.cancel(ME, waiting.record.id)
     assert (cancelled.state, cancelled.started_at) == (ExecutionState.CANCELLED, None)
     await engine.interrupt_session(ME, session.id)
@@ -269,7 +269,7 @@ async def test_code_that_does_not_stop_is_left_behind(make_engine: Any, person: 
 def overtake(engine: ExecEngine, session: Session, person: Person, code: str) -> asyncio.Future[str]:
     """Let the person's code get to the kernel between the answer that it is our turn and our request."""
     theirs: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    connection = engine._live[session.id]._kernel.connection
+    connection = engine._registry.sessions[session.id].kernel.connection
     assert connection is not None
     has_turn = connection.has_turn
 
@@ -337,9 +337,9 @@ async def test_the_kernel_outlives_the_session(make_engine: Any, person: Person,
         await engine.delete_session(ME, session.id)
     elif how == "engine":
         await engine.shutdown()
-        assert engine._live[session.id].record.state is SessionState.ENDED
+        assert engine._registry.sessions[session.id].record.state is SessionState.ENDED
     else:
-        await until(lambda: engine._live[session.id].record.state is SessionState.ENDED)
+        await until(lambda: engine._registry.sessions[session.id].record.state is SessionState.ENDED)
     pid = person.pid
     assert person.listed
     assert psutil.pid_exists(pid)
@@ -360,7 +360,7 @@ async def test_deleting_the_session_while_the_person_computes_does_not_wait(engi
     session, second = await attach(engine, person), await attach(engine, person)
     theirs = await person.begin("import time; time.sleep(1.5)")
     executions = [await begin(engine, session, "1"), await begin(engine, second, "2")]
-    await until(lambda: all(engine._live[s.id]._current is not None for s in (session, second)))
+    await until(lambda: all(engine._registry.sessions[s.id].current is not None for s in (session, second)))
     for one in (second, session):
         await asyncio.wait_for(engine.delete_session(ME, one.id), 1)
     assert {execution.record.state for execution in executions} == {ExecutionState.CANCELLED}
@@ -397,7 +397,7 @@ async def test_what_waits_for_its_turn_runs_in_the_fresh_kernel(engine: ExecEngi
     session = await attach(engine, person)
     await person.begin(FOR_EVER)
     waiting = await begin(engine, session, "6 * 7")
-    await until(lambda: engine._live[session.id]._current is waiting)
+    await until(lambda: engine._registry.sessions[session.id].current is waiting)
     if how == "killed":
         os.kill(person.pid, signal.SIGKILL)
     else:
@@ -413,13 +413,13 @@ async def test_what_waits_ends_with_the_kernel(engine: ExecEngine, person: Perso
     await person.manager.shutdown_kernel(person.kernel_id, now=True)
     for execution in waiting:
         assert (await execution.wait(20)).state in (ExecutionState.CANCELLED, ExecutionState.KERNEL_DIED)
-    await until(lambda: engine._live[session.id].record.state is SessionState.ENDED)
+    await until(lambda: engine._registry.sessions[session.id].record.state is SessionState.ENDED)
 
 
 async def test_a_death_while_the_session_rests_is_noticed(engine: ExecEngine, person: Person) -> None:
     session = await attach(engine, person)
     os.kill(person.pid, signal.SIGKILL)
-    await until(lambda: engine._live[session.id]._kernel.connection is None)
+    await until(lambda: engine._registry.sessions[session.id].kernel.connection is None)
     assert (await run(engine, session, "1")).kernel_starts == 2
 
 
@@ -431,7 +431,7 @@ async def test_the_session_ends_when_the_person_shuts_the_kernel_down(
     execution = await begin(engine, session, f"print(1, flush=True)\n{FOR_EVER if busy else ''}")
     await (running(execution) if busy else execution.wait(20))
     await person.manager.shutdown_kernel(person.kernel_id, now=True)
-    await until(lambda: engine._live[session.id].record.state is SessionState.ENDED)
+    await until(lambda: engine._registry.sessions[session.id].record.state is SessionState.ENDED)
     assert execution.record.state is (ExecutionState.KERNEL_DIED if busy else ExecutionState.OK)
     with pytest.raises(SessionEnded, match="shut down outside"):
         await run(engine, session, "1")
@@ -444,7 +444,7 @@ async def test_a_kernel_that_nobody_restarts_is_said_to_be_dead(
     session = await attach(engine, person)
     person.manager.get_kernel(person.kernel_id).stop_restarter()
     os.kill(person.pid, signal.SIGKILL)
-    await until(lambda: engine._live[session.id]._kernel.connection is None)
+    await until(lambda: engine._registry.sessions[session.id].kernel.connection is None)
     execution = await run(engine, session, "1")
     assert execution.state is ExecutionState.KERNEL_DIED
     assert "restart it in the notebook" in str(execution.reason)
@@ -584,7 +584,7 @@ async def test_there_are_no_files_of_such_a_session(engine: ExecEngine, person: 
     with pytest.raises(FilesNotAvailable):
         await engine.files.create(ME, session.id, "x", 1)
     with pytest.raises(FilesNotAvailable):
-        await engine.files.list(ME, session.id, wanted=lambda: True)
+        await engine.files.list(ME, session.id, is_wanted=lambda: True)
 
 
 async def test_nothing_is_left_when_the_session_ends(engine: ExecEngine, person: Person) -> None:

@@ -31,8 +31,7 @@ async def sessions(engine: ExecEngine) -> list[SessionState]:
 
 async def all_ended(engine: ExecEngine) -> None:
     """Wait until no session is left; each ends in the background."""
-    while engine._background:
-        await asyncio.wait(engine._background)
+    await engine.background.drain()
     assert set(await sessions(engine)) <= {SessionState.ENDED}
 
 
@@ -84,7 +83,7 @@ async def test_nothing_is_begun_for_who_is_gone(make_engine: Make) -> None:
     engine = make_engine()
     here = iter((True, False))
     with pytest.raises(Unavailable):
-        await engine.fresh.run(ME, SessionRequest(), ONE, "k", wanted=lambda: next(here))
+        await engine.fresh.run(ME, SessionRequest(), ONE, "k", is_wanted=lambda: next(here))
     await all_ended(engine)
     (made,) = await engine.list_sessions(ME, ended=True)
     assert await engine.list_executions(ME, made.id, 10) == []

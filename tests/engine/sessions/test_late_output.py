@@ -42,7 +42,7 @@ class Victim:
 
     @property
     def pid(self) -> int | None:
-        return self.engine._live[self.session_id].kernel_pid
+        return self.engine._registry.sessions[self.session_id].kernel.pid
 
     async def run(self, code: str, **options: Any) -> Execution:
         return await run(self.engine, self.session_id, code, **options)
@@ -120,7 +120,7 @@ async def test_state_loss_waits_for_the_execution_that_really_runs(engine: ExecE
 async def test_restart_by_somebody_else_is_told(engine: ExecEngine, manager: AsyncMappingKernelManager) -> None:
     session = await new_session(engine)
     await session.run("marker = 1")
-    kernel_id = engine._live[session.session_id].record.kernel_id
+    kernel_id = engine._registry.sessions[session.session_id].record.kernel_id
     assert kernel_id is not None
     await (await manager.restart_kernel(kernel_id, now=True))
     await until(lambda: session.pid is None)
@@ -220,7 +220,7 @@ async def test_kernel_that_writes_without_end_between_runs_is_bounded_and_counte
     session = await new_session(engine)
     flood = "while not go_on.is_set(): print('x' * 50_000, flush=True)"
     first = await session.run(THREAD.format(flood).replace("go_on.wait(20)", "pass"))
-    buffer = engine._live[session.session_id]._late_output._buffer
+    buffer = engine._registry.sessions[session.session_id]._late_output._buffer
     await until(lambda: bool(buffer._left_out))
     assert sum(cost_of(event) for event in buffer._waiting) <= 64 * 1024
     second = await session.run("go_on.set(); thread.join(); print('done')")

@@ -91,7 +91,7 @@ async def test_a_session_that_has_ended_or_is_about_to_is_replaced(engine: ExecE
     assert engine.named.list(ME) == {}
     second = await named.use()
     deleting = asyncio.create_task(engine.delete_session(ME, second))
-    while not engine._live[second].closing:  # noqa: ASYNC110
+    while not engine._registry.sessions[second].is_closing:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert await engine.named.find(ME, NAME) is None
     third = await named.use()
@@ -126,7 +126,7 @@ async def test_being_used_begins_the_idle_time_anew(engine: ExecEngine) -> None:
         await asyncio.sleep(0.1)
         assert await engine.named.find(ME, NAME) is not None
     ended = asyncio.Event()
-    engine._live[session_id].on_end(ended.set)
+    engine._registry.sessions[session_id].on_end(ended.set)
     await asyncio.wait_for(ended.wait(), 10)
     assert "idle" in str((await engine.get_session(ME, session_id)).ended_reason)
 

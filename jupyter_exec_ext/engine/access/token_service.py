@@ -1,14 +1,13 @@
-"""Scoped tokens: letting their bearers in, and the verbs to manage them.
+"""Token service: authenticate the bearers of scoped tokens, and create, list, rotate and revoke tokens.
 
-A token is verified on each request against the database, so that a revocation holds from the next request on, whichever
-server of the same user carried it out.
+A token is verified on each request against the database, so a revocation by any server of the same user holds from the
+next request on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from ...auth.caller import Bound, Caller, token_principal
 from ...auth.policy import Policy
@@ -17,7 +16,6 @@ from ...auth.rate_limiter import Budget
 from ...auth.scopes import SCOPES
 from ...auth.token_format import new_token, parse_token
 from ...errors import (
-    ExecError,
     Forbidden,
     InvalidRequest,
     PolicyDenied,
@@ -35,35 +33,31 @@ from ...protocol.records_json import utc_timestamp
 from ..change_feed import ChangeFeed
 from ..ports import AuditTrail, TokenStore
 from ..settings import EngineSettings
+from .token_watch import TokenJournal, TokenWatch
 
-_NOTE_USE_SECONDS = 60.0
 _MAX_OVERLAP_SECONDS = 86_400.0
 _WRONG = "this is not a valid token; was it copied as a whole, and is it one of this server's?"
-# Wrong tokens from one address: so many at once, so many more in a minute, are answered as wrong and logged. The rest
-# is asked to wait. A valid token is never counted: many callers share the address of a proxy.
+# Rate limit on wrong tokens from one address. A valid token is never counted: many callers share a proxy's address.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
-# Secrets made by one token of the owner's and by all below it: so many at once, so many more in a minute. Each leaves a
-# record, also when the token has ended.
+# Rate limit on secrets made by one of the owner's tokens and by all below it: each leaves a record for good.
 MINTED_AT_ONCE, MINTED_PER_MINUTE = 100, 60
 _MAX_KNOWN_BOUNDS = 1000
-# Each request of a token is held against the policies of all above it, and its record has them all.
+# Each request is checked against the policies of all tokens above, and each record holds them all.
 MAX_DEPTH = 10
 
 
-class TokenVerbs:
+class TokenService:
     """The server's scoped tokens, and their policies.
 
     Parameters
     ----------
     policies : mapping
-        All there are, by name.
-    feed : ChangeFeed
-        Is told of each change of a token that is made here.
-    in_background : callable
-        Carries out what nobody waits for.
-    on_end : callable
-        Called when tokens have just been revoked.
+        All policies by name, the default one first.
+    journal : TokenJournal
+        Records uses and expiries.
+    watch : TokenWatch
+        Ends the work of tokens that are revoked here.
     """
 
     def __init__(
@@ -72,24 +66,22 @@ class TokenVerbs:
         policies: Mapping[str, Policy],
         settings: EngineSettings,
         audit: AuditTrail,
-        *,
         feed: ChangeFeed,
-        in_background: Callable[[Coroutine[Any, Any, None]], None],
-        on_end: Callable[[], None],
+        journal: TokenJournal,
+        watch: TokenWatch,
     ) -> None:
         self.policies = policies
         self._store = store
         self._settings = settings
         self._audit = audit
         self._feed = feed
-        self._in_background = in_background
-        self._on_end = on_end
+        self._journal = journal
+        self._watch = watch
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
         self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
-        self._noted_at: dict[str, float] = {}
         self._known_bounds: dict[str, tuple[Sequence[Grant], tuple[Bound, ...]]] = {}
 
-    # --- letting in ---
+    # --- authentication ---
 
     def authenticate(self, text: str, address: str) -> Caller:
         """Return the bearer of a token.
@@ -97,19 +89,24 @@ class TokenVerbs:
         Parameters
         ----------
         address : str
-            Where the request came from. Wrong tokens from one address are counted, and too many are asked to wait.
-            A valid token is let in, however many wrong ones came from its address.
+            Address of the client. The rate of wrong tokens from one address is limited; a valid token is accepted
+            at any time.
 
         Raises
         ------
-        Unauthenticated, TokenExpired, TokenRevoked
-            In the same time for an unknown token and for a wrong secret.
+        Unauthenticated
+            If the token is unknown or its secret is wrong, after the same time.
         TooManyAttempts
             In place of `Unauthenticated`, when the address has sent too many wrong tokens.
-        PolicyDenied, StoreUnavailable
+        TokenExpired, TokenRevoked
+            If the token has ended.
+        PolicyDenied
+            If its policy is not configured any more.
+        StoreUnavailable
+            If the database cannot be read.
         """
         presented = parse_token(text)
-        if presented is None:  # a slip of the keyboard, and no guess
+        if presented is None:  # no token at all, so no guess at one
             raise Unauthenticated(_WRONG)
         stored = self._store.find(presented.id, presented.secret_hash)
         if stored is None:
@@ -117,7 +114,7 @@ class TokenVerbs:
             self._settings.log.warning("tokens: a wrong one came from %s, with the id %s", address, presented.id)
             raise Unauthenticated(_WRONG)
         self._require_active(stored.token)
-        self._note_use(stored.token.id)
+        self._journal.note_use(stored.token.id)
         return self._caller(stored)
 
     def _spend_attempt(self, address: str) -> None:
@@ -130,44 +127,11 @@ class TokenVerbs:
         if token.revoked_at is not None:
             raise TokenRevoked(f"the token {token.id} was revoked at {token.revoked_at}; ask for another one")
         if token.expired:
-            self.note_expired(token.id)
+            self._journal.note_expired(token.id)
             raise TokenExpired(f"the token {token.id} expired at {token.expires_at}; ask for another one")
 
-    def note_expired(self, token_id: str) -> None:
-        """Remember that a token was seen expired, so that it stays so whatever the clock says later."""
-        self._in_background(self._note_expired(token_id))
-
-    async def _note_expired(self, token_id: str) -> None:
-        if await self._store.note_expired(token_id):
-            self._audit.record("token", "expired", "", token_id)
-            await self._tell(token_id)
-
-    def _note_use(self, token_id: str) -> None:
-        now = time.monotonic()
-        if now - self._noted_at.get(token_id, -_NOTE_USE_SECONDS) >= _NOTE_USE_SECONDS:
-            if len(self._noted_at) > _MAX_ADDRESSES:
-                self._noted_at.clear()
-            self._noted_at[token_id] = now
-            self._in_background(self._noted_use(token_id))
-
-    async def _noted_use(self, token_id: str) -> None:
-        await self._store.note_use(token_id)
-        await self._tell(token_id)
-
-    async def _tell(self, token_id: str) -> None:
-        """Tell those who watch what a token is like now."""
-        if not self._feed.wanted:
-            return
-        try:
-            stored = await self._store.get(token_id)
-        except ExecError:  # what is done is done; they can ask for themselves
-            self._feed.start_over()
-            return
-        if stored is not None:
-            self._feed.note_token(stored.token)
-
     def _caller(self, stored: StoredToken) -> Caller:
-        """Return what the token may do now, with the policies as they are configured now."""
+        """Return the token's bearer, under the policies as they are configured now."""
         token = stored.token
         return Caller(
             token.principal,
@@ -178,7 +142,7 @@ class TokenVerbs:
         )
 
     def _bounds_of(self, stored: StoredToken) -> tuple[Bound, ...]:
-        """Work out a token's bounds, once: policies and grants stay as they are while the server runs."""
+        """Return a token's bounds, from a cache: policies and grants rarely change while the server runs."""
         token_id = stored.token.id
         grants, bounds = self._known_bounds.get(token_id, ((), ()))
         if grants != stored.grants:
@@ -202,7 +166,7 @@ class TokenVerbs:
                 bounds.append(Bound(principal, narrowed(policy, grant.limits)))
         return tuple(bounds)
 
-    # --- managing ---
+    # --- management ---
 
     async def create(self, caller: Caller, request: TokenRequest) -> IssuedToken:
         """Create a token that may do no more than the caller.
@@ -210,10 +174,17 @@ class TokenVerbs:
         Raises
         ------
         Forbidden
-            If nobody could be asked later what the caller may do.
-        InvalidRequest, PolicyNotFound, TokenTooBroad, TooManyTokens
+            If the deployment could not be asked later what the caller may do.
+        InvalidRequest
+            If the scopes or limits are no valid ones.
+        PolicyNotFound
+            If there is no policy of this name.
+        TokenTooBroad
+            If the token could do more, or for longer, than the caller.
+        TooManyTokens
+            If there are as many as there may be, or too many were created lately.
         StorageFull, StoreUnavailable
-            With none created.
+            If the token cannot be recorded; none is created.
         """
         _require_user(caller)
         parent = await self._store.get(caller.token_id) if caller.token_id else None
@@ -296,7 +267,7 @@ class TokenVerbs:
         return now + asked
 
     async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
-        """Return tokens, oldest first: the owner's are all; a token's are itself and those below it."""
+        """Return tokens, oldest first: all for the owner; for a token, itself and those below it."""
         return await self._store.list(None if caller.is_owner else caller.principal, ended=ended)
 
     async def get(self, caller: Caller, token_id: str) -> Token:
@@ -312,13 +283,18 @@ class TokenVerbs:
         Parameters
         ----------
         overlap_seconds : float
-            For how long the one before it is still good, so that whoever has it can be given the new one.
+            Time for which the previous secret stays valid, so that its holder can be given the new one.
 
         Raises
         ------
         Forbidden
-            As for `create`: whoever gets the secret has the token.
-        TokenNotFound, TokenRevoked, TokenExpired, InvalidRequest
+            As for `create`: the holder of the new secret has the token.
+        TokenNotFound
+            If there is none that the caller may see.
+        TokenRevoked, TokenExpired
+            If it has ended.
+        InvalidRequest
+            If the overlap is too long.
         """
         _require_user(caller)
         token = await self.get(caller, token_id)
@@ -333,19 +309,22 @@ class TokenVerbs:
         return IssuedToken(token, secret.text)
 
     async def revoke(self, caller: Caller, token_id: str) -> None:
-        """Revoke a token and all that were created below it; what they run ends. One that is revoked already is fine.
+        """Revoke a token and all that were created below it, and end their work; idempotent.
 
         Raises
         ------
-        TokenNotFound, StorageFull, StoreUnavailable
+        TokenNotFound
+            If there is none that the caller may see.
+        StorageFull, StoreUnavailable
+            If the revocation cannot be recorded; none is revoked.
         """
         token = await self.get(caller, token_id)
         ended = await self._store.revoke(token.principal)
         for revoked in ended:
             self._audit.record("token", "revoked", caller.principal, revoked, by=caller.display_name)
-        self._on_end()
+        self._watch.poll()
         for revoked in ended:
-            await self._tell(revoked)
+            await self._journal.publish(revoked)
 
 
 def _require_user(caller: Caller) -> None:

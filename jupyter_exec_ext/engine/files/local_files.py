@@ -1,8 +1,8 @@
-"""The sessions' working directories on this machine's disk.
+"""Local files: the sessions' working directories on this machine's disk.
 
-Each session has one, `<work_root>/<session id>`, in which its kernels start. The code that runs there is not to be
-trusted with where our own reading and writing goes, so everything below `work_root` is reached by descriptors; see
-`confinement`. Nothing here blocks the event loop: a slow disk holds up only the requests that need it.
+Each session has one, `<work_root>/<session id>`, in which its kernels start. Code there may replace paths at any time,
+so everything below `work_root` is opened by descriptors; see `confinement`. Disk access happens in threads: a slow disk
+delays only the requests that need it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import hashlib
 import os
 import stat
 import threading
-import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from logging import Logger, LoggerAdapter
@@ -25,29 +24,25 @@ from ...models import FileInfo, FilesEvent
 from ...protocol.file_paths import path_parts
 from ...system.exhaustion import exhausted, out_of_resources
 from ...system.removal import remove_tree, retry_leftovers
-from ..access.fair_turns import FairTurns
 from ..ports import FileList
-from .changed_files import ChangeWatch
-from .confinement import DIRECTORY, open_directory, open_file
-from .directory_walk import Entry, TooManyEntriesError, walk
-from .file_errors import in_our_terms
-from .file_reader import LocalReader, always, describe, hash_next
-from .quotas import NO_LIMITS, FileLimits
-from .upload import LocalUpload, Usage
+from .confinement import DIRECTORY, api_errors, open_directory, open_file
+from .directory_scan import ChangeWatch, SlicedWalk, TooManyEntriesError, walk
+from .fair_turns import FairTurns
+from .file_transfer import LocalReader, LocalUpload, always, describe, hash_next
+from .quotas import NO_LIMITS, FileLimits, Usage
 
 T = TypeVar("T")
 _THREADS = 4
 _HASH_THREADS = 2
-# Of the threads; the others are for those who read and write.
+# Fewer than the threads, so that reads and writes always find one.
 _WALKS_AT_ONCE = 2
-_WALK_SECONDS = 0.02
-# Hashed in one turn, some ten milliseconds; then others have theirs.
+# Hashed in one turn, which takes some ten milliseconds; then other sessions have theirs.
 _HASH_SLICE_BYTES = 16 * 1024 * 1024
-#: The largest file that is hashed. Code can make a file of any size in no time, without writing it.
+#: Largest file that is hashed. Code can create a sparse file of any size in no time.
 MAX_HASHED_BYTES = 8 * 1024**3
 _MAX_LISTED = 10_000
-_MAX_LOOKED_AT = 100_000
-# What a record can name without becoming a burden itself.
+_MAX_WALKED = 100_000
+# Bounds of the list of changed files in an execution's record.
 _MAX_REPORTED = 1_000
 _MAX_REPORTED_PATH_BYTES = 128 * 1024
 
@@ -58,11 +53,11 @@ class LocalFiles:
     Parameters
     ----------
     work_root : Path
-        Made, for this user alone, when it is first needed.
+        Created when it is first needed, for this user alone.
     max_watched_entries : int
         A directory with more entries is not watched for changes; 0 to watch none.
     keep_free_bytes : int
-        Space of the disk that no upload takes.
+        Space of the disk that is reserved for records.
     """
 
     def __init__(
@@ -81,7 +76,7 @@ class LocalFiles:
         self._log = log
         self._watches: dict[str, ChangeWatch] = {}
         self._usage: dict[str, Usage] = {}
-        # Threads of their own: what waits for a disk must not keep others from theirs.
+        # Threads of their own, so that a slow disk does not delay other work in the default executor.
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="exec-files")
         self._hash_pool = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="exec-hash")
         self._hash_turns = FairTurns(_HASH_THREADS)
@@ -89,7 +84,7 @@ class LocalFiles:
         self._stopping = threading.Event()
 
     def close(self) -> None:
-        """Let the threads end."""
+        """End the threads, after what they are doing."""
         self._stopping.set()
         self._pool.shutdown(wait=False)
         self._hash_pool.shutdown(wait=False)
@@ -98,7 +93,7 @@ class LocalFiles:
         return asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
     def _open_root(self, session_id: str) -> int:
-        """Open a session's directory; the code in it may have put a link in its place."""
+        """Open a session's directory, which must not be a link."""
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return os.open(session_id, DIRECTORY, dir_fd=root)
@@ -108,7 +103,7 @@ class LocalFiles:
     # --- the directory's life ---
 
     async def prepare(self, session_id: str) -> str | None:
-        """Make the session's directory, if it is not there."""
+        """Create the session's directory if it is missing."""
         try:
             await self._in_thread(self._prepare, session_id)
         except OSError as error:
@@ -126,7 +121,7 @@ class LocalFiles:
         os.close(self._open_root(session_id))
 
     async def session_ended(self, session_id: str) -> None:
-        """Stop watching; a directory without files need not stay."""
+        """Stop watching for changes, and remove the directory if it is empty."""
         self._watches.pop(session_id, None)
         with suppress(OSError):
             await self._in_thread(os.rmdir, self._root / session_id)
@@ -136,8 +131,15 @@ class LocalFiles:
         await self._in_thread(remove_tree, self._root / session_id)
         self._usage.pop(session_id, None)
 
+    def start_removal(self, session_ids: Sequence[str]) -> None:
+        """Remove sessions' directories in threads; may be called from any thread."""
+        with suppress(RuntimeError):  # after `close`: the threads accept nothing any more
+            for session_id in session_ids:
+                self._usage.pop(session_id, None)
+                self._pool.submit(remove_tree, self._root / session_id)
+
     def remove_unused(self, session_ids: Collection[str]) -> None:
-        """Remove what was prepared for sessions that never came; what has files in it stays."""
+        """Remove empty directories of sessions that were prepared but never created."""
         retry_leftovers(self._root)
         for session_id in session_ids:
             with suppress(OSError):
@@ -148,20 +150,20 @@ class LocalFiles:
     async def list_files(self, session_id: str, path: str = "") -> FileList:
         """Return the files below a directory, by path."""
         parts = path_parts(path) if path else ()
-        with in_our_terms(path):
+        with api_errors(path):
             try:
                 directory = await self._in_thread(self._open_directory, session_id, parts)
             except FileNotFoundError:
                 if path:
                     raise
                 return FileList(())
-            found = _Walk(walk(directory, _MAX_LOOKED_AT, prefix="".join(f"{part}/" for part in parts)))
+            found = SlicedWalk(walk(directory, _MAX_WALKED, prefix="".join(f"{part}/" for part in parts)))
             try:
-                while not found.ended:
+                while not found.has_ended:
                     async with self._walk_turns.turn(session_id):
-                        await _undisturbed(self._in_thread(found.go_on))
+                        await _wait_shielded(self._in_thread(found.continue_walk))
                 async with self._walk_turns.turn(session_id):
-                    return await self._in_thread(found.described)
+                    return await self._in_thread(_file_list, found)
             finally:
                 found.entries.close()
                 os.close(directory)
@@ -176,7 +178,7 @@ class LocalFiles:
     async def open(self, session_id: str, path: str) -> LocalReader:
         """Open a file for reading."""
         parts = path_parts(path)
-        with in_our_terms(path):
+        with api_errors(path):
             descriptor, found = await self._in_thread(self._open, session_id, parts)
         return LocalReader(descriptor, describe(path, found), self._in_thread)
 
@@ -187,10 +189,10 @@ class LocalFiles:
         finally:
             os.close(root)
 
-    async def digest(self, session_id: str, path: str, wanted: Callable[[], bool] = always) -> str:
-        """Return the SHA-256 of a file, which is read in turns with what else is hashed."""
+    async def digest(self, session_id: str, path: str, is_wanted: Callable[[], bool] = always) -> str:
+        """Return the SHA-256 of a file, hashed in fair turns with other sessions' files."""
         parts = path_parts(path)
-        with in_our_terms(path):
+        with api_errors(path):
             descriptor, found = await self._in_thread(self._open, session_id, parts)
             try:
                 if found.st_size > MAX_HASHED_BYTES:
@@ -198,24 +200,24 @@ class LocalFiles:
                         f"{path!r} has {found.st_size} bytes, and more than {MAX_HASHED_BYTES} are not hashed; "
                         "ask for it without its digest"
                     )
-                return await self._digest(session_id, path, descriptor, found.st_size, wanted)
+                return await self._digest(session_id, path, descriptor, found.st_size, is_wanted)
             finally:
                 os.close(descriptor)
 
     async def _digest(
-        self, session_id: str, path: str, descriptor: int, size_bytes: int, wanted: Callable[[], bool]
+        self, session_id: str, path: str, descriptor: int, size_bytes: int, is_wanted: Callable[[], bool]
     ) -> str:
         hash_ = hashlib.sha256()
         loop = asyncio.get_running_loop()
         while size_bytes > 0:
             async with self._hash_turns.turn(session_id):
-                if not wanted() or self._stopping.is_set():
+                if not is_wanted() or self._stopping.is_set():
                     raise Conflict(f"the hashing of {path!r} was given up, since nobody waits for it")
                 slice_bytes = min(size_bytes, _HASH_SLICE_BYTES)
                 job = loop.run_in_executor(
                     self._hash_pool, hash_next, hash_, descriptor, slice_bytes, self._stopping.is_set
                 )
-                hashed = await _undisturbed(job)
+                hashed = await _wait_shielded(job)
             size_bytes = size_bytes - hashed if hashed == slice_bytes else 0  # less is the end of the file
         return hash_.hexdigest()
 
@@ -224,7 +226,7 @@ class LocalFiles:
     async def create(
         self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
     ) -> LocalUpload:
-        """Begin to write a file."""
+        """Start to write a file."""
         parts = path_parts(path)
         limits = self._limits.within(limits)
         if limits.max_file_bytes is not None and (size_bytes or 0) > limits.max_file_bytes:
@@ -237,10 +239,10 @@ class LocalFiles:
             return describe(path, found, sha256)
 
         async with usage.lock:
-            with in_our_terms(path):
+            with api_errors(path):
                 async with self._walk_turns.turn(session_id):
                     directory, replaced, stored = await self._in_thread(
-                        self._make_way, session_id, parts, usage if counts else None
+                        self._open_target, session_id, parts, usage if counts else None
                     )
             if stored is not None:
                 usage.stored_bytes, usage.stored_files = stored
@@ -258,12 +260,12 @@ class LocalFiles:
             await upload.begin()
         return upload
 
-    def _make_way(
+    def _open_target(
         self, session_id: str, parts: tuple[str, ...], usage: Usage | None
     ) -> tuple[int, os.stat_result | None, tuple[int, int] | None]:
-        """Open the directory that the file goes to; say what is in the file's place.
+        """Return a descriptor of the file's directory, the status of the file to replace, and the stored total.
 
-        With `usage`, say also what is stored already.
+        The total, in bytes and files, is measured only if there is a `usage`.
         """
         self._prepare(session_id)  # the code may have removed it
         root = self._open_root(session_id)
@@ -282,25 +284,25 @@ class LocalFiles:
         return directory, replaced, stored
 
     def _measure(self, root: int, usage: Usage) -> tuple[int, int]:
-        """Return how many bytes and files are stored, and remove what a killed server left behind."""
+        """Return how many bytes and files are stored, and remove incomplete uploads of a killed server."""
 
-        def left_over(directory: int, name: str) -> None:
+        def remove_abandoned(directory: int, name: str) -> None:
             if name not in usage.under_way:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=directory)
 
         try:
-            sizes = [entry.stat.st_size for entry in walk(root, _MAX_LOOKED_AT, on_temporary=left_over)]
+            sizes = [entry.stat.st_size for entry in walk(root, _MAX_WALKED, on_temporary=remove_abandoned)]
         except TooManyEntriesError:
             raise QuotaExceeded(
-                f"the session has more than {_MAX_LOOKED_AT} files and directories; delete some first"
+                f"the session has more than {_MAX_WALKED} files and directories; delete some first"
             ) from None
         return sum(sizes), len(sizes)
 
     async def delete(self, session_id: str, path: str) -> None:
         """Delete a regular file."""
         parts = path_parts(path)
-        with in_our_terms(path):
+        with api_errors(path):
             await self._in_thread(self._delete, session_id, parts)
         self._note(session_id, path, None)
 
@@ -317,7 +319,7 @@ class LocalFiles:
         finally:
             os.close(directory)
 
-    # --- what runs leave behind ---
+    # --- changes ---
 
     def _note(self, session_id: str, path: str, found: os.stat_result | None) -> None:
         watch = self._watches.get(session_id)
@@ -325,14 +327,14 @@ class LocalFiles:
             watch.note(path, found)
 
     async def changes(self, session_id: str) -> FilesEvent | None:
-        """Return what code has created or changed since the last call."""
+        """Return the files that code has created or changed since the last call."""
         watch = self._watches.get(session_id)
         if watch is None:
             return None
         try:
             entries = await watch.changes()
         except OSError as error:
-            self._log.debug("the directory of session %s cannot be looked at: %s", session_id, error)
+            self._log.debug("the directory of session %s cannot be read: %s", session_id, error)
             return None
         if not entries:
             return None
@@ -346,44 +348,16 @@ class LocalFiles:
         return FilesEvent(tuple(named), len(entries) - len(named))
 
 
-async def _undisturbed(job: asyncio.Future[T]) -> T:
-    """Wait for a job that uses a descriptor until it has ended, also when nobody waits for its result any more."""
+def _file_list(found: SlicedWalk) -> FileList:
+    entries = sorted(found.entries_found, key=lambda entry: entry.path)
+    listed = tuple(describe(entry.path, entry.stat) for entry in entries[:_MAX_LISTED])
+    return FileList(listed, found.is_truncated or len(entries) > _MAX_LISTED)
+
+
+async def _wait_shielded(job: asyncio.Future[T]) -> T:
+    """Wait for a job that uses a descriptor until it has ended, also if this task is cancelled."""
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
         await asyncio.wait([job])
         raise
-
-
-class _Walk:
-    """The files below a directory, found in turns.
-
-    Attributes
-    ----------
-    ended : bool
-        Whether all were found, or as many as are looked at.
-    """
-
-    def __init__(self, entries: Generator[Entry, None, None]) -> None:
-        self.entries = entries
-        self.ended = False
-        self._found: list[Entry] = []
-        self._truncated = False
-
-    def go_on(self) -> None:
-        """Find more, for one turn; in a thread."""
-        turn_ends_at = time.monotonic() + _WALK_SECONDS
-        try:
-            for entry in self.entries:
-                self._found.append(entry)
-                if time.monotonic() >= turn_ends_at:
-                    return
-        except TooManyEntriesError:
-            self._truncated = True  # what was found before there was too much is kept
-        self.ended = True
-
-    def described(self) -> FileList:
-        """Return what was found, by path; in a thread."""
-        self._found.sort(key=lambda entry: entry.path)
-        listed = tuple(describe(entry.path, entry.stat) for entry in self._found[:_MAX_LISTED])
-        return FileList(listed, self._truncated or len(self._found) > _MAX_LISTED)

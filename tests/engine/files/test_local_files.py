@@ -24,9 +24,9 @@ from jupyter_exec_ext.engine.files.confinement import (
     open_directory,
     open_file,
 )
-from jupyter_exec_ext.engine.files.no_files import NOWHERE
+from jupyter_exec_ext.engine.files.file_locator import NOWHERE
+from jupyter_exec_ext.engine.files.local_files import LocalFiles
 from jupyter_exec_ext.engine.files.quotas import FileLimits
-from jupyter_exec_ext.engine.files.working_directories import LocalFiles
 from jupyter_exec_ext.errors import (
     Conflict,
     ExecError,

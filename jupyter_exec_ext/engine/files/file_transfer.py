@@ -1,4 +1,4 @@
-"""Writing a file so that it is there as a whole or not at all, within the session's quota."""
+"""File transfer on this machine: readers, atomic uploads, and hashing."""
 
 from __future__ import annotations
 
@@ -8,66 +8,93 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from ...errors import QuotaExceeded
+from ...errors import Conflict
 from ...models import FileInfo
+from ...protocol.file_headers import mime_type
 from ...protocol.file_paths import TEMPORARY_PREFIX
-from .file_errors import in_our_terms
-from .quotas import FileLimits
+from ...protocol.records_json import utc_timestamp
+from .confinement import api_errors
+from .quotas import FileLimits, Usage
 
 _BLOCK_BYTES = 1024 * 1024
+_LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
 
-# Carries out a blocking function in a thread.
+# Runs a blocking function in a thread.
 InThread = Callable[..., "asyncio.Future[Any]"]
 
 
-class UnderWay(Protocol):
-    """A file that is being written."""
-
-    size_bytes: int | None
-    received_bytes: int
-    replaces: bool
-    replaced_bytes: int
+def describe(path: str, found: os.stat_result, sha256: str | None = None) -> FileInfo:
+    """Return the record of a file; its time is clamped, since code can set any."""
+    mtime = utc_timestamp(min(max(found.st_mtime, 0), _LATEST_SECONDS))
+    return FileInfo(path, found.st_size, mtime, mime_type(path), sha256)
 
 
-@dataclass(slots=True)
-class Usage:
-    """What a session's directory holds, and what is about to be added to it by uploads under way."""
+class LocalReader:
+    """An open file on disk; one block is read ahead."""
 
-    stored_bytes: int = 0
-    stored_files: int = 0
-    under_way: dict[str, UnderWay] = field(default_factory=dict)
-    # Held while the directory is measured and while a file is put into it, so that none counts twice or not at all.
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(self, descriptor: int, info: FileInfo, in_thread: Callable[..., asyncio.Future[Any]]) -> None:
+        self.info = info
+        self._descriptor = descriptor
+        self._in_thread = in_thread
+        self._ahead: asyncio.Future[bytes] | None = None
 
-    def check(self, upload: UnderWay, limits: FileLimits) -> None:
-        """Refuse a file under way that would exceed what a file may have, or the session's quota.
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """Yield exactly the bytes that the file had when it was opened."""
+        left = self.info.size_bytes
+        while left:
+            # Shielded: a cancelled reader must not leave the thread a descriptor that was closed and reused.
+            block = await asyncio.shield(self._ahead or self._read(left))
+            left -= len(block)
+            if not block:
+                raise Conflict(f"{self.info.path!r} became shorter while it was being read")
+            self._ahead = self._read(left) if left else None
+            yield block
 
-        Raises
-        ------
-        QuotaExceeded
-        """
-        most = limits.max_file_bytes
-        if most is not None and max(upload.received_bytes, upload.size_bytes or 0) > most:
-            raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes)")
-        coming = sum(max(u.received_bytes, u.size_bytes or 0) - u.replaced_bytes for u in self.under_way.values())
-        if limits.max_session_bytes is not None and self.stored_bytes + coming > limits.max_session_bytes:
-            raise QuotaExceeded(
-                f"the session's files may have at most {limits.max_session_bytes} bytes together (max_session_bytes)"
-            )
-        new = sum(not upload.replaces for upload in self.under_way.values())
-        if limits.max_session_files is not None and self.stored_files + new > limits.max_session_files:
-            raise QuotaExceeded(f"a session may have at most {limits.max_session_files} files (max_session_files)")
+    def _read(self, left: int) -> asyncio.Future[bytes]:
+        self._ahead = self._in_thread(os.read, self._descriptor, min(_BLOCK_BYTES, left))
+        return self._ahead
+
+    async def close(self) -> None:
+        """Close the file, once nothing reads it any more."""
+        if self._ahead is not None:
+            await asyncio.wait([self._ahead])
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def hash_next(hash_: Any, descriptor: int, size_bytes: int, stopping: Callable[[], bool]) -> int:
+    """Hash the next bytes of a file; return how many, fewer than `size_bytes` only at its end or when stopping."""
+    left = size_bytes
+    while left > 0 and not stopping():
+        block = os.read(descriptor, min(_BLOCK_BYTES, left))
+        if not block:
+            break
+        hash_.update(block)
+        left -= len(block)
+    return size_bytes - left
+
+
+def sha256_of(descriptor: int, size: int) -> str:
+    """Return the SHA-256 of the next `size` bytes, in hexadecimal; of fewer if the file ends."""
+    hash_ = hashlib.sha256()
+    hash_next(hash_, descriptor, size, lambda: False)
+    return hash_.hexdigest()
+
+
+def always() -> bool:
+    """Return True, for a caller that waits until the end."""
+    return True
 
 
 class LocalUpload:
-    """A file on its way to its place in a directory.
+    """Upload into a directory: the file appears as a whole or not at all.
 
-    What came is written and hashed in a thread while the next bytes come in, so that memory holds two blocks at most.
+    Received bytes are written and hashed in a thread while the next ones come in, so memory holds two blocks at most.
 
     Parameters
     ----------
@@ -76,11 +103,11 @@ class LocalUpload:
     path : str
         Where the file goes; its last part is its name in the directory.
     replaced : os.stat_result or None
-        What is in its place now.
+        Status of the file that it replaces.
     limits : FileLimits
-        What whoever uploads it must keep to.
+        Limits of the server and of the caller.
     keep_free_bytes : int
-        Space of the disk that no upload takes, since records need it.
+        Space of the disk that is reserved for records.
     """
 
     def __init__(
@@ -117,12 +144,12 @@ class LocalUpload:
         self._closed = False
 
     async def begin(self) -> None:
-        """Make sure that there is room, as far as that is known, and open a temporary file in the same directory."""
+        """Check the quota, and open a temporary file in the same directory."""
         usage = self._usage
         usage.under_way[self._temporary] = self
         try:
             self._check()
-            with in_our_terms(self._path):
+            with api_errors(self._path):
                 self._file = await self._in_thread(self._open)
         except BaseException:
             await self.discard()
@@ -137,7 +164,7 @@ class LocalUpload:
         self._usage.check(self, self._limits)
 
     async def write(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Accept the next bytes."""
         self.received_bytes += len(data)
         self._check()
         self._chunks.append(data)
@@ -152,13 +179,13 @@ class LocalUpload:
 
     async def _settle(self) -> None:
         if self._writing is not None:
-            with in_our_terms(self._path):
-                # Shielded, or whoever gives up would leave a thread with a descriptor that is no longer its own.
+            with api_errors(self._path):
+                # Shielded: a cancelled request must not leave the thread a descriptor that was closed and reused.
                 await asyncio.shield(self._writing)
             self._writing = None
 
     def _require_free(self, descriptor: int, size_bytes: int) -> None:
-        """Leave the disk's last space to the records of what runs."""
+        """Raise an `OSError` if less than the reserve would be left: records of executions need it."""
         if self._keep_free_bytes:
             found = os.fstatvfs(descriptor)
             if found.f_bavail * found.f_frsize < size_bytes + self._keep_free_bytes:
@@ -173,11 +200,11 @@ class LocalUpload:
                 rest = rest[os.write(self._file, rest) :]
 
     async def commit(self) -> tuple[FileInfo, bool]:
-        """Put the file in its place, on disk and under its name; return what it is, and whether there was none."""
+        """Sync the file and rename it into its place; return its record, and whether it is new."""
         try:
             await self._flush()
             await self._settle()
-            with in_our_terms(self._path):
+            with api_errors(self._path):
                 await self._in_thread(os.fsync, self._file)
                 async with self._usage.lock:
                     found, replaced = await self._in_thread(self._put_in_place)
@@ -200,7 +227,7 @@ class LocalUpload:
         return os.fstat(self._file), replaced
 
     async def discard(self) -> None:
-        """Close what is open and remove what is not in its place."""
+        """Close all descriptors and remove an incomplete file."""
         if self._closed:
             return
         self._closed = True

@@ -1,14 +1,15 @@
-"""Executions that wait for a person, and what the person says.
+"""Approval service: executions that wait for a person's approval, and the person's decisions.
 
-The gate is here, before the queue, so that it holds for every client. What a policy looks for in code is advice: see
-`auth.approval`.
+The gate is here, before the queue, so that it holds for every client. The patterns that a policy looks for in code are
+advice only: see `auth.approval_patterns`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from ...auth.approval_patterns import why_ask
@@ -17,70 +18,71 @@ from ...errors import ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge
 from ...models import Approval, ApprovalAnswer, Decision, Execution, ExecutionState
 from ...protocol.records_json import seconds_of, utc_timestamp
 from ...protocol.strict_json import utf8_size
+from ..background_tasks import BackgroundTasks
 from ..executions.live_execution import LiveExecution
 from ..executions.verdict import StopCause
 from ..ports import AuditTrail, ExecutionStore
-from ..sessions.live_session import LiveSession
+from ..settings import EngineSettings
+from .live_session import LiveSession
+from .session_registry import SessionRegistry
 
 _CHANGED = "the execution does not wait for approval: somebody has decided about it, it needed none, or it has ended"
 
 
-def needed_approval(caller: Caller, code: str, source: str, *, first_run: bool) -> Approval | None:
-    """Return the approval that a caller's policies want for code, None for none.
+def needed_approval(caller: Caller, code: str, source: str, *, is_first_run: bool) -> Approval | None:
+    """Return the approval that a caller's policies require for code, None for none.
 
     Parameters
     ----------
     source : str
-        What the kernel is sent for it: code in another language comes to it as a magic.
+        The code as the kernel gets it: code in another language is wrapped in a magic.
     """
     for policy in caller.policies:
         for text in dict.fromkeys((code, source)):
-            why = why_ask(policy.approval, text, first_run=first_run)
+            why = why_ask(policy.approval, text, first_run=is_first_run)
             if why is not None:
                 return Approval(why, utc_timestamp(time.time() + policy.approval.timeout_seconds))
     return None
 
 
-class ApprovalVerbs:
-    """What the owner may do about executions that wait for approval.
-
-    Parameters
-    ----------
-    running : mapping
-        The executions that have not ended, by id, each with its session.
-    """
+class ApprovalService:
+    """Approvals of one engine's executions."""
 
     def __init__(
         self,
+        settings: EngineSettings,
         executions: ExecutionStore,
-        running: Mapping[str, tuple[LiveSession, LiveExecution]],
+        registry: SessionRegistry,
         audit: AuditTrail,
-        max_code_bytes: int,
+        background: BackgroundTasks,
     ) -> None:
+        self._settings = settings
         self._executions = executions
-        self._running = running
+        self._registry = registry
         self._audit = audit
-        self._max_code_bytes = max_code_bytes
+        self._background = background
         self._being_decided: set[str] = set()
 
-    def await_answer(self, caller: Caller, session: LiveSession, execution: LiveExecution) -> None:
-        """Give a person the time that the policy says."""
+    def request(self, caller: Caller, session: LiveSession, execution: LiveExecution) -> None:
+        """Record the request for approval, and start the time that the policy allows for it."""
         approval = execution.record.approval
         assert approval is not None
         self._record("requested", caller.principal, execution.record, rule=approval.why)
+        self._background.start(self._expire(session, execution, approval))
+
+    async def _expire(self, session: LiveSession, execution: LiveExecution, approval: Approval) -> None:
         seconds = max(0.0, seconds_of(approval.expires_at) - time.time())
-
-        def time_is_up() -> StopCause:
-            decided_at = utc_timestamp(time.time())
-            execution.note_decision(replace(approval, decision=Decision.TIMEOUT, decided_at=decided_at))
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(execution.decided(), seconds)
+        if execution.awaits_approval and not execution.finishing:
+            expired = replace(approval, decision=Decision.TIMEOUT, decided_at=utc_timestamp(time.time()))
+            cause = StopCause(ExecutionState.TIMEOUT, f"nobody has approved it within {seconds:.0f} s")
             self._record("expired", "", execution.record)
-            return StopCause(ExecutionState.TIMEOUT, f"nobody has approved it within {seconds:.0f} s")
-
-        session.patience.limit(execution, seconds, time_is_up)
+            await session.reject(execution, expired, cause)
 
     def list(self, caller: Caller) -> list[Execution]:
         """Return the executions that wait for approval, the oldest first."""
-        waiting = [execution for _, execution in self._running.values() if execution.awaits_approval]
+        waiting = [execution for _, execution in self._registry.executions.values() if execution.awaits_approval]
         return [execution.record for execution in waiting if caller.may_see(execution.owner)]
 
     async def decide(self, caller: Caller, execution_id: str, answer: ApprovalAnswer) -> Execution:
@@ -88,26 +90,36 @@ class ApprovalVerbs:
 
         Raises
         ------
-        ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge, StorageFull, StoreUnavailable
+        ExecutionNotFound
+            If there is none that the caller may see.
+        NotAwaitingApproval
+            If it was decided meanwhile, or has ended.
+        PayloadTooLarge
+            If the other code exceeds `max_code_bytes`.
+        StorageFull, StoreUnavailable
+            If the decision cannot be recorded; the execution still waits.
         """
-        session, execution = await self._waiting(caller, execution_id)
-        if answer.code is not None and utf8_size(answer.code) > self._max_code_bytes:
-            raise PayloadTooLarge(f"'code' may have at most {self._max_code_bytes} bytes")
+        session, execution = await self._find_waiting(caller, execution_id)
+        max_bytes = self._settings.max_code_bytes
+        if answer.code is not None and utf8_size(answer.code) > max_bytes:
+            raise PayloadTooLarge(f"'code' may have at most {max_bytes} bytes")
         approval = _decided(execution.record, answer, caller.display_name or caller.principal)
         if not answer.approve:
             self._record("rejected", caller.principal, execution.record, reason=answer.reason, by=approval.decided_by)
-            await session.reject(execution, approval, f"rejected by {approval.decided_by}" + _because(answer.reason))
+            because = f": {answer.reason}" if answer.reason else ""
+            cause = StopCause(ExecutionState.REJECTED, f"rejected by {approval.decided_by}{because}")
+            await session.reject(execution, approval, cause)
             return execution.record
         code = execution.record.code if answer.code is None else answer.code
         self._being_decided.add(execution_id)
         try:
-            # What is approved is on record before it runs.
+            # The approval is on record before the code runs.
             await self._executions.amend(replace(execution.record, code=code, approval=approval))
             if not execution.awaits_approval:
                 raise NotAwaitingApproval(_CHANGED)
             session.approve(execution, approval, code)
-            told = {"reason": answer.reason, "by": approval.decided_by}
-            self._record(str(approval.decision), caller.principal, execution.record, **told)
+            decision = {"reason": answer.reason, "by": approval.decided_by}
+            self._record(str(approval.decision), caller.principal, execution.record, **decision)
         finally:
             self._being_decided.discard(execution_id)
         return execution.record
@@ -118,8 +130,8 @@ class ApprovalVerbs:
             "approval", action, principal, execution.id, session_id=execution.session_id, code_sha256=digest, **data
         )
 
-    async def _waiting(self, caller: Caller, execution_id: str) -> tuple[LiveSession, LiveExecution]:
-        session, execution = self._running.get(execution_id, (None, None))
+    async def _find_waiting(self, caller: Caller, execution_id: str) -> tuple[LiveSession, LiveExecution]:
+        session, execution = self._registry.executions.get(execution_id, (None, None))
         if session is None or execution is None:
             ended = await self._executions.summary(execution_id)
             if ended is not None and caller.may_see(ended.owner):
@@ -143,7 +155,3 @@ def _decided(execution: Execution, answer: ApprovalAnswer, by: str) -> Approval:
         reason=answer.reason,
         original_code=execution.code if edited else None,
     )
-
-
-def _because(reason: str) -> str:
-    return f": {reason}" if reason else ""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,9 @@ from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.policy_parsing import read_policies
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.token_format import new_token
-from jupyter_exec_ext.engine.access.token_verbs import ATTEMPTS_AT_ONCE, MAX_DEPTH, MINTED_AT_ONCE, TokenVerbs
+from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE, MAX_DEPTH, MINTED_AT_ONCE, TokenService
+from jupyter_exec_ext.engine.access.token_watch import TokenJournal, TokenWatch
+from jupyter_exec_ext.engine.background_tasks import BackgroundTasks
 from jupyter_exec_ext.engine.change_feed import ChangeFeed
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.errors import (
@@ -36,7 +37,7 @@ from jupyter_exec_ext.errors import (
     TooManyTokens,
     Unauthenticated,
 )
-from jupyter_exec_ext.models import TokenRequest
+from jupyter_exec_ext.models import Token, TokenRequest
 from jupyter_exec_ext.store.store import ExecStore
 
 ADA = owner("Ada", {"username": "ada"})
@@ -45,10 +46,10 @@ HERE = "127.0.0.1"
 
 @dataclass
 class World:
-    verbs: TokenVerbs
+    verbs: TokenService
     # What a server makes of the same tokens that is started with these policies.
-    with_policies: Callable[[dict[str, Policy]], TokenVerbs]
-    ends: list[None] = field(default_factory=list)
+    with_policies: Callable[[dict[str, Policy]], TokenService]
+    watch: TokenWatch
 
     async def caller(self, by: Caller = ADA, **request: Any) -> Caller:
         request = {"name": "t", "scopes": sorted(ALL_SCOPES), **request}
@@ -59,28 +60,17 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096, log=logging.getLogger("test"))
-    tasks: set[asyncio.Task[None]] = set()
-
-    def in_background(work: Coroutine[Any, Any, None]) -> None:
-        tasks.add(asyncio.get_running_loop().create_task(work))
-
+    background = BackgroundTasks()
     settings = EngineSettings(max_tokens=MAX_DEPTH + 5, max_token_seconds=1000.0, default_token_seconds=100.0)
-    ends: list[None] = []
+    journal = TokenJournal(store.tokens, store.audit, ChangeFeed(), background)
+    watch = TokenWatch(store.tokens, journal, logging.getLogger("test"))
 
-    def with_policies(policies: dict[str, Policy]) -> TokenVerbs:
-        on_end = partial(ends.append, None)
-        return TokenVerbs(
-            store.tokens,
-            policies,
-            settings,
-            store.audit,
-            feed=ChangeFeed(),
-            in_background=in_background,
-            on_end=on_end,
-        )
+    def with_policies(policies: dict[str, Policy]) -> TokenService:
+        return TokenService(store.tokens, policies, settings, store.audit, ChangeFeed(), journal, watch)
 
-    yield World(with_policies(read_policies({"mine": {"max_sessions": 3}})), with_policies, ends)
-    await asyncio.gather(*tasks)
+    yield World(with_policies(read_policies({"mine": {"max_sessions": 3}})), with_policies, watch)
+    watch.close()
+    await background.drain()
     store.close()
 
 
@@ -180,7 +170,7 @@ async def test_a_token_and_those_below_it_make_so_many_in_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "jupyter_exec_ext.engine.access.token_verbs.time", SimpleNamespace(time=time.time, monotonic=lambda: 1.0)
+        "jupyter_exec_ext.engine.access.token_service.time", SimpleNamespace(time=time.time, monotonic=lambda: 1.0)
     )
     parent = await world.caller()
     child = await world.caller(parent)
@@ -211,9 +201,10 @@ async def test_each_sees_and_manages_its_own_and_what_is_below(world: World) -> 
         ):
             with pytest.raises(TokenNotFound):
                 await verb
-    assert not world.ends
+    ended: list[Token | None] = []
+    world.watch.watch(str(child.token_id), ended.append)
     await world.verbs.revoke(parent, str(child.token_id))
-    assert world.ends == [None]
+    assert [token and token.id for token in ended] == [child.token_id]
 
 
 async def test_a_new_secret_takes_the_place_of_the_old_one(world: World) -> None:
