@@ -23,15 +23,14 @@ from .change_feed import ChangeFeed
 from .executions.idempotency import idempotency_of
 from .executions.live_execution import ExecutionHandle
 from .executions.log_reader import OutputVerbs
-from .executions.watchdog import WatchdogExpired, ends_within
 from .files.file_locator import NOWHERE, FileLocator
 from .files.local_files import LocalFiles
-from .files.quotas import FileLimits
 from .files.remote_files import RemoteFiles
 from .kernels.pool_plan import PoolBounds
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
-from .ports import EventLog, KernelHost, SessionFiles, Store
+from .kernels.watchdog import WatchdogExpired, ends_within
+from .ports import EventLog, FileLimits, KernelHost, SessionFiles, Store
 from .sessions.approval_service import ApprovalService
 from .sessions.execution_service import ExecutionService
 from .sessions.file_service import FileService

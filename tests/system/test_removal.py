@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.engine.files.local_files import LocalFiles
-from jupyter_exec_ext.engine.files.quotas import NO_LIMITS
 from jupyter_exec_ext.engine.kernels.shared_resources import EngineResources
+from jupyter_exec_ext.engine.ports import NO_LIMITS
 from jupyter_exec_ext.isolation.common import leftovers
 from jupyter_exec_ext.store.server_instances import ServerInstance
 from jupyter_exec_ext.store.spool import remove_spool, spool_path

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from ...errors import FilesNotAvailable
 from ...models import Session
 from ...protocol.file_paths import path_parts
-from ..ports import FileList, FileReader, FileWriter, KernelHost, SessionFiles
+from ..ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelHost, SessionFiles
 from .file_transfer import always
-from .quotas import NO_LIMITS, FileLimits
 
 
 class NoFiles:

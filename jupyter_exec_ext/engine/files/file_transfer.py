@@ -17,8 +17,9 @@ from ...models import FileInfo
 from ...protocol.file_headers import mime_type
 from ...protocol.file_paths import TEMPORARY_PREFIX
 from ...protocol.records_json import utc_timestamp
+from ..ports import FileLimits
 from .confinement import api_errors
-from .quotas import FileLimits, Usage
+from .quotas import Usage
 
 _BLOCK_BYTES = 1024 * 1024
 _LATEST_SECONDS = 253_402_300_799  # the end of the year 9999

@@ -24,12 +24,12 @@ from ...models import FileInfo, FilesEvent
 from ...protocol.file_paths import path_parts
 from ...system.exhaustion import exhausted, out_of_resources
 from ...system.removal import remove_tree, retry_leftovers
-from ..ports import FileList
+from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
 from .directory_scan import ChangeWatch, SlicedWalk, TooManyEntriesError, walk
 from .fair_turns import FairTurns
 from .file_transfer import LocalReader, LocalUpload, always, describe, hash_next
-from .quotas import NO_LIMITS, FileLimits, Usage
+from .quotas import Usage
 
 T = TypeVar("T")
 _THREADS = 4

@@ -7,28 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...auth.policy import Policy, least
+from ...auth.policy import Policy
 from ...errors import QuotaExceeded
-
-
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    """Limits on uploads; None for no limit. See the traits, and the fields of a policy, of the same names."""
-
-    max_file_bytes: int | None = None
-    max_session_bytes: int | None = None
-    max_session_files: int | None = None
-
-    def within(self, other: FileLimits) -> FileLimits:
-        """Return the stricter of both limits."""
-        return FileLimits(
-            least((self.max_file_bytes, other.max_file_bytes)),
-            least((self.max_session_bytes, other.max_session_bytes)),
-            least((self.max_session_files, other.max_session_files)),
-        )
-
-
-NO_LIMITS = FileLimits()
+from ..ports import NO_LIMITS, FileLimits
 
 
 def limits_of(policies: Iterable[Policy]) -> FileLimits:

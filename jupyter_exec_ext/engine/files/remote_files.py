@@ -33,11 +33,11 @@ from ...errors import (
 from ...models import FileInfo
 from ...protocol.file_paths import path_parts
 from ...protocol.records_json import utc_timestamp
-from ..ports import FileList, KernelFiles
+from ..ports import NO_LIMITS, FileLimits, FileList, KernelFiles
 from .confinement import api_errors
 from .file_locator import NoFiles
 from .file_transfer import LocalReader, always, sha256_of
-from .quotas import NO_LIMITS, FileLimits, Usage
+from .quotas import Usage
 
 _MAX_LISTED = 10_000
 _NOT_THERE = (

@@ -23,7 +23,6 @@ from ...protocol.kernel_preparation import unattended_request
 from ...protocol.languages import normalize_language
 from ...system.exhaustion import exhausted, out_of_resources
 from ...system.marked_processes import kill_left_behind, kill_marked
-from ..executions.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..ports import Kernel, KernelExit, KernelHost
 from .death_report import CrashFile, Death, PostMortem, plain_death
 from .kernel_connection import KernelConnection
@@ -31,6 +30,7 @@ from .kernel_health import HealthWatch
 from .process_limits import ProcessLimits, limit_process
 from .process_state import is_stopped
 from .shared_resources import EngineResources
+from .watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 
 # The kernels whose control channel is known to answer while code runs.
 _ANSWERING_LANGUAGE = "python"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .file_ports import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
+from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
 from .kernel_ports import Kernel, KernelExit, KernelHost, RoomMaker
 from .store_ports import (
     AuditTrail,
@@ -20,9 +20,11 @@ from .store_ports import (
 )
 
 __all__ = [
+    "NO_LIMITS",
     "AuditTrail",
     "EventLog",
     "ExecutionStore",
+    "FileLimits",
     "FileList",
     "FileReader",
     "FileWriter",

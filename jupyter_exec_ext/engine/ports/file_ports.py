@@ -6,8 +6,28 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
+from ...auth.policy import least
 from ...models import FileInfo, FilesEvent
-from ..files.quotas import NO_LIMITS, FileLimits
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """Limits on uploads; None for no limit. See the traits, and the fields of a policy, of the same names."""
+
+    max_file_bytes: int | None = None
+    max_session_bytes: int | None = None
+    max_session_files: int | None = None
+
+    def within(self, other: FileLimits) -> FileLimits:
+        """Return the stricter of both limits."""
+        return FileLimits(
+            least((self.max_file_bytes, other.max_file_bytes)),
+            least((self.max_session_bytes, other.max_session_bytes)),
+            least((self.max_session_files, other.max_session_files)),
+        )
+
+
+NO_LIMITS = FileLimits()
 
 
 class FileReader(Protocol):

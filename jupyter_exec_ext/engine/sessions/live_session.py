@@ -21,8 +21,8 @@ from ..access.effective_limits import SessionLimits
 from ..change_feed import ChangeFeed
 from ..executions.live_execution import LiveExecution
 from ..executions.verdict import StopCause, Verdict
-from ..executions.watchdog import MARGIN_SECONDS, ends_within
 from ..kernels.session_kernel import KernelListener, SessionKernel
+from ..kernels.watchdog import MARGIN_SECONDS, ends_within
 from ..ports import SessionFiles, SessionStore
 from .execution_queue import ExecutionQueue
 from .session_late_output import SessionLateOutput

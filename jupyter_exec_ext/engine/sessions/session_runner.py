@@ -18,8 +18,8 @@ from ..executions.live_execution import LiveExecution
 from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
 from ..executions.verdict import StopCause, Verdict
-from ..executions.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..kernels.session_kernel import SessionKernel
+from ..kernels.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..ports import Kernel, KernelExit, SessionFiles
 from .session_late_output import SessionLateOutput
 

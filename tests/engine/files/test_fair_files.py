@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_exec_ext.engine.files import local_files as module
 from jupyter_exec_ext.engine.files.local_files import LocalFiles
-from jupyter_exec_ext.engine.files.quotas import NO_LIMITS, FileLimits
+from jupyter_exec_ext.engine.ports import NO_LIMITS, FileLimits
 from jupyter_exec_ext.engine.sessions import file_service
 from jupyter_exec_ext.engine.sessions.file_service import FileService
 from jupyter_exec_ext.errors import Conflict, QuotaExceeded

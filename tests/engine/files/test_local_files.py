@@ -26,7 +26,7 @@ from jupyter_exec_ext.engine.files.confinement import (
 )
 from jupyter_exec_ext.engine.files.file_locator import NOWHERE
 from jupyter_exec_ext.engine.files.local_files import LocalFiles
-from jupyter_exec_ext.engine.files.quotas import FileLimits
+from jupyter_exec_ext.engine.ports import FileLimits
 from jupyter_exec_ext.errors import (
     Conflict,
     ExecError,
