@@ -38,7 +38,7 @@ class FileSource:
 
     @property
     def can_rewind(self) -> bool:
-        """Whether it can be read from its beginning again."""
+        """True if it can be read from its beginning again."""
         return self._path is not None or self._start is not None
 
     @property
@@ -237,5 +237,5 @@ def upload_path(source: Uploadable, remote_path: str | None) -> str:
         return remote_path
     name = source if isinstance(source, (str, os.PathLike)) else getattr(source, "name", None)
     if not isinstance(name, (str, os.PathLike)):
-        raise ValueError("say under which name to upload it (remote_path)")
+        raise ValueError("this file has no name; pass the name of the upload as remote_path")
     return Path(name).name

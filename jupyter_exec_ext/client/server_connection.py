@@ -106,7 +106,7 @@ class JupyterConnectionInfo:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server is on this machine."""
+        """True if the server is on this machine."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     @property

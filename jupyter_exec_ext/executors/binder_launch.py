@@ -1,4 +1,4 @@
-"""One launch of a Binder through BinderHub's event stream, with retries while they are safe.
+"""Launch of a Binder through BinderHub's event stream, with retries while they are safe.
 
 A request for a launch joins a build of the image that is under way. Once the image is built, each request starts
 another server. So a stream that is cut during the build is opened again, and one that is cut later is not: an orphaned
@@ -64,7 +64,7 @@ class Moved:
 
 
 class BinderLaunch:
-    """One launch of a Binder, over as many connections as it takes.
+    """Launch of one Binder, over any number of connections.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class BinderLaunch:
             return self._limit_error(said, float(wait[1]) if wait else None)
         lines = [line for line in self._log if line]
         log = "; the last lines of the log:\n" + "\n".join(lines) if len(lines) > 1 else ""
-        return ServerStartFailed(f"Binder could not launch {self._spec}: {said or 'it does not say why'}{log}")
+        return ServerStartFailed(f"Binder could not launch {self._spec}: {said or 'it gives no reason'}{log}")
 
     def _limit_error(self, said: str, retry_after_seconds: float | None) -> LimitReached:
         when = "later" if retry_after_seconds is None else f"in {retry_after_seconds:g} s"

@@ -117,7 +117,7 @@ class JupyterHubServer(ManagedServer):
 
     @property
     def started(self) -> bool:
-        """Whether this object has started the server, so that it will stop it."""
+        """True if this object has started the server, so that it will stop it."""
         return self._ours is not None
 
     @property
@@ -195,9 +195,9 @@ class JupyterHubServer(ManagedServer):
         except ExecError:
             return None
         if state.is_stopped:
-            return f"the JupyterHub says that the server {self._api.full_name} was stopped or has failed"
+            return f"the JupyterHub reports that the server {self._api.full_name} was stopped or has failed"
         if state.started != started and started:
-            return f"the JupyterHub says that another server {self._api.full_name} was started meanwhile"
+            return f"the JupyterHub reports that another server {self._api.full_name} was started meanwhile"
         return None
 
     @property

@@ -47,7 +47,7 @@ class ServerState:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it neither runs nor is about to."""
+        """True if it neither runs nor is about to run."""
         return not (self.ready or self.pending)
 
 
@@ -74,10 +74,10 @@ def whoami(retry: RetryPolicy = DEFAULT_RETRY) -> Operation[str]:
     """
     reply = yield from exchange(Request("GET", f"{_API}user"), retry)
     if not reply.ok:
-        raise _refusal(reply, "say whose it is", "")
+        raise _refusal(reply, "name its user", "")
     model = _model(reply)
     if model.get("kind") != "user" or not isinstance(model.get("name"), str):
-        raise ValueError(f"the Hub's token is not a user's but a {model.get('kind')}'s; say whose server with user=…")
+        raise ValueError(f"the Hub's token is not a user's but a {model.get('kind')}'s; name the server's user with user=…")
     return str(model["name"])
 
 
@@ -159,7 +159,7 @@ class HubServerApi:
             raise error
         model = _model(reply)
         if not (isinstance(model.get("id"), str) and isinstance(model.get("token"), str)):
-            raise UnexpectedAnswer("the Hub made a token and did not tell it")
+            raise UnexpectedAnswer("the Hub created a token, but its answer has no token")
         return IssuedHubToken(model["id"], model["token"])
 
     def revoke_token(self, token_id: str) -> Operation[None]:

@@ -1,4 +1,4 @@
-"""One start of a server at a JupyterHub: the request, and the Hub's progress events until the server is ready."""
+"""Start of a server at a JupyterHub: the request, and the Hub's progress events until the server is ready."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .remote_launch import Deadline, ProgressReporter, follow_events, to_one_lin
 
 
 class HubLaunch:
-    """One start of a server: requests it if need be, and waits until the server is ready.
+    """Start of one server: requests it if need be, and waits until the server is ready.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class HubLaunch:
     def _handle_event(self, event: Mapping[str, Any]) -> bool:
         message = to_one_line(event.get("message"))
         if event.get("failed"):
-            self._failure = message or "it does not say why"
+            self._failure = message or "it gives no reason"
             return True
         if event.get("ready"):
             return True

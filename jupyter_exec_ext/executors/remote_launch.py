@@ -25,7 +25,7 @@ _MAX_MESSAGE_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """One message about the start of a server.
+    """Message about the start of a server.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class HttpClient:
             read_bufsize=_READ_BUFFER_BYTES,
         )
         if not keeps_cookies:
-            # aiohttp would repeat a GET or DELETE by itself, so that a `Failure` could not say what was sent.
+            # aiohttp would repeat a GET or DELETE by itself, so that the `sent` of a `Failure` would be wrong.
             self.session._retry_connection = False
 
     async def close(self) -> None:

@@ -68,7 +68,7 @@ class EventStreamReader:
         if not self.execution_id:
             self.execution_id = headers.get("location", "").rpartition("/")[2] or _id_in(self._start.path)
         if not self.execution_id:
-            raise UnexpectedAnswer("the server did not say which execution it streams")
+            raise UnexpectedAnswer("the server's event stream does not name its execution")
 
     def feed(self, chunk: bytes) -> list[OutputEvent]:
         """Return the new events in a piece of the stream."""

@@ -57,7 +57,7 @@ class Request:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether sending it twice has the effect of sending it once."""
+        """True if sending it twice has the effect of sending it once."""
         return self.method in ("GET", "PUT", "DELETE") or IDEMPOTENCY_KEY in self.headers
 
 
@@ -71,7 +71,7 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded."""
+        """True if the request succeeded."""
         return 200 <= self.status < 300
 
 

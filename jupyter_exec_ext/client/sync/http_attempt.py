@@ -1,4 +1,4 @@
-"""One blocking HTTP request on a watched connection: whether it was sent, and its total timeout.
+"""Blocking HTTP request on a watched connection: a flag of whether it was sent, and a total timeout.
 
 A socket's own timeout starts again with every byte, so it never ends a request to a server that sends one now and then.
 A timer here shuts the socket down instead, which wakes the thread that reads from it or writes to it.
