@@ -77,7 +77,9 @@ def whoami(retry: RetryPolicy = DEFAULT_RETRY) -> Operation[str]:
         raise _refusal(reply, "name its user", "")
     model = _model(reply)
     if model.get("kind") != "user" or not isinstance(model.get("name"), str):
-        raise ValueError(f"the Hub's token is not a user's but a {model.get('kind')}'s; name the server's user with user=…")
+        raise ValueError(
+            f"the Hub's token is not a user's but a {model.get('kind')}'s; name the server's user with user=…"
+        )
     return str(model["name"])
 
 

@@ -151,7 +151,9 @@ TIMES = scaled(25, per_commit=1)
 
 @pytest.mark.timeout(60 + 10 * TIMES)
 @pytest.mark.parametrize(("call", "cancel"), PAIRS)
-async def test_cancelled_code_stops(host: Host, call: Call, cancel: Callable[..., Coroutine[Any, Any, float]]) -> None:
+async def test_cancelled_call_stops_its_code(
+    host: Host, call: Call, cancel: Callable[..., Coroutine[Any, Any, float]]
+) -> None:
     stopped_after: list[float] = []
     async with AsyncExecClient(host.info) as client, await client.session() as session:
         before = {one.id for one in await client.list_sessions()}
@@ -164,7 +166,7 @@ async def test_cancelled_code_stops(host: Host, call: Call, cancel: Callable[...
     print(f"\n{call.__name__} {cancel.__name__}: {' '.join(f'{seconds:.2f}' for seconds in stopped_after)}")
 
 
-def test_code_stops_also_where_the_loop_ends_at_once(host: Host) -> None:
+def test_ending_event_loop_stops_running_code(host: Host) -> None:
     async def leave() -> None:
         with anyio.move_on_after(1.0):
             async with AsyncExecClient(host.info) as client, await client.session() as session:

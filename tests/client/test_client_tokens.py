@@ -51,7 +51,7 @@ RUNS_CODE = ["sessions:create", "sessions:read", "executions:create", "execution
 # --- what is sent ---
 
 
-def test_a_request_holds_what_was_asked_for_and_nothing_else() -> None:
+def test_token_request_has_given_fields_only() -> None:
     assert token_request("a", ["x"], None, None, None) == {"name": "a", "scopes": ["x"]}
     assert token_request("a", ("x",), "p", 60.0, {"max_sessions": 1}) == {
         "name": "a",
@@ -72,7 +72,7 @@ def test_a_request_holds_what_was_asked_for_and_nothing_else() -> None:
         (lambda: API.decide("exe_1", rejection("no")), "exec/v1/approvals/exe_1"),
     ],
 )
-def test_what_makes_a_secret_or_decides_is_sent_once(operation: Callable[[], Any], path: str) -> None:
+def test_requests_for_secrets_and_decisions_are_not_repeated(operation: Callable[[], Any], path: str) -> None:
     script = Script(NOT_SENT, LOST)
     with pytest.raises(ConnectionLost, match="unknown"):
         script.perform(operation())
@@ -83,7 +83,7 @@ def test_what_makes_a_secret_or_decides_is_sent_once(operation: Callable[[], Any
             script.perform(operation())
 
 
-def test_reading_and_revoking_is_repeated() -> None:
+def test_reading_and_revoking_tokens_is_retried() -> None:
     script = Script(LOST, answer(200, {"tokens": [TOKEN]}), LOST, answer(204))
     (token,) = script.perform(API.list(ended=True))
     assert (token.id, token.scopes, token.active) == ("abcdefgh", ("sessions:read",), True)
@@ -95,7 +95,7 @@ def test_reading_and_revoking_is_repeated() -> None:
         Script(answer(200, [])).perform(API.approvals())
 
 
-def test_the_secret_is_in_the_text_alone() -> None:
+def test_issued_token_shows_secret_in_text_only() -> None:
     issued: IssuedToken = Script(answer(201, ISSUED)).perform(API.create({}))
     assert issued.text == SECRET
     assert SECRET not in f"{issued!r} {issued}"
@@ -156,7 +156,7 @@ def waiting(client: Any, session_id: str) -> Execution:
     raise AssertionError("nothing waits for approval")
 
 
-def test_a_token_lives_is_rotated_and_ends(token_host: Host, connect: Connect) -> None:
+def test_token_is_created_rotated_and_revoked(token_host: Host, connect: Connect) -> None:
     with connect(token_host.info) as owner:
         issued = owner.tokens.create("agent", RUNS_CODE, expires_in_seconds=600, limits={"max_sessions": 1})
         token = issued.token
@@ -185,7 +185,7 @@ def test_a_token_lives_is_rotated_and_ends(token_host: Host, connect: Connect) -
         assert secret[13:] not in token_host.log_text()
 
 
-def test_a_run_waits_for_the_person(token_host: Host, connect: Connect) -> None:
+def test_run_waits_for_approval(token_host: Host, connect: Connect) -> None:
     with connect(token_host.info) as owner, ThreadPoolExecutor(1) as pool:
         agent = connect(bearer(token_host, owner.tokens.create("agent", RUNS_CODE, policy="asks")))
         session = agent.session()
@@ -214,7 +214,7 @@ def test_a_run_waits_for_the_person(token_host: Host, connect: Connect) -> None:
         agent.close()
 
 
-async def test_what_waits_can_be_cancelled(token_host: Host) -> None:
+async def test_execution_waiting_for_approval_can_be_cancelled(token_host: Host) -> None:
     async with AsyncExecClient(token_host.info) as owner:
         issued = await owner.tokens.create("agent", [*RUNS_CODE, "executions:control"], policy="asks")
         async with AsyncExecClient(bearer(token_host, issued)) as agent:

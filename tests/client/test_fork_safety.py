@@ -62,7 +62,7 @@ def test_parent_and_children_use_one_client_at_once(host: Host) -> None:
         runs("after")
 
 
-def test_a_lock_that_a_thread_of_the_parent_holds_is_free_in_a_child(host: Host) -> None:
+def test_lock_held_by_parents_thread_is_free_in_child(host: Host) -> None:
     with ExecClient(host.info) as client, client.session() as session:
         running = threading.Thread(target=session.run, args=("import time; time.sleep(2)",))
         running.start()
@@ -85,7 +85,7 @@ def test_a_standard_session_keeps_its_connection_when_a_child_uses_it(host: Host
         assert session.run("print(a)").stdout == "2\n"
 
 
-def test_an_asynchronous_client_has_a_loop_of_its_own_in_a_child(host: Host) -> None:
+def test_asynchronous_client_uses_childs_event_loop_after_fork(host: Host) -> None:
     client = AsyncExecClient(host.info)
 
     async def run(text: str) -> None:
@@ -129,7 +129,7 @@ def test_an_executor_of_a_server_runs_code_in_a_child(host: Host, tmp_path: Any)
             runs()
 
 
-def test_an_embedded_executor_says_whose_kernel_it_is_and_a_child_does_not_end_it(tmp_path: Any) -> None:
+def test_embedded_executor_in_child_raises_error_and_keeps_parents_kernel(tmp_path: Any) -> None:
     with EmbeddedIPythonCodeExecutor(output_dir=tmp_path) as executor:
         assert executor.execute_code_blocks(python("c = 1")).exit_code == 0
 

@@ -112,7 +112,7 @@ class Script:
 
 
 @pytest.mark.parametrize("failure", [NOT_SENT, LOST])
-def test_reading_is_repeated_until_it_works(failure: Failure) -> None:
+def test_reading_is_retried_until_success(failure: Failure) -> None:
     script = Script(failure, failure, answer(200, to_json(execution())))
     assert script.perform(API.get_execution("exe_1")) == execution()
     assert len(script.requests) == 3
@@ -120,21 +120,21 @@ def test_reading_is_repeated_until_it_works(failure: Failure) -> None:
 
 
 @pytest.mark.parametrize("failure", [NOT_SENT, LOST])
-def test_running_code_is_repeated_with_its_key(failure: Failure) -> None:
+def test_submit_is_retried_with_same_idempotency_key(failure: Failure) -> None:
     script = Script(failure, failure, answer(200, to_json(execution())))
     request = execution_request("1", None, None, None, False)
     assert script.perform(API.submit(PLACE, request, "key")) == execution()
     assert [sent.headers["Idempotency-Key"] for sent in script.requests] == ["key"] * 3
 
 
-def test_what_has_no_key_is_repeated_only_if_nothing_was_sent() -> None:
+def test_request_without_key_is_retried_only_if_unsent() -> None:
     script = Script(NOT_SENT, LOST, INFO)
     with pytest.raises(ConnectionLost, match="unknown"):
         script.perform(API.open_session({}))
     assert [sent.method for sent in script.requests] == ["POST", "POST", "GET"]
 
 
-def test_code_whose_fate_stays_unknown_is_said_to_be_so() -> None:
+def test_unknown_end_of_run_raises_connection_lost() -> None:
     with pytest.raises(ConnectionLost, match="unknown"):
         Script(*[LOST] * 99).perform(API.submit(PLACE, {"code": "1"}, "key"))
 
@@ -158,7 +158,7 @@ REFUSED = answer(403, {"message": "no", "code": "missing_scope", "request_id": "
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_run_that_was_sent_once_is_never_said_not_to_have_been(outcomes: list[Any], streamed: bool) -> None:
+def test_run_sent_once_never_raises_connection_failed(outcomes: list[Any], streamed: bool) -> None:
     api = ExecApi(RetryPolicy(max_retries=2))
     start = api.stream if streamed else api.run
     with pytest.raises(ConnectionLost) as lost:
@@ -166,7 +166,7 @@ def test_a_run_that_was_sent_once_is_never_said_not_to_have_been(outcomes: list[
     assert (lost.value.idempotency_key, lost.value.execution_id) == ("key", None)
 
 
-def test_a_run_that_was_named_before_it_was_lost_is_named_in_the_error() -> None:
+def test_lost_run_error_has_execution_id() -> None:
     script = Script(answer(202, to_json(execution(ExecutionState.RUNNING))), *[NOT_SENT] * 99)
     with pytest.raises(ConnectionLost) as lost:
         script.perform(API.run(PLACE, {"code": "1"}, "key"))
@@ -174,35 +174,35 @@ def test_a_run_that_was_named_before_it_was_lost_is_named_in_the_error() -> None
 
 
 @pytest.mark.parametrize("outage", [NOT_SENT, LOST, REDIRECT, LOGIN_PAGE, NO_SUCH_SERVER, BAD_GATEWAY])
-def test_an_outage_is_waited_for_with_the_same_key(outage: Any) -> None:
+def test_outage_is_waited_for_with_same_key(outage: Any) -> None:
     script = Script(*[outage] * 30, answer(200, to_json(execution())))
     assert script.perform(API.run(PLACE, {"code": "1"}, "key")).ok
     assert {sent.headers["Idempotency-Key"] for sent in script.requests} == {"key"}
     assert max(script.pauses) <= 2.0
 
 
-def test_an_outage_is_waited_for_no_longer_than_was_said() -> None:
+def test_wait_for_outage_ends_after_outage_seconds() -> None:
     script = Script(*[NOT_SENT] * 99)
     with pytest.raises(ConnectionFailed, match="nothing was sent"):
         script.perform(ExecApi(RetryPolicy(outage_seconds=20.0)).run(PLACE, {"code": "1"}, "key"))
     assert 20.0 <= sum(script.pauses) <= 22.0
 
 
-def test_a_server_that_never_answered_is_given_up_soon() -> None:
+def test_server_that_never_answered_gets_few_retries() -> None:
     script = Script(*[NOT_SENT] * 99)
     with pytest.raises(ConnectionFailed):
         script.perform(ExecApi(RetryPolicy(max_retries=2)).run(FRESH_SESSION, {"code": "1"}, "key"))
     assert len(script.requests) == 3
 
 
-def test_a_refusal_of_the_servers_own_is_told_at_once_also_after_an_outage() -> None:
+def test_servers_refusal_is_raised_at_once_after_outage() -> None:
     script = Script(LOST, BAD_GATEWAY, REFUSED)
     with pytest.raises(MissingScope):
         script.perform(API.run(PLACE, {"code": "1"}, "key"))
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_server_that_will_not_come_back_is_not_waited_for(streamed: bool) -> None:
+def test_lost_server_is_not_waited_for(streamed: bool) -> None:
     api = ExecApi(RetryPolicy(why_lost=lambda: "the Hub has stopped it"))
     start = api.stream if streamed else api.run
     script = Script(*[NOT_SENT] * 99)
@@ -212,7 +212,7 @@ def test_a_server_that_will_not_come_back_is_not_waited_for(streamed: bool) -> N
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
+def test_busy_server_is_retried_after_its_retry_after(status: int) -> None:
     busy = answer(status, {"message": "busy", "code": "shutting_down", "request_id": "r1"}, retry_after="7")
     script = Script(busy, answer(200, to_json(execution())))
     script.perform(API.get_execution("exe_1"))
@@ -220,20 +220,20 @@ def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_proxy_without_its_server_is_asked_again_soon_whatever_it_says(status: int) -> None:
+def test_proxy_without_server_is_retried_soon_despite_retry_after(status: int) -> None:
     script = Script(answer(status, retry_after="7"), answer(200, to_json(execution())))
     script.perform(API.get_execution("exe_1"))
     assert script.pauses == [2.0]
 
 
-def test_a_limit_that_code_ran_into_is_told_at_once() -> None:
+def test_limit_on_executions_is_raised_at_once() -> None:
     script = Script(answer(429, {"message": "full", "code": "queue_full"}))
     with pytest.raises(QueueFull):
         script.perform(API.submit(PLACE, {"code": "1"}, "key"))
     assert len(script.requests) == 1
 
 
-def test_a_session_is_not_asked_for_twice() -> None:
+def test_session_request_is_not_repeated() -> None:
     script = Script(answer(503, {"message": "busy", "code": "shutting_down", "request_id": "r1"}))
     with pytest.raises(ExecError, match="busy"):
         script.perform(API.open_session({}))
@@ -249,14 +249,14 @@ SESSION = Session(
 )  # fmt: skip
 
 
-def test_what_the_api_refuses_is_not_looked_into() -> None:
+def test_refusal_of_api_is_not_probed() -> None:
     script = Script(answer(403, OURS, x_request_id="r1"))
     with pytest.raises(MissingScope):
         script.perform(API.open_session({}))
     assert len(script.requests) == 1
 
 
-def test_a_missing_api_is_told_from_a_missing_session() -> None:
+def test_missing_api_raises_api_not_found() -> None:
     for operation in (API.open_session({}), API.in_fresh_session(API.run(FRESH_SESSION, {"code": "1"}, "key"))):
         script = Script(NOT_OURS, NOT_OURS)
         with pytest.raises(ApiNotFound):
@@ -264,13 +264,13 @@ def test_a_missing_api_is_told_from_a_missing_session() -> None:
         assert [sent.method for sent in script.requests] == ["POST", "GET"]
 
 
-def test_a_session_is_asked_for_again_where_a_proxy_had_answered() -> None:
+def test_session_request_is_repeated_after_proxys_503() -> None:
     script = Script(Reply(503, {}, b"<html>"), Reply(503, {}, b"<html>"), INFO, answer(201, to_json(SESSION)))
     assert script.perform(API.open_session({})) == SESSION
     assert [sent.method for sent in script.requests] == ["POST", "GET", "GET", "POST"]
 
 
-def test_a_session_that_may_have_been_made_is_not_asked_for_again() -> None:
+def test_session_request_with_lost_answer_is_not_repeated() -> None:
     script = Script(LOST, INFO)
     with pytest.raises(ConnectionLost, match="unknown"):
         script.perform(API.open_session({}))
@@ -287,7 +287,7 @@ def test_a_kernel_that_does_not_start_is_not_started_again(status: int, code: st
         assert (raised.value.code, raised.value.request_id, len(script.requests)) == (code, "r1", 1)
 
 
-def test_who_leaves_before_the_stream_has_begun_cancels_what_it_would_have_told_of() -> None:
+def test_interrupt_before_stream_begins_cancels_execution() -> None:
     operation = API.stream(FRESH_SESSION, {"code": "1"}, "key")
     assert isinstance(next(operation), OpenStream)
     asked = operation.throw(KeyboardInterrupt())
@@ -300,14 +300,14 @@ def test_who_leaves_before_the_stream_has_begun_cancels_what_it_would_have_told_
         operation.send(answer(200, {}))
 
 
-def test_there_is_time_for_a_kernel_to_start() -> None:
+def test_fresh_run_allows_for_kernel_start() -> None:
     for place, least in ((FRESH_SESSION, 180), (PLACE, 30)):
         script = Script(answer(200, to_json(execution())))
         script.perform(API.run(place, {"code": "1"}, "key"))
         assert script.requests[0].read_timeout_seconds >= least
 
 
-def test_a_server_that_is_not_there_is_told_from_one_that_was_cut_off() -> None:
+def test_missing_server_raises_connection_failed_after_lost_answer() -> None:
     script = Script(LOST, *[NOT_SENT] * 3)
     with pytest.raises(ConnectionFailed):
         script.perform(API.open_session({}))
@@ -320,14 +320,14 @@ def test_a_proxy_that_gave_up_waiting_may_have_made_a_session() -> None:
     assert [sent.method for sent in script.requests] == ["POST", "GET"]
 
 
-def test_code_is_not_sent_once_more_by_who_looks_into_a_failure() -> None:
+def test_probe_after_failure_does_not_repeat_code() -> None:
     script = Script(NOT_OURS, INFO)
     with pytest.raises(NotFound):
         script.perform(API.in_fresh_session(API.run(FRESH_SESSION, {"code": "1"}, "key")))
     assert [sent.method for sent in script.requests] == ["POST", "GET"]
 
 
-def test_repeating_ends() -> None:
+def test_retries_end() -> None:
     script = Script(*[NOT_SENT] * 9)
     with pytest.raises(ConnectionFailed, match="refused"):
         script.perform(API.info())
@@ -357,14 +357,14 @@ def test_a_refusal_becomes_the_servers_own_error(reply: Reply, error: type[ExecE
     assert raised.message
 
 
-def test_what_an_enterprise_gateway_says_is_not_lost() -> None:
+def test_message_of_enterprise_gateway_is_in_error() -> None:
     """Its answers as they came."""
     reason = "User 'x' is not authorized to start kernel 'Python 3'."
     assert reason in error_from(answer(403, {"reason": reason, "message": ""})).message
     assert "wants a token" in error_from(answer(401, {"reason": "Unauthorized", "message": ""})).message
 
 
-def test_an_error_carries_what_helps() -> None:
+def test_error_has_details_of_answer() -> None:
     raised = error_from(answer(429, {"message": "m", "code": "queue_full"}, retry_after="3", x_request_id="r1"))
     assert (raised.retry_after_seconds, raised.request_id) == (3.0, "r1")
 
@@ -379,12 +379,12 @@ def test_an_error_carries_what_helps() -> None:
         (answer(401, {"message": "no token", "code": "unauthenticated"}), Unauthenticated),
     ],
 )
-def test_asking_what_the_server_is_tells_wrong_addresses_apart(reply: Reply, error: type[ExecError]) -> None:
+def test_info_distinguishes_wrong_addresses(reply: Reply, error: type[ExecError]) -> None:
     with pytest.raises(error):
         Script(reply).perform(API.info())
 
 
-def test_deleting_what_is_gone_is_fine() -> None:
+def test_delete_of_ended_session_is_no_error() -> None:
     Script(answer(410, {"message": "over", "code": "session_ended"})).perform(API.delete_session("ses_1"))
     Script(answer(404, {"message": "no", "code": "session_not_found"})).perform(API.delete_session("ses_1"))
     with pytest.raises(Forbidden):
@@ -401,7 +401,7 @@ def test_ids_are_one_segment_of_the_path() -> None:
 # --- waiting ---
 
 
-def test_a_long_run_is_waited_for_in_short_requests() -> None:
+def test_long_run_is_waited_for_in_short_requests() -> None:
     running = to_json(execution(ExecutionState.RUNNING))
     script = Script(answer(202, running), answer(200, running), answer(200, to_json(execution())))
     assert script.perform(API.run(PLACE, {"code": "1"}, "key")).ok
@@ -410,7 +410,7 @@ def test_a_long_run_is_waited_for_in_short_requests() -> None:
     assert script.requests[1].headers["Prefer"].startswith("wait=")
 
 
-def test_waiting_for_a_result_ends_when_the_time_is_up() -> None:
+def test_result_returns_after_timeout() -> None:
     script = Script(answer(200, to_json(execution(ExecutionState.RUNNING))))
     assert script.perform(API.result("exe_1", seconds_left(0.0))).state is ExecutionState.RUNNING
 
@@ -459,7 +459,7 @@ def test_a_cut_stream_is_resumed_after_the_last_event_seen(cut: Any) -> None:
     assert script.requests[1].headers["Last-Event-ID"] == "2"
 
 
-def test_an_end_without_outputs_gets_those_that_were_streamed_over_all_connections() -> None:
+def test_bare_end_event_gets_outputs_of_all_connections() -> None:
     bare = {name: value for name, value in to_json(execution()).items() if name not in ("stdout", "stderr", "outputs")}
     end = frame(4, "end", json.dumps({"seq": 4, "type": "end", "at": "t", "execution": bare}))
     script = Script([*chunks(*frames("a", "b")), LOST], chunks(*frames("c", first_seq=3), end))
@@ -469,14 +469,14 @@ def test_an_end_without_outputs_gets_those_that_were_streamed_over_all_connectio
     assert {request.headers["Prefer"] for request in script.requests} == {"return=minimal, heartbeat=3"}
 
 
-def test_who_has_not_seen_the_beginning_asks_for_all_at_the_end() -> None:
+def test_reader_from_the_middle_requests_whole_end_event() -> None:
     script = Script(chunks(*frames("c", first_seq=3), end_frame(4)))
     assert script.perform(API.events("exe_1", after=2)) == execution()
     assert script.requests[0].headers["Prefer"] == "heartbeat=3"
 
 
 @pytest.mark.parametrize("cut", range(1, len(frames("long text")[0])))
-def test_an_event_cut_in_the_middle_is_read_again_whole(cut: int) -> None:
+def test_event_cut_in_the_middle_is_read_again(cut: int) -> None:
     whole = frames("long text")[0]
     script = Script([*chunks(whole[:cut]), LOST], chunks(whole, end_frame(2)))
     script.perform(API.stream(PLACE, {"code": "1"}, "key"))
@@ -490,12 +490,12 @@ def test_events_seen_already_are_not_shown_twice() -> None:
 
 
 @pytest.mark.parametrize("data", ["{", '{"type":"stream","name":"stdout","text":"x","seq":"1"}'])
-def test_an_event_that_cannot_be_read_is_named_as_such(data: str) -> None:
+def test_malformed_event_raises_unexpected_answer(data: str) -> None:
     with pytest.raises(UnexpectedAnswer):
         Script(chunks(f"event: stream\ndata: {data}\n\n".encode())).perform(API.events("exe_1"))
 
 
-def test_resuming_goes_on_as_long_as_there_is_progress() -> None:
+def test_resuming_continues_while_there_is_progress() -> None:
     connections = [[*chunks(*frames("x", first_seq=n)), LOST] for n in range(1, 21)]
     script = Script(*connections, chunks(end_frame(21)))
     script.perform(API.stream(PLACE, {"code": "1"}, "key"))
@@ -509,7 +509,7 @@ def test_resuming_without_progress_ends() -> None:
     assert (lost.value.idempotency_key, lost.value.execution_id) == ("key", "exe_1")
 
 
-def test_a_stream_that_never_began_is_begun_again_with_its_key() -> None:
+def test_unopened_stream_is_retried_with_same_key() -> None:
     script = Script(LOST, chunks(*frames("text"), end_frame(2)))
     assert script.perform(API.stream(PLACE, {"code": "1"}, "key")).ok
     assert [(sent.method, sent.headers["Idempotency-Key"]) for sent in script.requests] == [("POST", "key")] * 2
@@ -526,12 +526,12 @@ def test_a_stream_that_fails_on_the_server_raises_its_error() -> None:
         Script(chunks(f"event: failure\ndata: {failure}\n\n".encode())).perform(API.events("exe_1"))
 
 
-def test_an_empty_end_means_that_nothing_is_left() -> None:
+def test_stream_without_events_ends_if_execution_has_ended() -> None:
     script = Script([], answer(200, to_json(execution())))
     assert script.perform(API.events("exe_1", after=5)) == execution()
 
 
-def test_input_is_asked_for_and_sent() -> None:
+def test_input_request_is_answered() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     script = Script(chunks(frame(1, "input_request", request), end_frame(2)), answer(204))
     script.perform(API.stream(PLACE, {"code": "1", "allow_input": True}, "key"))
@@ -539,7 +539,7 @@ def test_input_is_asked_for_and_sent() -> None:
     assert script.requests[1].json == {"value": "NAME"}
 
 
-def test_an_answer_that_comes_too_late_is_no_error() -> None:
+def test_late_answer_to_input_is_no_error() -> None:
     request = '{"seq":1,"type":"input_request","at":"t","prompt":"name","password":false}'
     late = answer(409, {"message": "it ended", "code": "no_input_requested"})
     script = Script(chunks(frame(1, "input_request", request), end_frame(2)), late)

@@ -35,13 +35,13 @@ def test_a_url_is_read_as_a_browser_shows_it(
 
 
 @pytest.mark.parametrize("url", ["ftp://h/", "http://", "http://user:secret@h/", "file:///etc/passwd"])
-def test_what_is_no_servers_url_is_refused_without_repeating_secrets(url: str) -> None:
+def test_invalid_url_is_rejected_without_showing_secrets(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL") as caught:
         JupyterConnectionInfo.from_url(url)
     assert "secret" not in str(caught.value)
 
 
-def test_a_token_of_ones_own_goes_before_the_urls() -> None:
+def test_token_argument_overrides_token_in_url() -> None:
     assert JupyterConnectionInfo.from_url("http://h/?token=a", "b").token == "b"
 
 
@@ -76,13 +76,13 @@ def test_the_token_is_in_the_header_and_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize("token", ["s3cret\n", "s3cret\u20ac", "s3cr\u00e9t", "s3cret\x00"])
-def test_a_token_that_fits_no_header_is_refused_without_showing_it(token: str) -> None:
+def test_token_with_control_characters_is_rejected_without_showing_it(token: str) -> None:
     with pytest.raises(ValueError, match="token") as caught:
         JupyterConnectionInfo("h", False, token=token)
     assert "s3c" not in str(caught.value)
 
 
-def test_a_url_in_the_hosts_place_is_named() -> None:
+def test_url_as_host_is_rejected_with_remedy() -> None:
     with pytest.raises(ValueError, match="from_url"):
         JupyterConnectionInfo("https://h", False)
 
@@ -97,7 +97,7 @@ class AutoGensInfo:
     host, use_https, port, token = "g", True, 2, "t"
 
 
-def test_whatever_names_a_server_is_taken() -> None:
+def test_connection_to_accepts_all_kinds_of_server() -> None:
     assert isinstance(Connectable(), JupyterConnectable)
     assert connection_to(Connectable()) is Connectable.connection_info
     assert connection_to("http://h:3/").port == 3

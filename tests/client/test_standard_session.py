@@ -85,7 +85,7 @@ def in_background(session: Any, code: str) -> Any:
     return future
 
 
-def test_messages_are_as_the_protocol_has_them(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_websocket_messages_follow_protocol(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Binary, in the v1 sub-protocol; all of one session, each with an id of its own and a date with a time zone."""
     sent: list[str | bytes] = []
 
@@ -116,7 +116,7 @@ def test_messages_are_as_the_protocol_has_them(host: Host, monkeypatch: pytest.M
 # --- what is gone without a word ---
 
 
-def test_a_connection_that_leads_nowhere_is_noticed_and_the_result_says_so(
+def test_dead_connection_is_detected_and_reported_in_result(
     host: Host, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standard_run, "_LOOK_SECONDS", 0.5)
@@ -161,7 +161,7 @@ def test_a_kernel_that_the_server_removed_ends_the_session(
         session.run("1")
 
 
-def test_a_kernel_that_was_removed_while_nobody_used_it_is_missed_at_once(
+def test_kernel_removed_while_idle_ends_session_at_next_run(
     host: Host, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_websocket, "_TRUSTED_SECONDS", 0.0)
@@ -176,7 +176,7 @@ def test_a_kernel_that_was_removed_while_nobody_used_it_is_missed_at_once(
 
 
 @pytest.mark.parametrize("call", ["interrupt", "restart"])
-def test_controlling_a_kernel_that_is_gone_says_that_the_session_has_ended(host: Host, session: Any, call: str) -> None:
+def test_control_of_removed_kernel_raises_session_ended(host: Host, session: Any, call: str) -> None:
     delete_kernel(host, session.id)
     with pytest.raises(SessionEnded):
         getattr(session, call)()
@@ -187,7 +187,7 @@ def test_controlling_a_kernel_that_is_gone_says_that_the_session_has_ended(host:
 # --- control while code runs ---
 
 
-def test_a_restart_from_elsewhere_ends_code_that_would_never_end(session: Any) -> None:
+def test_restart_by_another_client_ends_endless_code(session: Any) -> None:
     running = in_background(session, ENDLESS)
     began = time.monotonic()
     session.restart()
@@ -263,7 +263,7 @@ class LeavesError(Exception):
 
 @pytest.mark.parametrize("opened", [standard, native])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, LeavesError])
-def test_whoever_leaves_a_run_stops_its_code(host: Host, opened: Any, error: type[BaseException]) -> None:
+def test_interrupted_run_stops_its_code(host: Host, opened: Any, error: type[BaseException]) -> None:
     def leave() -> None:
         raise error
 
@@ -276,7 +276,7 @@ def test_whoever_leaves_a_run_stops_its_code(host: Host, opened: Any, error: typ
         assert time.monotonic() - began < 10
 
 
-def test_ctrl_c_in_the_middle_of_a_message_spoils_no_later_run(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_within_message_leaves_later_runs_intact(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """What had been read of the message is lost, and what follows it on the connection would be misread."""
     read, to_come = frame_buffer.recv_strict, [KeyboardInterrupt]
 
@@ -314,7 +314,7 @@ async def test_cancelling_a_run_stops_its_code(host: Host, opened: Any) -> None:
 
 
 @pytest.mark.parametrize("opened", [standard, native])
-def test_leaving_a_session_whose_server_is_gone_does_not_hide_why(host: Host, opened: Any) -> None:
+def test_leaving_session_of_lost_server_keeps_original_error(host: Host, opened: Any) -> None:
     with SilencingProxy(host.info) as proxy:
         info = proxy.info
         client = ExecClient(info, max_retries=0)

@@ -106,7 +106,7 @@ def test_output_before_an_error_and_the_error_are_both_there(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("kept", "words"), [(True, "were kept"), (False, "were lost")])
-def test_a_stopped_run_says_why_and_whether_the_variables_survived(tmp_path: Path, kept: bool, words: str) -> None:
+def test_stopped_run_reports_reason_and_state_of_variables(tmp_path: Path, kept: bool, words: str) -> None:
     stopped = execution(
         stream("so far\n"),
         state=ExecutionState.TIMEOUT,
@@ -124,12 +124,12 @@ def test_a_stopped_run_says_why_and_whether_the_variables_survived(tmp_path: Pat
         (ExecutionState.TOKEN_REVOKED, "the token x was revoked", "Stopped: the token x was revoked"),
     ],
 )
-def test_code_that_may_not_run_says_why(tmp_path: Path, state: ExecutionState, reason: str, words: str) -> None:
+def test_rejected_code_reports_reason(tmp_path: Path, state: ExecutionState, reason: str, words: str) -> None:
     refused = execution(state=state, reason=reason, session_state_preserved=True)
     assert collect(tmp_path, refused).text == f"{words}; the session's variables were kept"
 
 
-def test_output_that_was_lost_on_its_way_is_missed(tmp_path: Path) -> None:
+def test_lost_output_is_reported(tmp_path: Path) -> None:
     collector = collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000, upstream=True)))
     assert collector.text.startswith("a\nIncomplete: some output was lost")
     assert collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000))).text == "a\n"
@@ -144,7 +144,7 @@ def test_named_files_never_replace_one_another(tmp_path: Path) -> None:
     assert (tmp_path / "plot-1.png").read_bytes() == b"old"
 
 
-def test_a_full_disk_takes_no_more_than_the_picture(tmp_path: Path) -> None:
+def test_full_disk_loses_only_the_picture(tmp_path: Path) -> None:
     """In a process of its own, whose files may have ten bytes."""
     program = (
         "import json, pathlib, resource, signal, sys\n"
@@ -182,7 +182,7 @@ def make_a_device_of(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [remove, make_a_file_of, make_a_broken_link_of, make_a_device_of])
-def test_a_directory_that_is_gone_takes_no_more_than_the_pictures(tmp_path: Path, spoil: Any) -> None:
+def test_missing_output_dir_loses_only_pictures(tmp_path: Path, spoil: Any) -> None:
     directory = tmp_path / "out"
     directory.mkdir()
     collector = ResultCollector(directory)

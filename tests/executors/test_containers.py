@@ -32,7 +32,7 @@ from jupyter_exec_ext.executors.containers.container_options import limit_option
         ("tcp://[2001:db8::7]:2376", "2001:db8::7"),
     ],
 )
-def test_the_engines_host_is_read_from_where_it_is(url: str, host: str | None) -> None:
+def test_engine_host_is_parsed_from_docker_host(url: str, host: str | None) -> None:
     assert remote_engine_host(url) == host
 
 
@@ -78,12 +78,12 @@ def test_where_nothing_is_published_the_containers_own_address_is_used() -> None
         ({"own_networks": ["bridge"], "internal": True, "own_network": True}, "docker network create --internal"),
     ],
 )
-def test_what_could_not_be_reached_is_refused_with_the_remedy(options: dict[str, object], words: str) -> None:
+def test_unreachable_server_is_rejected_with_remedy(options: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         reach(**options)  # type: ignore[arg-type]
 
 
-def test_a_path_inside_a_container_is_told_as_the_engine_knows_it() -> None:
+def test_path_in_own_container_is_translated_for_engine() -> None:
     mounts = [
         {"Destination": "/data", "Source": "/srv/data"},
         {"Destination": "/data/deep", "Source": "/srv/other"},
@@ -94,7 +94,7 @@ def test_a_path_inside_a_container_is_told_as_the_engine_knows_it() -> None:
         path_seen_by_engine("/database", mounts)
 
 
-def test_limits_are_told_to_the_engine_and_leave_no_swap() -> None:
+def test_limit_options_leave_no_swap() -> None:
     assert limit_options(None, None, None) == {}
     assert limit_options("1g", 1.5, 10) == {
         "mem_limit": "1g",

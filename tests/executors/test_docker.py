@@ -169,7 +169,7 @@ for path in [*pathlib.Path.home().rglob("*"), *pathlib.Path("/tmp").rglob("*"), 
     assert token not in repr(shared)
 
 
-def test_it_has_no_more_rights_than_it_needs(shared: DockerJupyterServer) -> None:
+def test_container_has_no_capabilities(shared: DockerJupyterServer) -> None:
     status = run_code(shared, "print(open('/proc/self/status').read())").splitlines()
     values = dict(line.split(":\t", 1) for line in status if ":\t" in line)
     assert values["CapBnd"] == values["CapEff"] == "0" * 16
@@ -340,7 +340,7 @@ def test_environment_reaches_the_kernels_but_cannot_change_the_token() -> None:
     ],
     ids=["ends", "does not answer", "prints its token", "has another token"],
 )
-def test_ready_means_that_it_answers(
+def test_container_is_ready_when_server_answers(
     engine: Any, seeds_image: str, command: str, timeout_seconds: float, words: str
 ) -> None:
     name = build(engine, "jupyter-exec-test-other", f"FROM {seeds_image}\nCMD {command}\n")
@@ -384,7 +384,7 @@ with DockerJupyterServer(custom_image_name={image!r}, stop_container=False, toke
     wait_until_gone(engine, container_id)
 
 
-def test_one_that_is_not_stopped_with_its_context_can_still_be_stopped(engine: Any) -> None:
+def test_stop_works_after_context_that_keeps_container(engine: Any) -> None:
     with DockerJupyterServer(stop_container=False) as server:
         pass
     assert run_code(server, "print(1)") == "1\n"
@@ -452,7 +452,7 @@ def test_without_a_watchdog_no_container_and_no_network_is_left(
     assert {network.name for network in engine.networks.list()} <= networks
 
 
-def test_our_image_ends_with_its_input_where_nobody_is_left_to_end_it(engine: Any) -> None:
+def test_default_image_ends_with_its_input_without_watchdog(engine: Any) -> None:
     """As when the whole machine of the agent is lost: the engine alone sees that the connection is gone."""
     code = PARENT.format(image=None, internet=True, fork=False)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
@@ -538,6 +538,6 @@ def test_an_engine_that_does_not_answer_and_a_missing_library_are_named(
     gc.collect()
 
 
-def test_an_image_that_is_nowhere_is_named() -> None:
+def test_missing_image_is_reported_by_name() -> None:
     with pytest.raises(ValueError, match=r"Custom image localhost:1/no-such-image:1 does not exist"):
         DockerJupyterServer(custom_image_name="localhost:1/no-such-image:1")

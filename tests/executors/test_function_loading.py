@@ -71,7 +71,7 @@ def test_functions_are_there_after_code_that_had_to_be_killed(make: Make) -> Non
         assert works(executor)
 
 
-def test_a_kernel_that_died_while_nothing_ran_is_noticed_and_said(with_functions: StatefulCodeExecutor) -> None:
+def test_kernel_that_died_while_idle_is_reported(with_functions: StatefulCodeExecutor) -> None:
     pid = int(with_functions.execute_code_blocks(python("import os; print(os.getpid())")).output)
     os.kill(pid, signal.SIGKILL)
     outputs = [with_functions.execute_code_blocks(python(SHOW)).output for _ in range(3)]
@@ -103,7 +103,7 @@ def test_functions_are_in_the_session_that_replaces_an_ended_one(hosts: Any, tmp
         ),
     ],
 )
-def test_what_is_missing_is_named_and_no_kernel_is_left(server: Host, function: AnyFunction, said: str) -> None:
+def test_missing_packages_are_named_and_no_kernel_is_left(server: Host, function: AnyFunction, said: str) -> None:
     import requests
 
     def kernels() -> set[str]:

@@ -140,7 +140,7 @@ def test_a_decorated_function_can_still_be_called_here() -> None:
     assert cached(5) == 5
 
 
-def test_autogens_own_objects_are_taken_by_what_they_hold() -> None:
+def test_autogen_objects_are_accepted_by_attributes() -> None:
     """Stand-ins with the documented attributes; AutoGen itself is not installed here."""
     alias = SimpleNamespace(name="numpy", alias="np")
     wanted = SimpleNamespace(module="typing", imports=("Any", SimpleNamespace(name="cast", alias="c")))
@@ -170,12 +170,12 @@ def closure() -> Callable[[], int]:
         (eval("lambda: 1"), "written with def"),
     ],
 )
-def test_what_has_no_source_of_its_own_is_refused(function: Any, why: str) -> None:
+def test_function_without_source_is_rejected(function: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         FunctionsModule([function], "functions")
 
 
-def test_a_function_whose_source_is_nowhere_is_refused() -> None:
+def test_function_with_missing_source_is_rejected() -> None:
     names: dict[str, Any] = {}
     exec("def made(): ...", names)
     with pytest.raises(ValueError, match="from_str"):
@@ -195,7 +195,7 @@ def test_two_functions_of_one_name_and_wrong_requirements_are_refused() -> None:
         FunctionsModule([FunctionWithRequirements(add_two_numbers, ["--index-url=x"])], "functions")
 
 
-def test_the_prompt_says_what_there_is() -> None:
+def test_prompt_has_module_and_functions() -> None:
     module = FunctionsModule([add_two_numbers, waits], "tools")
     assert module.prompt("$module_name:\n$functions") == f"tools:\n{to_stub(add_two_numbers)}\n\n{to_stub(waits)}"
     assert module.prompt("$functions $$").endswith("... $")

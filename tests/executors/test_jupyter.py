@@ -284,7 +284,7 @@ def test_code_that_the_kernel_skipped_did_not_run_and_that_is_said(plain_server:
         assert executor.execute_code_blocks(python("print('ran' in globals())")).output == "False\n"
 
 
-def test_output_that_a_server_drops_is_missed(tmp_path: Path) -> None:
+def test_output_dropped_by_server_is_reported(tmp_path: Path) -> None:
     """A Jupyter Server lets a million bytes a second through, and says so in the place of the rest."""
     options = ["--ExecExtensionApp.enabled=False", "--ZMQChannelsWebsocketConnection.limit_rate=True"]
     with running_host("server", tmp_path, *options) as limited, JupyterCodeExecutor(limited.info) as executor:
@@ -316,7 +316,7 @@ def test_threads_that_find_the_session_ended_open_one_in_its_place(hosts: Any) -
         assert len({session.id for session in client.list_sessions()} - before) == 1
 
 
-def test_a_restart_frees_an_executor_that_would_never_be_done(executor: StatefulCodeExecutor) -> None:
+def test_restart_ends_endless_block(executor: StatefulCodeExecutor) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.execute_code_blocks, python("while True: pass"))
         time.sleep(1.0)
@@ -335,7 +335,7 @@ def test_stopping_when_the_server_is_gone_is_no_error(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
 
-def test_a_stopped_executor_says_so(hosts: Any) -> None:
+def test_stopped_executor_raises_session_ended(hosts: Any) -> None:
     executor = JupyterCodeExecutor(hosts["server"].info)
     executor.stop()
     for call in (lambda: executor.execute_code_blocks(python("1")), executor.restart):

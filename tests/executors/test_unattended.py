@@ -93,7 +93,7 @@ def test_exit_is_one_again_after_a_restart_and_a_reset(make: Make) -> None:
 
 
 @each_kind
-def test_what_the_user_calls_exit_is_the_users(executor: StatefulCodeExecutor) -> None:
+def test_users_own_exit_function_is_called(executor: StatefulCodeExecutor) -> None:
     blocks = python("def exit(code): print('mine', code)", "exit(3)", "print('next')")
     assert executor.execute_code_blocks(blocks).output == "mine 3\nnext\n"
 
