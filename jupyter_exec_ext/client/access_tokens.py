@@ -20,6 +20,7 @@ from ..errors import ConnectionFailed, ExecError, Unauthenticated
 
 # A token is renewed this long before it expires, or after half of its lifetime if that is later.
 REFRESH_SECONDS = 300.0
+# The bound on the length keeps the match fast on a header of any size.
 _CLAIMS = re.compile(r"""\bclaims\s*=\s*"([A-Za-z0-9+/=_-]{1,8000})\"""", re.IGNORECASE)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+# Files are read and written in blocks of this size, so that a transfer needs a bounded amount of memory.
 BLOCK_BYTES = 1024 * 1024
 
 # Called with the number of bytes transferred, and the total if it is known.
@@ -184,6 +185,7 @@ class FileTarget(Target):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
+        # In the same directory, since a rename is atomic only within one file system.
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.part")
 
     def begin(self) -> None:
@@ -195,6 +197,7 @@ class FileTarget(Target):
     def commit(self) -> None:
         """Sync the file to disk and move it to its place."""
         assert self._file is not None
+        # Without a sync, a crash of the machine could leave an empty file under the final name.
         os.fsync(self._file.fileno())
         self._file.close()
         os.replace(self._temporary, self.path)

@@ -14,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 
 # First segments of the paths of front ends and APIs; the segments before are the server's base URL.
 _FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})
+# A server of this machine accepts connections at once, or has left its file behind in a crash.
 _PROBE_SECONDS = 0.5
 
 
@@ -188,6 +189,7 @@ def _base_path(segments: Sequence[str]) -> str:
 
 
 def _runtime_dir() -> Path:
+    # Only `discover` needs jupyter_core, and a client must start fast.
     from jupyter_core.paths import jupyter_runtime_dir
 
     return Path(jupyter_runtime_dir())

@@ -18,6 +18,7 @@ from .binder_launch import BinderLaunch, Moved, build_path
 from .managed_server import ManagedServer
 from .remote_launch import Deadline, OnProgress, ProgressReporter, run_until_deadline, server_at, show_phases
 
+# mybinder.org needs one redirect; BinderHubs that point to each other must not keep a client busy.
 _MAX_REDIRECTS = 5
 # Statuses that a JupyterHub answers for a server that does not run.
 _GONE = frozenset({404, 424, 503})

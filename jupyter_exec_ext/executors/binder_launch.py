@@ -33,12 +33,15 @@ from ..errors import (
 )
 from .remote_launch import ProgressReporter, follow_events, server_at, to_one_line
 
+# In these phases no server has been started, so a request for another launch is safe.
 _BUILD_PHASES = frozenset({"waiting", "fetching", "building", "pushing"})
 _FAILED = frozenset({"failed", "failure"})
 # Statuses of a proxy that could not forward the request.
 _NOT_FORWARDED = frozenset({502, 503})
+# The reason of a failed build is in the last lines of its log.
 _KEPT_LINES = 15
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# BinderHub compares specs as text, so characters that need no quoting must stay as they are.
 _SAFE_IN_A_PATH = "/%~+:@,=!$&'()*;"
 
 

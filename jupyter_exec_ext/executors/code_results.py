@@ -44,6 +44,7 @@ class OutputDirectory:
         for name in self._names():
             path = (self._path / f"{name}.{extension(mime_type)}").absolute()
             with contextlib.suppress(FileExistsError):
+                # Creating exclusively: another executor may save to the same directory.
                 self._write(path, content)
                 self.files.append(str(path))
                 return str(path)

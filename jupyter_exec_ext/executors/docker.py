@@ -124,6 +124,7 @@ class DockerJupyterServer(ManagedServer):
         self._token = secrets.token_hex(32) if isinstance(token, DockerJupyterServer.GenerateToken) else token
         self._stop_container = stop_container
         env = dict(docker_env or {})
+        # It would replace the token in the container, while the client would send the old one.
         if "TOKEN" in env:
             raise ValueError("docker_env may not set TOKEN, which is the server's token; pass token=… instead")
         if not internet and network is not None:

@@ -18,6 +18,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 
+# The name of a package, as PEP 508 defines it.
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -19,8 +19,11 @@ from .hub_launch import HubLaunch
 from .managed_server import ManagedServer
 from .remote_launch import Deadline, OnProgress, ProgressReporter, run_until_deadline, server_at
 
+# A stop may have to wait until a container has ended, and must not delay the program's exit for longer.
 _STOP_SECONDS = 60.0
+# This is asked between two retries of a request, which must not be delayed by a Hub that is down as well.
 _STATE_SECONDS = 5.0
+# The note shows the token's origin on the Hub's page of tokens.
 _NOTE = "jupyter_exec_ext"
 
 

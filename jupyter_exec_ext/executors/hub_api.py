@@ -19,6 +19,7 @@ from ..protocol.strict_json import loads_strict
 from .remote_launch import to_one_line
 
 _API = "hub/api/"
+# The event stream reports changes at once; polling is for the states without a stream.
 POLL_SECONDS = 0.25
 # The Hub answers a start when the server runs, or after its slow_spawn_timeout, by default 10 seconds.
 _START_ANSWER_SECONDS = 120.0

@@ -25,7 +25,9 @@ from ..client.sync.client import ExecClient
 from ..errors import ExecError
 from .managed_server import ManagedServer
 
+# A gateway with hanging kernels is killed after this time, and its kernels end with it.
 _STOP_SECONDS = 10.0
+# The end of the output is enough for an error message.
 _KEPT_LINES = 40
 # The current directory is removed from the module path: the user may have a `secrets.py` there.
 _LAUNCH = """\

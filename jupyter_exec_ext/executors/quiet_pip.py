@@ -9,6 +9,7 @@ import tokenize
 _IN_PYTHON = re.compile(r"^(\s*[!%]\s*(?:python3? -m )?pip3? install)\b")
 _IN_SHELL = re.compile(r"^(\s*!?\s*(?:python3? -m )?pip3? install)\b")
 _MAGIC = re.compile(r"^(\s*)[!%].*$", re.MULTILINE)
+# AutoGen's names for shells.
 _SHELL_LANGUAGES = frozenset({"bash", "shell", "sh", "pwsh", "powershell", "ps1"})
 # pip still prints errors, so that the model sees why an install failed.
 _QUIET = "-qq"

@@ -19,7 +19,9 @@ from ..protocol.strict_json import loads_strict
 T = TypeVar("T")
 # A JupyterHub sends a heartbeat every 8 seconds, a BinderHub every 25.
 _SILENCE_SECONDS = 90.0
+# A service must not fill the memory; a build's progress with many layers is the largest event.
 _MAX_EVENT_BYTES = 1024 * 1024
+# A message is shown in one line of a terminal or a log.
 _MAX_MESSAGE_CHARS = 500
 
 

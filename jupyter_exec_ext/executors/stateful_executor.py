@@ -171,6 +171,7 @@ class StatefulCodeExecutor(ABC):
 
     def _replace_session(self, ended: CodeSession) -> None:
         """Replace a session that has ended, unless another thread has done so."""
+        # Threads that find the same session ended must open one new session, not one each.
         with self._replacing:
             if self._session is not ended or self._stopped:
                 return

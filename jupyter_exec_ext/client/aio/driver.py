@@ -43,7 +43,9 @@ from .http_client import HttpClient
 
 T = TypeVar("T")
 AnswerInput = Callable[[InputRequestEvent], "str | Awaitable[str]"]
+# Time for the event loop to close an asynchronous generator that was left early.
 _LEFT_STREAM_SECONDS = 1.0
+# Longer than the requests of an operation that tidies up, so that this limit only ends a hanging one.
 _TIDY_SECONDS = 15.0
 _LOG = logging.getLogger(__name__)
 
@@ -146,6 +148,7 @@ class AioDriver:
 
     async def wait_until_tidy(self) -> None:
         """Wait until cancelled operations have tidied up, which takes a bounded time."""
+        # A task that waits for itself would wait for ever.
         tidying = self._tidying - {task for task in (asyncio.current_task(),) if task is not None}
         if tidying:
             await asyncio.wait(tidying)

@@ -16,9 +16,13 @@ from ...protocol.strict_json import dump_bytes
 from ..api.steps import Failure, OpenStream, ReadStream, Reply, Request, SendBody, Source, Stream
 from ..server_connection import JupyterConnectionInfo
 
+# A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
 _CONNECT_SECONDS = 10.0
+# The default of 64 KiB makes large outputs pause and resume the transport for every chunk.
 _READ_BUFFER_BYTES = 2**20
+# Larger bodies are written in pieces, with other tasks in between.
 _MAX_WHOLE_BODY_BYTES = 2**18
+# An error of the HTTP library may quote a whole answer.
 _MAX_MESSAGE_CHARS = 300
 
 

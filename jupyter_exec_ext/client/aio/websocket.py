@@ -10,7 +10,9 @@ import aiohttp
 from ..api.steps import Connect, Failure, Socket
 from .http_client import HttpClient, failure_of
 
+# Shorter than the idle timeouts of common proxies (60 seconds), so that they keep the connection.
 _PING_SECONDS = 30.0
+# A dead server sends no close frame; the wait for it must not delay the caller.
 _CLOSE_SECONDS = 1.0
 
 

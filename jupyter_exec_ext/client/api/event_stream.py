@@ -17,7 +17,9 @@ from .request_exchange import error_from, open_stream, wait
 from .steps import HEARTBEAT, MINIMAL, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 API = "exec/v1/"
+# Without heartbeats on request, the server sends one every 15 seconds: four of them are missing then.
 STREAM_SILENCE_SECONDS = 60.0
+# With a heartbeat every 3 seconds, two of them are missing then.
 _HEARTBEAT_SILENCE_SECONDS = 8.0
 
 
@@ -80,6 +82,7 @@ class EventStreamReader:
                 continue
             if not isinstance(event.seq, int):
                 raise UnexpectedAnswer("the server's event stream has an event without a number")
+            # After a cut, the server may send events again that were read before it.
             if event.seq <= self.last_seq:
                 continue
             self.last_seq = event.seq

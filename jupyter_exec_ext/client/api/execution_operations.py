@@ -36,8 +36,11 @@ WAIT_SECONDS = 25
 START_SECONDS = 180.0
 #: Place of executions that run in a session of their own.
 FRESH_SESSION = "executions"
+# The answer may be late by a queue in a proxy or a busy server; only then is the connection given up.
 _SPARE_SECONDS = 35.0
+# A user who presses Ctrl-C waits for this at most, once to find the execution and once to cancel it.
 _TIDY_SECONDS = 5.0
+# The server waits for whole seconds only, so the last fraction of a timeout is polled.
 _POLL_SECONDS = 0.1
 
 

@@ -24,6 +24,7 @@ from .request_exchange import exchange, is_of_api, list_in, parsed, segment
 from .steps import Operation, Request
 
 _UNAVAILABLE = 503
+# A notebook holds all outputs of a session, and the server has to read them first.
 _NOTEBOOK_SECONDS = 300.0
 
 

@@ -11,7 +11,9 @@ from .steps import Pause
 
 #: The longest pause between two requests during an outage.
 MAX_OUTAGE_PAUSE_SECONDS = 2.0
+#: Long enough for a restart of a JupyterHub's proxy.
 DEFAULT_OUTAGE_SECONDS = 60.0
+# A server that asks for more would make a call hang for longer than its caller expects.
 _MAX_RETRY_AFTER_SECONDS = 60.0
 
 

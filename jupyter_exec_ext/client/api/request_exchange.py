@@ -21,7 +21,9 @@ from .outage_retry import Patience, RetryPolicy
 from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
 
 _BUSY_STATUSES = frozenset({502, 503, 504})
+# From this size on, the memory of an answer is worth keeping for the next one: see `keep_freed_memory`.
 _LARGE_BYTES = 1024 * 1024
+# With these statuses a proxy may have forwarded the request. After 503 it has not.
 _GATEWAY_STATUSES = frozenset({502, 504})
 # JupyterHub answers 424 for a server that does not run.
 _FOREIGN_STATUSES = _BUSY_STATUSES | {424}
@@ -55,6 +57,7 @@ def exchange(request: Request, retry: RetryPolicy, *, outages: bool = False) -> 
         If the server will not come back.
     """
     reply = yield from _exchange(request, retry, outages)
+    # The first change on a server without authentication is refused until a GET has set the cookie.
     if lacks_cookie(request, reply):
         yield from _exchange(COOKIE_REQUEST, retry, outages)
         reply = yield from _exchange(request, retry, outages)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
+# urllib3 does not pass arguments to its connections, so a connection finds the attempt by its thread.
 _current = threading.local()
 _lock = ProcessLock()
 
@@ -130,6 +131,7 @@ class _HTTPSPool(HTTPSConnectionPool):
     ConnectionCls = _WatchedHTTPSConnection
 
 
+# urllib3 creates connections by the classes of these pools; it has no other hook for them.
 _POOLS = {"http": _HTTPPool, "https": _HTTPSPool}
 
 

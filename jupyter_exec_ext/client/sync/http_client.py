@@ -16,9 +16,13 @@ from ..fork_safety import keep_for_parent, renew_after_fork
 from ..server_connection import JupyterConnectionInfo
 from .http_attempt import Attempt, WatchedAdapter
 
+# Threads that share a client need a connection each; requests discards those beyond the pool.
 _POOL_SIZE = 64
+# A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
 _CONNECT_SECONDS = 10.0
+# Large enough for one call per few events, and small enough to show them as they arrive.
 _PIECE_BYTES = 256 * 1024
+# An error of the HTTP library may quote a whole answer.
 _MAX_MESSAGE_CHARS = 300
 
 

@@ -17,6 +17,7 @@ from ..server_connection import JupyterConnectionInfo
 # A connection without a message for this long gets a ping. Without a pong in time it counts as lost.
 _PING_SECONDS = 30.0
 _PONG_SECONDS = 15.0
+# Without a timeout, a dead server would block a large message for ever.
 _SEND_SECONDS = 60.0
 
 

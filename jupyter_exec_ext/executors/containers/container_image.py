@@ -28,6 +28,7 @@ _PACKAGE = "jupyter_exec_ext"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: jupyter_exec_ext\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 # The earliest date of the zip format: a fixed date makes the same content the same file.
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
+# The reason of a failed build is in its last lines.
 _KEPT_LINES = 20
 REPOSITORY = "jupyter-exec-ext"
 # An image with this label reads its settings and token from its standard input and stops when the input ends. Images

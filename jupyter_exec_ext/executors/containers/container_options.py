@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+# The engine counts processors in billionths.
 _NANO = 1_000_000_000
 
 

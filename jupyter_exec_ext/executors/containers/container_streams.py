@@ -17,9 +17,11 @@ import requests
 from ...client.server_connection import JupyterConnectionInfo
 
 _HEADER = struct.Struct(">BxxxL")  # number of the stream, number of bytes
+# The end of the output is enough for an error message, and a container may print without end.
 _KEPT_LINES = 40
 _KEPT_BYTES = 16 * 1024
 _REQUEST_SECONDS = 5.0
+# Short against the start of a gateway, which takes one second or more.
 _POLL_SECONDS = 0.1
 
 

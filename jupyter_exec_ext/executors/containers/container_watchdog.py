@@ -18,8 +18,11 @@ from typing import Any
 
 from .container_engine import connect_to_engine, docker_library, is_gone
 
+# The engine kills a container that has not stopped by then.
 _STOP_SECONDS = 5
+# Removing takes the engine a moment, and longer on a busy machine.
 _REMOVE_SECONDS = 15.0
+# The pipe usually reports the parent's end at once; polling is for a forked child that holds the pipe open.
 _PARENT_POLL_SECONDS = 1.0
 # The current directory is removed from the module path, since it is the user's.
 _LAUNCH = """\

@@ -12,6 +12,7 @@ from .container_streams import ContainerStreams
 from .container_watchdog import dismiss_watchdog, start_watchdog, stop_container
 
 DEFAULT_PORT = 8888
+# With this prefix a user recognises our containers and networks in the engine's lists.
 _NAME_PREFIX = "jupyter-exec-"
 
 
