@@ -1,10 +1,9 @@
-"""The fork parent: a program of the kernel's environment, where our package need not be installed.
+"""Fork parent: imports what kernels need, and forks one for each request on its socket.
 
-It imports what a kernel needs, and then forks a kernel for each byte that comes over its socket with four descriptors:
-standard input, output and error, and a channel. What the kernel is to be told, its environment and its connection file,
-comes over the channel, which only the kernel reads: a later kernel could find anything that this process has ever held
-in memory. Where nothing is asked for, it forks a child ahead, for the next one who asks. It has one thread, and reports
-which of its children have ended.
+A program of the kernel's environment, where our package need not be installed. A request is one byte with four
+descriptors: standard input, output and error, and a channel. The kernel's environment and connection file come over the
+channel, which only the kernel reads: a later kernel could find anything that this process has ever held in memory. It
+has one thread, and reports which of its children have ended; `fork_parent` is its other end.
 
 As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload`` and,
 as ``bounded_output`` and ``defaults``, the files that bound the output of a session's kernel and set its defaults.
@@ -16,7 +15,6 @@ import ctypes
 import gc
 import importlib
 import importlib.util
-import io
 import json
 import os
 import select
@@ -25,11 +23,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-# So long after a request another child is forked ahead.
-_QUIET_SECONDS = 0.1
 # What is written first into the area that other processes see as a kernel's environment.
 _FIRST = "JUPYTER_EXEC_SESSION"
 #: Keeps room there for the variables that only kernels have.
@@ -37,8 +33,8 @@ ROOM = "JUPYTER_EXEC_ROOM"
 _INLINE = "module://matplotlib_inline.backend_inline"
 
 
-class Area:
-    """Where other processes see this one's environment, which is always what it was started with.
+class EnvironmentArea:
+    """The memory where other processes read this one's environment (``/proc/PID/environ``).
 
     A kernel's is written over it, so that what a session has started can be found by its mark
     (``marked_processes.py``). To be made before anything changes the environment.
@@ -70,7 +66,7 @@ class Area:
 
 def main() -> None:
     """Be a fork parent and, in each of its children, a kernel."""
-    area, started_with = Area(), dict(os.environ)
+    area, started_with = EnvironmentArea(), dict(os.environ)
     del sys.path[0]  # the directory of this file
     del os.environ[ROOM]
     control = socket.socket(fileno=int(sys.argv[1]))
@@ -83,12 +79,11 @@ def main() -> None:
         kernel = _load_kernel(orders, notes)
         stamps.update(_stamps([*kernel.config_files(), *_files_of(orders["preload"])]))
     except _ThreadsError as error:
-        _say(control, {"problem": "it starts threads when it is imported", "module": error.module})
+        _send_json(control, {"problem": "it starts threads when it is imported", "module": error.module})
         os._exit(1)
     except BaseException as error:  # what a module does when it is imported is up to it
-        _say(control, {"problem": f"{type(error).__name__}: {error}"})
+        _send_json(control, {"problem": f"{type(error).__name__}: {error}"})
         os._exit(1)
-    pages = _sibling("written_pages")
     # Kernels shall look for modules anew. That writes all over the memory: here, while nobody shares it. From now on
     # nothing is imported any more, or what the import system learns by it would hold in all kernels.
     importlib.invalidate_caches()
@@ -96,17 +91,16 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     added = {name: value for name, value in os.environ.items() if name not in started_with}
-    written = pages.WrittenPages()
-    _say(control, {"stamps": stamps, "notes": notes})
-    descriptors = _serve(control, written.copy)
+    _send_json(control, {"stamps": stamps, "notes": notes})
+    descriptors = _serve(control)
     # From here on, this is a child.
     channel, told = _enter(descriptors, area, added)
     gc.enable()
-    kernel.run(told, channel.send, written.learn)
+    kernel.run(told, channel.send)
 
 
-def _say(control: socket.socket, what: dict[str, Any]) -> None:
-    control.sendall(json.dumps(what).encode() + b"\n")
+def _send_json(control: socket.socket, message: dict[str, Any]) -> None:
+    control.sendall(json.dumps(message).encode() + b"\n")
 
 
 # --- what is imported ---
@@ -149,7 +143,6 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
         _require_one_thread(name)
     if "matplotlib" in sys.modules:
         importlib.import_module("matplotlib_inline.backend_inline")
-        _draw_ahead(notes)
     for name, value in kept.items():
         if value is None:
             del os.environ[name]
@@ -165,20 +158,6 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
     _require_one_thread("IPython")
     notes += kernel.notes
     return kernel
-
-
-def _draw_ahead(notes: list[str]) -> None:
-    """Draw a figure that nobody sees, so that kernels find looked up and cached what their first one takes.
-
-    It is none of pyplot's, which would make it the current one, and choose a backend.
-    """
-    try:
-        figure = importlib.import_module("matplotlib.figure").Figure()
-        figure.subplots().plot([0, 1])
-        figure.savefig(io.BytesIO(), format="png")
-    except Exception as error:  # whatever is the matter with its configuration is for who draws to see
-        notes.append(f"nothing is drawn ahead: {type(error).__name__}: {error}")
-    _require_one_thread("matplotlib")
 
 
 def _require_one_thread(imported: str) -> None:
@@ -225,46 +204,7 @@ def _stamps(paths: list[str]) -> dict[str, int]:
 # --- forking ---
 
 
-class _Ahead:
-    """A child that was forked before anybody has asked for one, and waits for that.
-
-    It has been told nothing, and has done nothing but have memory copied that it is going to write to.
-    """
-
-    def __init__(self) -> None:
-        self.pid = 0
-        self._ours, self._theirs = socket.socketpair()
-
-    def give(self, descriptors: list[int]) -> bool:
-        """Give it what came with a request; return whether it was there to take it."""
-        try:
-            socket.send_fds(self._ours, [b"f"], descriptors)
-        except OSError:  # somebody has ended it
-            return False
-        finally:
-            self._ours.close()
-        return True
-
-    def forked(self, pid: int) -> None:
-        """Go on as the parent."""
-        self.pid = pid
-        self._theirs.close()
-
-    def take(self) -> list[int]:
-        """Wait for a request, in the child, and return its descriptors."""
-        self._ours.close()
-        request, descriptors, _, _ = socket.recv_fds(self._theirs, 1, 4)
-        if not request:  # there is none to come
-            os._exit(0)
-        self._theirs.close()
-        return descriptors
-
-    def close(self) -> None:
-        """Let go of it, with which it ends."""
-        self._ours.close()
-
-
-def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
+def _serve(control: socket.socket) -> list[int]:
     """Fork a child for each request, and report the ends; returns in the children, with a request's descriptors."""
     awake, wake = os.pipe()
     for end in (awake, wake):
@@ -272,66 +212,33 @@ def _serve(control: socket.socket, prepare: Callable[[], object]) -> list[int]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-
-    def be_child() -> None:
-        signal.set_wakeup_fd(-1)
-        for descriptor in (awake, wake, control.detach()):
-            os.close(descriptor)
-
-    ahead: _Ahead | None = None
-    kernels: set[int] = set()
-    wanted = True  # one for each request, so that nothing is forked again and again that cannot live
     sources = select.poll()  # not `select`: the server that this socket comes from may have thousands of descriptors
     for descriptor in (control.fileno(), awake):
         sources.register(descriptor, select.POLLIN)
     while True:
-        readable = {number for number, _ in sources.poll(_QUIET_SECONDS * 1000 if wanted else None)}
+        readable = {number for number, _ in sources.poll()}
         if awake in readable:
             os.read(awake, 4096)
             for pid, status in _ended():
-                if ahead is not None and pid == ahead.pid:
-                    ahead.close()
-                    ahead = None
-                elif pid in kernels:  # and not one that had ended before a request could be given to it
-                    kernels.remove(pid)
-                    _tell(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
-        if not readable:
-            wanted, ahead = False, _fork_ahead()
-            if ahead is not None and ahead.pid == 0:
-                be_child()
-                prepare()
-                return ahead.take()
+                _report(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
         if control.fileno() not in readable:
             continue
         request, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not request:  # the server is gone, or wants no more kernels from here
             os._exit(0)
-        wanted, chosen, ahead = True, ahead, None
         try:
-            pid = chosen.pid if chosen is not None and chosen.give(descriptors) else os.fork()
+            pid = os.fork()
         except OSError as error:
-            _tell(control, f"failed {error.errno}")
+            _report(control, f"failed {error.errno}")
         else:
             if pid == 0:
-                be_child()
+                signal.set_wakeup_fd(-1)
+                for descriptor in (awake, wake, control.detach()):
+                    os.close(descriptor)
                 return descriptors
-            kernels.add(pid)
-            _tell(control, f"forked {pid}")
+            _report(control, f"forked {pid}")
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-def _fork_ahead() -> _Ahead | None:
-    """Fork a child that waits; its `pid` is 0 in itself. None if there can be no further process."""
-    ahead = _Ahead()
-    try:
-        pid = os.fork()
-    except OSError:
-        ahead.close()
-        return None
-    if pid:
-        ahead.forked(pid)
-    return ahead
 
 
 def _ended() -> Iterator[tuple[int, int]]:
@@ -346,7 +253,7 @@ def _ended() -> Iterator[tuple[int, int]]:
         yield pid, status
 
 
-def _tell(control: socket.socket, line: str) -> None:
+def _report(control: socket.socket, line: str) -> None:
     try:
         control.sendall(f"{line}\n".encode())
     except OSError:  # the server is gone
@@ -356,7 +263,9 @@ def _tell(control: socket.socket, line: str) -> None:
 # --- what a child makes of itself ---
 
 
-def _enter(descriptors: list[int], area: Area, added: dict[str, str]) -> tuple[socket.socket, dict[str, Any]]:
+def _enter(
+    descriptors: list[int], area: EnvironmentArea, added: dict[str, str]
+) -> tuple[socket.socket, dict[str, Any]]:
     """Become a process of its own; return the channel and what it says."""
     os.setsid()
     *standard, number = descriptors
@@ -378,7 +287,7 @@ def _enter(descriptors: list[int], area: Area, added: dict[str, str]) -> tuple[s
     area.write(told["environment"])
     time.tzset()
     os.chdir(told["directory"])
-    _forget_what_was_random()
+    _reseed_random_generators()
     if not told["independent"]:
         _end_with(channel)
     return channel, told
@@ -399,8 +308,8 @@ def _end_with(channel: socket.socket) -> None:
     thread.start()
 
 
-def _forget_what_was_random() -> None:
-    """Let nothing be the same in two kernels that is drawn by lot; `random` and `uuid` see to that by themselves."""
+def _reseed_random_generators() -> None:
+    """Seed generators anew, so that no two kernels draw the same numbers; `uuid` takes the system's."""
     import random
 
     random.seed()

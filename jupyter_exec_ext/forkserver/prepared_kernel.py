@@ -161,7 +161,7 @@ class ForkedKernel:
         files = [f"{name}{end}" for name in names for end in (".py", ".json")]
         return [os.path.join(path, file) for path in self._application.config_file_paths for file in files]
 
-    def run(self, told: dict[str, Any], announce: Callable[[bytes], object], begin: Callable[[], object]) -> None:
+    def run(self, told: dict[str, Any], announce: Callable[[bytes], object]) -> None:
         """Be a kernel, in a child; it announces when its sockets are bound or, a session's, when it begins."""
         sys.argv = [self._launcher, *self._arguments, "-f", told["connection_file"]]
         application: Any = self._application
@@ -177,7 +177,6 @@ class ForkedKernel:
         self._finish(application.shell)
         if told["max_unsent_messages"]:
             announce(_WAITS if self._sends_our_way() else _BOUND)
-        begin()
         application.start()
 
     def _sends_our_way(self) -> bool:

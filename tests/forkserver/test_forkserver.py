@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from tests.support.forked_kernels import (
     ARGV,
     add_forked,
     add_plain,
-    child_ahead_of,
     kernels_of,
     retire_all,
     running,
@@ -116,41 +114,6 @@ async def test_its_children_get_its_environment(tmp_path: Path) -> None:
         assert await kernel.says(started) == "0"
 
 
-async def test_a_figure_is_drawn_ahead_of_which_nobody_sees_anything(tmp_path: Path) -> None:
-    noting = """\
-import os
-from matplotlib.figure import Figure
-drawn_by = []
-def savefig(*args, usual=Figure.savefig, **options):
-    usual(*args, **options)
-    drawn_by.append(os.getpid())
-Figure.savefig = savefig
-"""
-    env = module(tmp_path, "noting", noting)
-    add_forked(tmp_path, preload=["matplotlib.pyplot", "noting"], env=env)
-    async with running(tmp_path, env=env) as kernel:
-        assert await kernel.says("import noting; print(noting.drawn_by)") == f"[{kernel.parent}]"
-        figures = "import matplotlib, matplotlib.pyplot as p; print(p.get_fignums(), matplotlib.get_backend())"
-        assert await kernel.says(figures) == "[] module://matplotlib_inline.backend_inline"
-
-
-async def test_where_nothing_can_be_drawn_kernels_start_all_the_same(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    inkless = """\
-from matplotlib.figure import Figure
-def savefig(*args, **options):
-    raise RuntimeError("no ink")
-Figure.savefig = savefig
-"""
-    env = module(tmp_path, "inkless", inkless)
-    add_forked(tmp_path, preload=["inkless"], env=env)
-    async with running(tmp_path, env=env) as kernel:
-        assert await kernel.says("print(1)") == "1"
-        assert isinstance(kernel.process, ForkedProcess)
-    assert "nothing is drawn ahead: RuntimeError: no ink" in caplog.text
-
-
 async def test_the_first_cells_find_everything_imported(tmp_path: Path) -> None:
     add_forked(tmp_path)
     async with running(tmp_path) as kernel:
@@ -179,13 +142,12 @@ async def test_modules_that_came_after_the_parent_are_found(tmp_path: Path) -> N
     async with running(tmp_path, env=env) as one:
         looked = await one.says("import missing")  # and looked everywhere for it
         assert "ModuleNotFoundError" in looked
-        child = await child_ahead_of(psutil.Process(one.parent))
         stamp = early.stat()
         module(tmp_path, "missing", "WHERE = 'early'", "early")
         os.utime(early, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as if within the clock's tick
         module(tmp_path, "later", "WHERE = 'late'", "late")
         async with running(tmp_path, env=env) as two:
-            assert two.pid == child.pid
+            assert two.parent == one.parent
             assert await two.says("import missing, later; print(missing.WHERE, later.WHERE)") == "early late"
 
 
@@ -550,93 +512,11 @@ async def test_many_forks_in_a_row_leave_nothing(tmp_path: Path) -> None:
             return parent.num_fds(), own.num_fds(), threads, sorted(os.listdir(tmp_path))
 
         await asyncio.gather(*(start_and_end(row, 1) for row in range(_ROWS)))
-        await child_ahead_of(parent)
         before = held()
         await asyncio.gather(*(start_and_end(row, _FORKS // _ROWS) for row in range(_ROWS)))
-        ahead = await child_ahead_of(parent)
         assert held() == before
-        assert sorted(child.pid for child in parent.children()) == sorted([kernel.pid, ahead.pid])
+        assert [child.pid for child in parent.children()] == [kernel.pid]
         assert await kernel.says("print(1)") == "1"
-
-
-# --- the child that is forked ahead ---
-
-
-async def test_the_next_kernel_is_a_child_that_was_forked_ahead_and_knew_nothing(tmp_path: Path) -> None:
-    add_forked(tmp_path)
-    async with running(tmp_path, env={"FIRST_SECRET": "1"}) as first:
-        ahead = await child_ahead_of(psutil.Process(first.parent))
-        assert "FIRST_SECRET" not in ahead.environ()
-        async with running(tmp_path, env={"MINE": "2"}, cwd=str(tmp_path)) as second:
-            assert second.pid == ahead.pid
-            code = "import os; print(os.environ.get('MINE'), os.environ.get('FIRST_SECRET'), os.getcwd())"
-            assert await second.says(code) == f"2 None {tmp_path}"
-            assert psutil.Process(second.pid).environ()["MINE"] == "2"
-            assert os.getsid(second.pid) == second.pid
-            assert (await child_ahead_of(psutil.Process(first.parent))).pid != second.pid
-
-
-async def test_kernels_that_were_forked_ahead_draw_their_own_lots(tmp_path: Path) -> None:
-    add_forked(tmp_path)
-    drawn = []
-    async with running(tmp_path) as first:
-        for _ in range(2):
-            await child_ahead_of(psutil.Process(first.parent))
-            async with running(tmp_path) as kernel:
-                drawn.append(await kernel.says("import random, tempfile, uuid; print(random.random(), uuid.uuid4())"))
-    assert len(set(" ".join(drawn).split())) == 4
-
-
-def has_ended(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-async def test_a_child_that_was_forked_ahead_and_killed_is_replaced(tmp_path: Path) -> None:
-    add_forked(tmp_path)
-    async with running(tmp_path) as first:
-        parent = psutil.Process(first.parent)
-        for _ in range(5):
-            ahead = await child_ahead_of(parent)
-            ahead.kill()
-            await until(partial(has_ended, ahead))  # whether or not the parent knows by now
-            async with running(tmp_path) as second:
-                assert (second.parent, second.pid != ahead.pid) == (first.parent, True)
-                assert await second.says("print(1)") == "1"
-            assert (await child_ahead_of(parent)).pid != ahead.pid
-        assert await first.says("print(1)") == "1"
-
-
-@pytest.mark.parametrize("how", ["retired", "killed"])
-async def test_a_child_that_was_forked_ahead_ends_with_its_parent(tmp_path: Path, how: str) -> None:
-    add_forked(tmp_path)
-    async with running(tmp_path) as kernel:
-        parent = psutil.Process(kernel.parent)
-        ahead = await child_ahead_of(parent)
-        if how == "killed":
-            parent.kill()
-    retire_all()
-    await until(partial(has_ended, ahead))
-
-
-@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="the system tells nothing of pages")
-async def test_a_kernel_finds_copied_what_the_one_before_it_has_written(tmp_path: Path) -> None:
-    """A budget of page faults: 3,300 of the first kernel, and 500 of those after it when this was written."""
-    add_forked(tmp_path)
-
-    def faults(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
-
-    # The second has taken the child that may have been there before the first one had begun.
-    async with running(tmp_path) as first, running(tmp_path):
-        ahead = await child_ahead_of(psutil.Process(first.parent))
-        await until(lambda: faults(ahead.pid) > faults(first.pid) / 2)
-        copied = faults(ahead.pid)
-        async with running(tmp_path) as third:
-            assert third.pid == ahead.pid
-            assert faults(third.pid) - copied < faults(first.pid) / 2
 
 
 async def test_a_directory_that_is_not_there_is_said_as_for_any_kernel(tmp_path: Path) -> None:

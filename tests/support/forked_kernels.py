@@ -117,16 +117,6 @@ def kernels_of(parent: psutil.Process) -> list[int]:
     return [child.pid for child in parent.children() if child.num_threads() > 1]
 
 
-async def child_ahead_of(parent: psutil.Process) -> psutil.Process:
-    """Return the child that waits to be a kernel, when it is there."""
-
-    def waiting() -> list[psutil.Process]:
-        return [child for child in parent.children() if child.num_threads() == 1]
-
-    await until(lambda: len(waiting()) == 1)
-    return waiting()[0]
-
-
 async def until(condition: Callable[[], bool], patience_seconds: float = 30) -> None:
     """Return when a condition holds."""
     give_up_at = time.monotonic() + patience_seconds
