@@ -3,8 +3,7 @@
 A kernel's messages are as hostile as the code that it runs. Each is bounded in size, checked once, and handed to the
 session; whatever a message does, the ones behind it are read.
 
-A new subscription is proven before it is used. A kernel that announces subscriptions (``iopub_welcome``, JEP 65)
-proves it by itself; with any other, a request whose ``status`` arrives on iopub does.
+`connection_proof` proves a new connection before it is used.
 """
 
 from __future__ import annotations
@@ -17,14 +16,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import zmq
-
-from ...errors import KernelStartTimeout
-from ...protocol.kernel_messages import FrameCodec, KernelMessage, language_told
-from ...protocol.kernel_preparation import agrees_to_wait, keeping_request, waiting_request
+from ...protocol.kernel_messages import FrameCodec, KernelMessage
 from ...protocol.large_messages import read_large
 from ...protocol.zmtp import FrameBuffer, SkippedMessage
-from ...system.exhaustion import exhausted, out_of_resources, require_descriptors
+from .connection_proof import ConnectionProof
 from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .shared_resources import EngineResources
 
@@ -32,10 +27,6 @@ _MESSAGES_PER_TURN = 32
 _TURN_SECONDS = 0.002
 _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
 _PIECES_PER_TURN = 4
-_PROBE_AGAIN_SECONDS = 0.1
-_ASK_AGAIN_SECONDS = 2.0
-# The descriptors that connecting a channel takes: a socket, and for a moment the file that it is at.
-_DESCRIPTORS_PER_CHANNEL = 2
 # What is read of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
 # drops what its own queue of 1,000 messages cannot take.
 _READ_AHEAD_BYTES = {"waits": 0, "drops": 16 * 1024 * 1024}
@@ -86,9 +77,10 @@ class KernelConnection:
         may_be_busy: bool = False,
     ) -> None:
         self._info = info
-        self._draws_plots = draws_plots
-        self._can_wait = can_wait and not waits
-        self._probe_channels = ("control", "shell") if may_be_busy else ("shell",)
+        self._proof = ConnectionProof(
+            self, can_wait=can_wait and not waits, draws_plots=draws_plots, may_be_busy=may_be_busy
+        )
+        self.waits = waits
         self._loop = asyncio.get_running_loop()
         self._resources = resources
         self._memory = resources.message_memory.open(self)
@@ -100,14 +92,7 @@ class KernelConnection:
             info.get("signature_scheme", "hmac-sha256"),
             uuid.uuid4().hex,
         )
-        self._probes: set[str] = set()
         self._turns: dict[str, asyncio.Future[bool]] = {}
-        self._agreements: set[str] = set()
-        self._agreed = asyncio.Event()
-        self._waits = waits
-        self._replied = asyncio.Event()
-        self._subscribed = asyncio.Event()
-        self._info_reply: KernelMessage | None = None
         self._question = ""
         self._answered = asyncio.Event()
         self.asked_at: float | None = None
@@ -119,8 +104,8 @@ class KernelConnection:
             for channel in CHANNELS:
                 if channel != "iopub":
                     self._connect(channel)
-            if not self._can_wait:
-                self._connect("iopub")
+            if waits or not can_wait:
+                self.connect_output()
         except BaseException:
             self.close()
             raise
@@ -134,8 +119,12 @@ class KernelConnection:
             self._memory,
             partial(self._drain, name),
             self._resources.context,
-            read_ahead_bytes=_READ_AHEAD_BYTES["waits" if self._waits else "drops"] if name == "iopub" else 0,
+            read_ahead_bytes=_READ_AHEAD_BYTES["waits" if self.waits else "drops"] if name == "iopub" else 0,
         )
+
+    def connect_output(self) -> None:
+        """Open the output channel, which subscribes to all output."""
+        self._connect("iopub")
 
     def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
         """Send a message and return its id."""
@@ -290,80 +279,23 @@ class KernelConnection:
         self._answered.set()
 
     def _dispatch(self, message: KernelMessage) -> None:
-        channel = message.channel
-        if message.msg_type == "iopub_welcome":
-            self._subscribed.set()
-        elif message.parent_id == self._question:
-            if channel == "control":
+        if message.parent_id == self._question:
+            if message.channel == "control":
                 self._note_answer()
-        elif message.parent_id in self._agreements:
-            if message.msg_type == "execute_reply":
-                self._waits = agrees_to_wait(message.content)
-                self._agreed.set()
-        elif message.parent_id in self._probes:
-            if channel == "shell":
-                self._info_reply = message
-            (self._subscribed if channel == "iopub" else self._replied).set()
         elif message.parent_id in self._turns:
-            if channel == "shell":
+            if message.channel == "shell":
                 self._end_turn_wait(message.parent_id, True)
-        else:
+        elif not self._proof.take_in(message):
             self._on_message(message)
 
     async def prove(self, timeout_seconds: float) -> None:
-        """Wait until the kernel answers requests and our subscription is seen to work.
-
-        Raises
-        ------
-        KernelStartTimeout
-        OutOfResources
-            If the kernel does not answer and we have no descriptor left to reach it with: ZeroMQ, which connects by
-            itself, tells nobody.
-        """
-        try:
-            await asyncio.wait_for(self._prove(), timeout_seconds)
-        except asyncio.TimeoutError:
-            raise KernelStartTimeout(f"the kernel did not answer within {timeout_seconds:g} s of its start") from None
-
-    async def _prove(self) -> None:
-        self.ask()  # not waited for: it shows whether the kernel answers there at all
-        self._probe()
-        await self._ask_until(self._replied, self._probe, _ASK_AGAIN_SECONDS)
-        if self._can_wait:
-            # Before the subscription: the mark of a socket in use cannot be changed without a loss.
-            self._ask_to_wait()
-            await self._ask_until(self._agreed, self._ask_to_wait, _ASK_AGAIN_SECONDS)
-            try:
-                self._connect("iopub")
-            except (OSError, zmq.ZMQError) as error:
-                raise (exhausted(error) if out_of_resources(error) else error) from error
-        if not self._subscribed.is_set():
-            self._probe()
-            await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)
-        if self._can_wait and self._waits:
-            # Once more: how much a kernel keeps unsent is a property of the connections it has by then. Waited for,
-            # since ZeroMQ crashes where a connection is closed, such as the host's own, while its marks are changed.
-            self._agreed.clear()
-            self._keep_all()
-            await self._ask_until(self._agreed, self._keep_all, _ASK_AGAIN_SECONDS)
-
-    @staticmethod
-    async def _ask_until(answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
-        """Wait for the answer to what was asked; a request can be lost, with the connection that it was sent on."""
-        while not answered.is_set():
-            try:
-                await asyncio.wait_for(answered.wait(), patience_seconds)
-            except asyncio.TimeoutError:
-                require_descriptors(_DESCRIPTORS_PER_CHANNEL)
-                ask()
-
-    def _probe(self) -> None:
-        self._probes.update(self.send(channel, "kernel_info_request", {}) for channel in self._probe_channels)
+        """Wait until the kernel answers requests and its output arrives; see `ConnectionProof.prove`."""
+        await self._proof.prove(timeout_seconds)
 
     @property
     def language(self) -> str:
-        """The language that the kernel says it runs; empty until it has answered on the shell channel."""
-        return "" if self._info_reply is None else language_told(self._info_reply.content)
+        """The language that the kernel reports; empty until it has answered on the shell channel."""
+        return self._proof.language
 
     async def has_turn(self) -> bool:
         """Wait until the kernel has done what it was asked before, by whomever; False if the connection was closed.
@@ -382,12 +314,6 @@ class KernelConnection:
     def _end_turn_wait(self, asked: str, answer: bool) -> None:
         if not self._turns[asked].done():
             self._turns[asked].set_result(answer)
-
-    def _ask_to_wait(self) -> None:
-        self._agreements.add(self.send("shell", "execute_request", waiting_request(draws_plots=self._draws_plots)))
-
-    def _keep_all(self) -> None:
-        self._agreements.add(self.send("shell", "execute_request", keeping_request()))
 
     def close(self) -> None:
         """Close the channels; what was not read yet is dropped."""

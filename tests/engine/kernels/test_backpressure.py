@@ -106,7 +106,7 @@ async def test_a_subscription_for_which_there_is_no_descriptor_is_refused_as_suc
 
 
 async def test_an_ipython_kernel_agrees_and_its_user_sees_nothing_of_it(reader: Reader) -> None:
-    assert reader.connection._waits
+    assert reader.connection.waits
     assert await reader.run("print(sorted(n for n in globals() if n[0] != '_'))") == (
         "['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']\n"
     )
@@ -450,7 +450,7 @@ async def test_other_readers_confirm_little_and_do_not_block_the_kernel(reader: 
             await reader.run("1")
         for _ in range(2):
             await reader.run("for i in range(100): print(i, flush=True)")
-            reader.connection._keep_all()
+            reader.connection._proof._keep_all()
             assert (await reader.run("for i in range(100): print(i, flush=True)")).count("\n") == 100
 
 
