@@ -18,7 +18,7 @@ from typing import Any
 
 import zmq
 
-from jupyter_exec_ext.engine.ports import Kernel, KernelExit, RoomMaker
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit, KernelTraits, RoomMaker
 from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
@@ -203,20 +203,12 @@ class ScriptedKernel:
     """A kernel of a `ScriptedHost`."""
 
     pid = None
-    ours = True
-
-    limits_itself = False
-    is_confined = False
-    waits_for_readers = False
+    traits = KernelTraits()
 
     def last_words(self) -> str:
         return ""
 
-    shared_directory = None
-    files = None
-
     def __init__(self, host: ScriptedHost, session_id: str) -> None:
-        self.turn = asyncio.Lock()
         self._host = host
         self._session_id = session_id
         self.process = host.new_process(session_id)
@@ -230,13 +222,11 @@ class ScriptedKernel:
     async def alive(self) -> bool:
         return self.process.alive
 
-    def connection_info(self) -> Mapping[str, Any]:
+    def take_connection(self) -> Mapping[str, Any]:
         return self.process.info
 
     def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
         return self.process.watch(on_exit)
-
-    interrupts_by_message = False
 
     async def interrupt(self) -> None:
         self.process.interrupt()
@@ -261,13 +251,7 @@ class ScriptedKernel:
         await asyncio.sleep(self._host.delay())
         self._host.kernels.pop(self.kernel_id, None)
 
-    def touch(self) -> None:
-        pass
-
-    def take_over_sockets(self) -> None:
-        pass
-
-    def note_state(self, state: str) -> None:
+    def note_activity(self, state: str = "") -> None:
         pass
 
     async def settled(self) -> None:

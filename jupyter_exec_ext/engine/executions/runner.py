@@ -256,7 +256,7 @@ class KernelRun:
             self._log.debug("kernel %s has not reported that it runs the code", self._kernel.kernel_id)
 
     async def _interrupt_kernel(self) -> None:
-        if self._kernel.interrupts_by_message:
+        if self._kernel.traits.interrupts_by_message:
             self._connection.send("control", "interrupt_request", {})
         else:
             await self._kernel.interrupt()

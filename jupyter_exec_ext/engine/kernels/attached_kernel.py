@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from jupyter_client.multikernelmanager import MultiKernelManager
 
 from ...errors import KernelNotFound, KernelStartFailed
 from ...models import KernelSpecInfo
+from ..ports import KernelTraits
 from .hosted_kernel import HostedKernel
 from .provisioners import spec_info
 
@@ -21,11 +23,14 @@ class AttachedKernel(HostedKernel):
         Shared by our sessions on this kernel, so that one at a time sends it code.
     """
 
-    ours = False
-
     def __init__(self, manager: MultiKernelManager, kernel_id: str, turn: asyncio.Lock) -> None:
         super().__init__(manager, kernel_id)
-        self.turn = turn
+        self._turn = turn
+
+    @property
+    def traits(self) -> KernelTraits:
+        """Its fixed properties."""
+        return replace(super().traits, turn=self._turn)
 
     @property
     def spec(self) -> KernelSpecInfo:
@@ -53,11 +58,11 @@ class AttachedKernel(HostedKernel):
     async def shutdown(self, *, now: bool) -> None:
         """Let it live."""
 
-    def touch(self) -> None:
-        """Leave it to the host to see what is in use."""
+    def note_activity(self, state: str = "") -> None:
+        """Do nothing: the host sees what is in use."""
 
     def take_over_sockets(self) -> None:
         """Let the host go on watching."""
 
     def _mark(self, state: str) -> None:
-        """Let the host see for itself what state it is in."""
+        """Do nothing: the host sees for itself what state it is in."""

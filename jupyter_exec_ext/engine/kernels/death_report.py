@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ...models import ExecutionState
-from ..ports import KernelExit
+from ...system.marked_processes import kill_left_behind
+from ..ports import Kernel, KernelExit
 
 _MAX_BYTES = 16 * 1024
 _CONTROL = re.compile(r"[^\t\n\x20-\x7e\xa0-\U0010ffff]|[\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -191,3 +193,51 @@ class PostMortem:
         """Remove what was written."""
         if self._crash_file is not None:
             self._crash_file.remove()
+
+
+class CrashPlaces(Protocol):
+    """Owner of a directory that only our user can enter."""
+
+    def private_directory(self) -> Path:
+        """Return the directory."""
+
+
+class DeathEvidence:
+    """Evidence about the present kernel process of a session, noted while the process lives.
+
+    Parameters
+    ----------
+    session_id : str
+        Mark of the session's processes.
+    places : CrashPlaces
+        Has the directory of crash files for kernels that see the server's files.
+    """
+
+    def __init__(self, session_id: str, places: CrashPlaces) -> None:
+        self._session_id = session_id
+        self._places = places
+        self._post_mortem: PostMortem | None = None
+
+    def begin(self, kernel: Kernel, *, is_python: bool, is_first: bool) -> str | None:
+        """Begin anew for a process that has just started; return the code that makes it write crash reports. Blocks."""
+        self.close()
+        pid, is_shared = kernel.pid, kernel.traits.is_shared
+        if pid is not None and not is_first and not is_shared:
+            kill_left_behind(self._session_id, pid)
+        crash_file = None
+        if is_python and pid is not None and not is_shared:
+            crash_file = CrashFile(*(kernel.traits.shared_directory or (self._places.private_directory(), None)))
+        self._post_mortem = PostMortem(pid, crash_file)
+        return self._post_mortem.setup_code
+
+    def explain(self, exit_: KernelExit, *, killed_by_us: bool) -> Death:
+        """Return the reason for a death. Blocks."""
+        if self._post_mortem is None:
+            return plain_death(exit_)
+        return self._post_mortem.explain(exit_, killed_by_us=killed_by_us)
+
+    def close(self) -> None:
+        """Remove the evidence. Blocks."""
+        if self._post_mortem is not None:
+            self._post_mortem.close()
+            self._post_mortem = None

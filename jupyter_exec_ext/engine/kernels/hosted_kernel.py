@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
@@ -17,7 +16,7 @@ from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.utils import ensure_async
 
 from ...errors import IsolationRequired
-from ..ports import KernelExit, KernelFiles
+from ..ports import KernelExit, KernelTraits
 from .kernel_stderr import KernelStderr
 from .kernel_supervisor import watch_exit
 from .provisioners import ISOLATABLE, provisioner_name, require_level
@@ -40,8 +39,6 @@ class HostedKernel:
         What its process was started with as standard error.
     """
 
-    ours = True
-
     def __init__(
         self,
         manager: MultiKernelManager,
@@ -49,7 +46,6 @@ class HostedKernel:
         aside: set[str] | None = None,
         stderr: KernelStderr | None = None,
     ) -> None:
-        self.turn = asyncio.Lock()
         self._stderr = stderr
         self._aside: set[str] = set() if aside is None else aside
         self._hidden = False
@@ -98,7 +94,7 @@ class HostedKernel:
         self._aside.discard(self._kernel_id)
         self._touch_again_at = 0.0
         self._put_back()
-        self.touch()
+        self.note_activity()
 
     def _put_back(self) -> None:
         self._hidden = False
@@ -135,19 +131,17 @@ class HostedKernel:
         return provisioner_name(None if spec is None else spec.metadata)
 
     @property
-    def limits_itself(self) -> bool:
-        """Whether what starts it has set the limits that its environment tells."""
-        return bool(getattr(self._km.provisioner, "limits_processes", False))
-
-    @property
-    def is_confined(self) -> bool:
-        """True for a kernel that was started with some isolation, or by a provisioner that is not known here."""
-        return self.provisioner_name not in ISOLATABLE
-
-    @property
-    def waits_for_readers(self) -> bool:
-        """Whether what starts it has seen to it that it loses no output."""
-        return bool(getattr(self._km.provisioner, "waits_for_readers", False))
+    def traits(self) -> KernelTraits:
+        """Its fixed properties, by its kernelspec and its provisioner."""
+        spec, provisioner = self._km.kernel_spec, self._km.provisioner
+        return KernelTraits(
+            limits_itself=bool(getattr(provisioner, "limits_processes", False)),
+            is_confined=self.provisioner_name not in ISOLATABLE,
+            waits_for_readers=bool(getattr(provisioner, "waits_for_readers", False)),
+            interrupts_by_message=spec is not None and spec.interrupt_mode == "message",
+            shared_directory=getattr(provisioner, "shared_directory", None),
+            files=getattr(provisioner, "files", None),
+        )
 
     def last_words(self) -> str:
         """Return the end of what its process has printed, where that is kept; blocks for up to a second."""
@@ -155,18 +149,6 @@ class HostedKernel:
             return self._stderr.last_words
         kept = getattr(self._km.provisioner, "last_words", None)
         return "" if kept is None else str(kept())
-
-    @property
-    def shared_directory(self) -> tuple[Path, str] | None:
-        """A directory that an isolated kernel and the server can write, and how the kernel calls it."""
-        directory: tuple[Path, str] | None = getattr(self._km.provisioner, "shared_directory", None)
-        return directory
-
-    @property
-    def files(self) -> KernelFiles | None:
-        """Its files, if its provisioner knows of some elsewhere."""
-        files: KernelFiles | None = getattr(self._km.provisioner, "files", None)
-        return files
 
     async def require_level(self, level: str) -> None:
         """End the kernel if it was not started with a level of isolation; raises `IsolationRequired`."""
@@ -185,10 +167,6 @@ class HostedKernel:
         """Return whether the kernel's process runs."""
         return bool(await ensure_async(self._km.is_alive()))
 
-    def connection_info(self) -> Mapping[str, Any]:
-        """Return the addresses and the key, as in a connection file."""
-        return self._km.get_connection_info()
-
     def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
         """Call `on_exit` once when the present process ends; the returned function ends the watch."""
 
@@ -198,12 +176,6 @@ class HostedKernel:
 
         assert self._km.provisioner is not None
         return watch_exit(self._km.provisioner, ended)
-
-    @property
-    def interrupts_by_message(self) -> bool:
-        """True where its kernelspec has it interrupted by a message on the control channel."""
-        spec = self._km.kernel_spec
-        return spec is not None and spec.interrupt_mode == "message"
 
     async def interrupt(self) -> None:
         """Send the running code the signal to stop; a kernel that wants a message is sent that by its connection."""
@@ -275,8 +247,10 @@ class HostedKernel:
         if self.being_shut_down:
             await self.settled()
 
-    def touch(self) -> None:
-        """Tell the host that the kernel is in use, so that it is not culled."""
+    def note_activity(self, state: str = "") -> None:
+        """Report to the host that the kernel is in use, so that it is not culled, and whether it is busy or idle."""
+        if state in ("busy", "idle"):
+            self._mark(state)
         if self._kernel_id in self._aside or time.monotonic() < self._touch_again_at:
             return
         self._touch_again_at = time.monotonic() + _TOUCH_AGAIN_SECONDS
@@ -284,6 +258,11 @@ class HostedKernel:
         for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
             if hasattr(thing, name):
                 setattr(thing, name, now)
+
+    def take_connection(self) -> Mapping[str, Any]:
+        """Return addresses and key, as in a connection file; from now on the host reads nothing from the kernel."""
+        self.take_over_sockets()
+        return self._km.get_connection_info()
 
     def take_over_sockets(self) -> None:
         """Make the host read nothing from the kernel: from now on it is told what it needs to know.
@@ -298,12 +277,6 @@ class HostedKernel:
         if stream is not None and not stream.closed():
             stream.close(linger=0)  # its subscription, perhaps unsent yet, is worth nothing
             self._km._activity_stream = None  # type: ignore[attr-defined]
-
-    def note_state(self, state: str) -> None:
-        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
-        if state in ("busy", "idle"):
-            self._mark(state)
-            self.touch()
 
     async def settled(self) -> None:
         """Wait until a shutdown or restart that somebody else began is over."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...models import OutputEvent, ResponsiveEvent, UnresponsiveEvent
+from .process_state import is_stopped
 
 STOPPED = "stopped"
 NOT_ANSWERING = "not answering"
@@ -41,6 +42,14 @@ class Pulse(Protocol):
         """Ask the kernel for a sign of life."""
 
 
+class HasPid(Protocol):
+    """Kernel whose process may be known."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine."""
+
+
 def diagnose(waited_seconds: float, *, stopped: bool, answers_while_busy: bool) -> str | None:
     """Return why a kernel counts as unresponsive after `waited_seconds` without an answer; None if it does not."""
     if stopped and waited_seconds >= _STOPPED_SECONDS:
@@ -55,8 +64,8 @@ class HealthWatch:
 
     Parameters
     ----------
-    is_stopped : callable
-        Whether the kernel's process is stopped, as the system sees it.
+    kernel : HasPid
+        The kernel whose process the system may have stopped.
     emit : callable
         Gets an `UnresponsiveEvent` when answers stay away and a `ResponsiveEvent` when they come again.
     answers_while_busy : bool
@@ -68,7 +77,7 @@ class HealthWatch:
     def __init__(
         self,
         pulse: Pulse,
-        is_stopped: Callable[[], bool],
+        kernel: HasPid,
         emit: Callable[[OutputEvent], None],
         *,
         answers_while_busy: bool,
@@ -76,7 +85,7 @@ class HealthWatch:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pulse = pulse
-        self._is_stopped = is_stopped
+        self._kernel = kernel
         self._emit = emit
         self._answers_while_busy = answers_while_busy
         self._on_answer = on_answer
@@ -115,7 +124,9 @@ class HealthWatch:
     def _judge(self, waited_seconds: float) -> None:
         if self.unresponsive or waited_seconds < _STOPPED_SECONDS:
             return
-        reason = diagnose(waited_seconds, stopped=self._is_stopped(), answers_while_busy=self._answers_while_busy)
+        reason = diagnose(
+            waited_seconds, stopped=is_stopped(self._kernel.pid), answers_while_busy=self._answers_while_busy
+        )
         if reason is not None:
             self.unresponsive = True
             self._emit(UnresponsiveEvent(reason))

@@ -11,7 +11,7 @@ from ...errors import KernelStartFailed, KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage
 from ..ports import KernelExit
 from .pool_plan import KernelKind
-from .session_kernel import KernelListener, SessionKernel
+from .session_kernel import SessionKernel
 
 
 def new_session_id() -> str:
@@ -45,11 +45,8 @@ class PooledKernel:
         self._seen: set[tuple[str, str]] = set()
         self._set_up_or_left = asyncio.Event()
 
-    def listener(self) -> KernelListener:
-        """Return what hears of the kernel until a session does."""
-        return KernelListener(self._on_message, self._on_too_large, self._on_exit, on_removed=self._on_removed)
-
-    def _on_message(self, message: KernelMessage) -> None:
+    def on_message(self, message: KernelMessage) -> None:
+        """Note which set-up requests are done; any other request spoils the kernel."""
         assert self.kernel is not None
         parent = message.parent_id
         if not parent:  # of its own accord, such as what it prints when it starts
@@ -85,13 +82,19 @@ class PooledKernel:
         if self._pool is None:
             raise KernelStartFailed("the kernel was thrown away during its set-up")
 
-    def _on_too_large(self, reason: str) -> None:
+    def on_too_large(self, reason: str) -> None:
+        """Spoil the kernel."""
         self.spoil(reason)
 
-    def _on_exit(self, exit_: KernelExit) -> None:
+    def on_exit(self, exit_: KernelExit) -> None:
+        """Spoil the kernel."""
         self.spoil(f"it {exit_}")
 
-    async def _on_removed(self) -> None:
+    async def on_connected(self, kernel_id: str, starts: int) -> None:
+        """Do nothing: there is no record of a session yet."""
+
+    async def on_removed(self) -> None:
+        """Spoil the kernel."""
         self.spoil("it was shut down")
 
     def spoil(self, reason: str) -> None:

@@ -1,81 +1,36 @@
-"""A session's kernel: started, connected, revived after a death, restarted and shut down.
+"""Kernel of a session: started, connected, revived after a death, restarted and shut down.
 
-Whoever changes the kernel holds `lock`. A task inside a kernel manager is never cancelled: half a restart leaves a
-manager that can neither restart nor shut down, and with it a server that cannot stop. Closing waits for the lock
-instead; only the wait for a kernel's first answer, which is ours, is cut short.
+A change of the kernel holds `lock`. A task inside a kernel manager is never cancelled: half a restart leaves a manager
+that can neither restart nor shut down, and with it a server that cannot stop. Closing waits for the lock instead. Only
+the wait for a kernel's first answer, which is ours, is cut short.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import zmq
 
-from ...errors import Conflict, KernelNotFound, KernelStartFailed, KernelStartTimeout, SessionEnded
+from ...errors import KernelNotFound, KernelStartFailed, SessionEnded
 from ...models import OutputEvent
-from ...protocol.kernel_messages import KernelMessage, execute_request
-from ...protocol.kernel_preparation import unattended_request
-from ...protocol.languages import normalize_language
+from ...protocol.kernel_messages import KernelMessage
 from ...system.exhaustion import exhausted, out_of_resources
-from ...system.marked_processes import kill_left_behind, kill_marked
-from ..ports import Kernel, KernelExit, KernelHost
-from .death_report import CrashFile, Death, PostMortem, plain_death
+from ..ports import Kernel, KernelExit, KernelHost, KernelOwner, KernelReceiver
+from .death_report import Death, DeathEvidence
 from .kernel_connection import KernelConnection
+from .kernel_exit import ask_to_exit, end_left_behind, kill_kernel
 from .kernel_health import HealthWatch
-from .process_limits import ProcessLimits, limit_process
-from .process_state import is_stopped
+from .kernel_start import KernelStarter
+from .process_limits import ProcessLimits
 from .shared_resources import EngineResources
-from .watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
-
-# The kernels whose control channel is known to answer while code runs.
-_ANSWERING_LANGUAGE = "python"
-# A kernel that has no answer for this long will not exit politely either.
-_POLITE_SECONDS = 1.0
-# How long a kernel may take to exit that was asked to.
-_EXIT_SECONDS = 2.5
-# So long a kernel that runs already may take to answer somebody new.
-_ATTACH_SECONDS = 10.0
-
-T = TypeVar("T")
 
 # Jupyter chooses a kernel's ports before the kernel takes them. Another process may be faster, and the kernel exits so.
 _LOST_ITS_PORT = KernelExit(exit_code=1)
 
-
-async def _ignore_connected(kernel_id: str, starts: int) -> None:
-    pass
-
-
-async def _ignore_removed() -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class KernelListener:
-    """Receiver of a kernel's events; the default ignores them.
-
-    Parameters
-    ----------
-    on_message, on_exit : callable
-        Called as it happens.
-    on_too_large : callable
-        Called with the reason when a message was left out because of its size.
-    on_connected : coroutine function
-        Awaited when a kernel process has answered, with the kernel's id and how many processes there have been.
-    on_removed : coroutine function
-        Awaited when somebody else has shut the kernel down.
-    """
-
-    on_message: Callable[[KernelMessage], None] = lambda message: None
-    on_too_large: Callable[[str], None] = lambda reason: None
-    on_exit: Callable[[KernelExit], None] = lambda exit_: None
-    on_connected: Callable[[str, int], Awaitable[None]] = _ignore_connected
-    on_removed: Callable[[], Awaitable[None]] = _ignore_removed
+T = TypeVar("T")
 
 
 class SessionKernel:
@@ -88,26 +43,24 @@ class SessionKernel:
     env : mapping
         The complete environment of the kernel's processes, the session's mark included.
     session_id : str
-        What the mark says; processes that carry it end with the session.
+        Mark of the session's processes, which end with the session.
     language : str
-        The kernel's language, as its kernelspec names it: what the kernel can be asked and told depends on it.
+        The kernel's language, as its kernelspec names it.
     attach_to : str or None
-        A kernel of somebody else's to use instead of one of the session's own, which is started.
+        A running kernel to attach to, instead of starting one.
     isolate : str or None
         The isolation to start it with where its kernelspec has none of its own.
     workdir : coroutine function
         Makes sure of the directory the kernel starts in and returns it; None for the host's own.
     aside : str or None
-        The id of a kernel that is to be nobody's yet, until `adopt`.
+        The id of a kernel of the warm pool, until `adopt`.
 
     Attributes
     ----------
-    listener : KernelListener
-        Receives the kernel's events.
-    setups : list of str
-        The ids of the requests by which the present kernel was told to run our set-up code.
-    language : str
-        The kernel's language. Where its kernelspec names none, it is known once the kernel has answered.
+    receiver : KernelReceiver
+        Gets the kernel's messages and exits.
+    owner : KernelOwner
+        Is notified of connections and of a removal.
     """
 
     def __init__(
@@ -127,44 +80,44 @@ class SessionKernel:
         log: logging.Logger | logging.LoggerAdapter[Any],
         aside: str | None = None,
     ) -> None:
-        self.listener = KernelListener()
+        self.receiver: KernelReceiver = _Unobserved()
+        self.owner: KernelOwner = _Unobserved()
         self.lock = asyncio.Lock()
-        self.setups: list[str] = []
-        self._aside = aside
         self.kernel: Kernel | None = None
         self.connection: KernelConnection | None = None
         self.starts = 0
         self._name = name
         self._env = {**env, **process_limits.variables()}
-        self._isolate = isolate
-        self._setup_code: str | None = None
+        self._session_id = session_id
         self._attach_to = attach_to
-        self._turn: asyncio.Lock | None = None
+        self._isolate = isolate
+        self._aside = aside
         self._host = host
         self._workdir = workdir
-        self._session_id = session_id
-        self.language = language
-        self._answers_while_busy = False
-        self._resources = resources
-        self._post_mortem: PostMortem | None = None
-        self._start_timeout = start_timeout_seconds
-        self._process_limits = process_limits
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._unwatch_exit = _nothing
+        self._evidence = DeathEvidence(session_id, resources)
+        self._starter = KernelStarter(
+            language,
+            self._evidence,
+            resources,
+            start_timeout_seconds=start_timeout_seconds,
+            process_limits=process_limits,
+        )
+        self._answers_while_busy = False
+        self._turn: asyncio.Lock | None = None
+        self._unwatch_exit: Callable[[], None] | None = None
         self._failed_start: KernelExit | None = None
         self._given_up: asyncio.Future[None] = self._loop.create_future()
         self._host_watch: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
 
     @property
-    def _is_python(self) -> bool:
-        return normalize_language(self.language) == _ANSWERING_LANGUAGE
-
-    @property
     def pid(self) -> int | None:
         """The process of the connected kernel, if it is one of this machine."""
         return None if self.connection is None or self.kernel is None else self.kernel.pid
+
+    # --- start ---
 
     async def ensure(self) -> None:
         """Make sure of a proven connection to a living kernel, starting a fresh one if need be.
@@ -184,7 +137,7 @@ class SessionKernel:
         if self._given_up.done():
             raise _given_up_error()
         kernel = self.kernel
-        if kernel is not None and not kernel.ours:
+        if kernel is not None and kernel.traits.is_shared:
             await self._unless_given_up(self._until_restarted(kernel))
             await self._connect(kernel)
             return
@@ -194,13 +147,13 @@ class SessionKernel:
             await self._start_new()
             return
         if not await kernel.alive():
-            await self._end_marked()
+            await self._end_left_behind()
             await self._workdir()
             await kernel.restart(now=True)
         await self._connect(kernel)
 
     async def _until_restarted(self, kernel: Kernel) -> None:
-        """Wait until a kernel that is not ours runs again, if its user or its host sees to that."""
+        """Wait until a shared kernel runs again, if its user or its host restarts it."""
         try:
             if not kernel.present or kernel.being_shut_down or not await kernel.alive():
                 await kernel.restart(now=False)
@@ -208,72 +161,11 @@ class SessionKernel:
             self._watch_host(kernel)  # the session ends
             raise
 
-    def adopt(self, setup_code: str | None) -> None:
-        """Belong to a session from now on; a kernel that was started aside is enlisted already.
-
-        Parameters
-        ----------
-        setup_code : str or None
-            Code that the session's own kernels run, silently, before anything else.
-        """
-        self._aside = None
-        self._setup_code = setup_code
-        if setup_code is not None and self.connection is not None:
-            self._set_up(self.connection, setup_code)
-
-    # --- a kernel that others use, too ---
-
-    async def ready(self) -> None:
-        """Make sure of a kernel as `ensure` does, and that it has nothing else to do; `release` it afterwards.
-
-        Code for a kernel of somebody else's waits here for its turn, since what the kernel has in its own queue cannot
-        be taken back, nor be told from its user's code by an interrupt.
-
-        Raises
-        ------
-        KernelNotFound
-            If it was shut down, with which the session ends, too.
-        """
-        await self.ensure()
-        assert self.kernel is not None
-        if not self.kernel.ours:
-            self._turn = await self._unless_given_up(self._take_turn(self.kernel.turn))
-
-    async def _take_turn(self, turn: asyncio.Lock) -> asyncio.Lock:
-        await turn.acquire()
-        try:
-            while self.connection is None or not await self.connection.has_turn():
-                await self.ensure()
-        except BaseException:
-            turn.release()
-            raise
-        return turn
-
-    def release(self) -> None:
-        """Let others of our sessions use the kernel."""
-        if self._turn is not None:
-            self._turn.release()
-            self._turn = None
-
-    async def _unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that waits for others; if the session ends meanwhile, it is cancelled."""
-        task = self._loop.create_task(work)
-        any_of: list[asyncio.Future[Any]] = [task, self._given_up]
-        try:
-            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise _given_up_error()
-            return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-
     async def renew(self) -> None:
         """Give the session a fresh kernel process. The caller holds `lock`."""
         kernel = self.kernel
         if self.connection is not None and kernel is not None and kernel.present:
-            now = await self._has_been_asked_to_exit(kernel, restart=True)
+            now = await self._ask_to_exit(kernel, restart=True)
             self.disconnect()
             await self._workdir()
             await kernel.restart(now=now)
@@ -303,7 +195,7 @@ class SessionKernel:
             await self._connect(kernel)
         except BaseException:
             await kernel.shutdown(now=True)
-            await self._end_marked()
+            await self._end_left_behind()
             raise
 
     async def _connect(self, kernel: Kernel) -> None:
@@ -314,33 +206,13 @@ class SessionKernel:
                 died.set_result(exit_)
             self._on_exit(kernel, exit_)
 
-        def on_message(message: KernelMessage) -> None:
-            if message.msg_type == "status" and message.parent_type == "execute_request":
-                kernel.note_state(str(message.content.get("execution_state")))
-            self.listener.on_message(message)
-
-        kernel.take_over_sockets()
-        if not kernel.limits_itself:
-            # On what is not ours no limit can be set; where there has to be one, this refuses.
-            limit_process(kernel.pid if kernel.ours else None, self._process_limits)
         try:
-            connection = KernelConnection(
-                self._resources,
-                kernel.connection_info(),
-                on_message,
-                on_too_large=lambda reason: self.listener.on_too_large(reason),
-                # One that runs elsewhere hands over its output when a run has ended; there is nothing to wait for.
-                can_wait=(self._is_python or not self.language) and kernel.ours and kernel.pid is not None,
-                waits=kernel.waits_for_readers,
-                draws_plots=not kernel.is_confined,
-                may_be_busy=not kernel.ours,
-            )
-            self.connection = connection
+            self.connection = self._starter.open(kernel, self)
             self._unwatch_exit = kernel.watch_exit(on_exit)
         except (OSError, zmq.ZMQError) as error:
             self.disconnect()
             raise (exhausted(error) if out_of_resources(error) else error) from error
-        proof = self._loop.create_task(self._prove(connection, kernel))
+        proof = self._loop.create_task(self._starter.prove(kernel, self.connection, is_first=not self.starts))
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
         try:
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
@@ -348,10 +220,10 @@ class SessionKernel:
                 raise _given_up_error()
             await self._require_alive(died, kernel)
             await proof
-            kernel.note_state("idle")
+            kernel.note_activity("idle")
             self.starts += 1
-            await self.listener.on_connected(kernel.kernel_id, self.starts)
-            await self._require_alive(died, kernel)  # to the last: whoever waits for the kernel uses it at once
+            await self.owner.on_connected(kernel.kernel_id, self.starts)
+            await self._require_alive(died, kernel)  # to the last: a waiting execution uses the kernel at once
         except BaseException:
             proof.cancel()
             await asyncio.wait([proof])
@@ -360,6 +232,16 @@ class SessionKernel:
             self.disconnect()
             raise
 
+    def on_message(self, message: KernelMessage) -> None:
+        """Pass a message on, and report to the host what it says about the kernel's state."""
+        if self.kernel is not None and message.msg_type == "status" and message.parent_type == "execute_request":
+            self.kernel.note_activity(str(message.content.get("execution_state")))
+        self.receiver.on_message(message)
+
+    def on_too_large(self, reason: str) -> None:
+        """Pass on that a message was left out because of its size."""
+        self.receiver.on_too_large(reason)
+
     async def _require_alive(self, died: asyncio.Future[KernelExit], kernel: Kernel) -> None:
         if died.done():
             self._failed_start = died.result()
@@ -367,195 +249,206 @@ class SessionKernel:
             reason = f":\n{words}" if words else "; see the server's log"
             raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started{reason}")
 
-    async def _prove(self, connection: KernelConnection, kernel: Kernel) -> None:
-        """Prove the connection and, meanwhile, note what a death would be explained by."""
-        evidence = self._loop.create_task(asyncio.to_thread(self._begin_post_mortem, kernel))
-        try:
-            if kernel.ours or self.starts:
-                await connection.prove(self._start_timeout)
-            else:
-                await self._prove_running(connection)
-        finally:
-            self._post_mortem = await asyncio.shield(evidence)
-        self.language = self.language or connection.language
-        self.setups.clear()
-        for setup in (self._post_mortem.setup_code, self._setup_code if kernel.ours else None):
-            if setup is not None:
-                self._set_up(connection, setup)
-        # A kernel with files elsewhere runs code through a service, to which each request is a call.
-        if kernel.ours and self._is_python and kernel.files is None:
-            self.setups.append(connection.send("shell", "execute_request", unattended_request()))
+    # --- the warm pool ---
+
+    @property
+    def language(self) -> str:
+        """The kernel's language. Where its kernelspec names none, it is known once the kernel has answered."""
+        return self._starter.language
+
+    @property
+    def setups(self) -> Sequence[str]:
+        """The ids of the requests by which the present kernel was told to run our set-up code."""
+        return self._starter.setups
+
+    def adopt(self, setup_code: str | None) -> None:
+        """Belong to a session from now on; a kernel of the warm pool is enlisted already.
+
+        Parameters
+        ----------
+        setup_code : str or None
+            Code that the session's own kernels run, silently, before anything else.
+        """
+        self._aside = None
+        self._starter.setup_code = setup_code
+        if setup_code is not None and self.connection is not None:
+            self._starter.set_up(self.connection, setup_code)
 
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""
-        if self.connection is not None and self._is_python:
-            self._set_up(self.connection, "print()", silent=False)
+        if self.connection is not None and self._starter.is_python:
+            self._starter.set_up(self.connection, "print()", silent=False)
 
-    def _set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:
-        """Have the kernel run what is ours. Not waited for: it does so before whatever comes next."""
-        request = {**execute_request(code, allow_input=False), "silent": silent, "store_history": False}
-        self.setups.append(connection.send("shell", "execute_request", request))
+    # --- a kernel that others use, too ---
 
-    async def _prove_running(self, connection: KernelConnection) -> None:
-        """Prove the first connection to a kernel that has been running; unlike one that starts, it answers at once."""
+    async def ready(self) -> None:
+        """Make sure of a kernel as `ensure` does, and that it has nothing else to do; `release` it afterwards.
+
+        Code for a shared kernel waits here for its turn. In the kernel's own queue it could not be taken back, nor be
+        told from its user's code by an interrupt.
+
+        Raises
+        ------
+        KernelNotFound
+            If it was shut down, with which the session ends, too.
+        """
+        await self.ensure()
+        assert self.kernel is not None
+        turn = self.kernel.traits.turn
+        if turn is not None:
+            self._turn = await self._unless_given_up(self._take_turn(turn))
+
+    async def _take_turn(self, turn: asyncio.Lock) -> asyncio.Lock:
+        await turn.acquire()
         try:
-            await connection.prove(min(_ATTACH_SECONDS, self._start_timeout))
-        except KernelStartTimeout:
-            raise Conflict(
-                "the kernel does not answer: it is just starting, or busy with code that lets it answer nobody; attach "
-                "when it is idle"
-            ) from None
+            while self.connection is None or not await self.connection.has_turn():
+                await self.ensure()
+        except BaseException:
+            turn.release()
+            raise
+        return turn
 
-    def _begin_post_mortem(self, kernel: Kernel) -> PostMortem:
-        pid = kernel.pid
-        if self._post_mortem is not None:
-            self._post_mortem.close()
-        if self.starts and pid is not None and kernel.ours:
-            kill_left_behind(self._session_id, pid)
-        if not self._is_python or pid is None or not kernel.ours:
-            return PostMortem(pid, None)
-        directory, name_inside = kernel.shared_directory or (self._resources.private_directory(), None)
-        return PostMortem(pid, CrashFile(directory, name_inside))
+    def release(self) -> None:
+        """Let other sessions use the kernel."""
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
 
-    async def explain(self, exit_: KernelExit) -> Death:
-        """Find out why the kernel died."""
-        evidence, kernel = self._post_mortem, self.kernel
-        if evidence is None or kernel is None:
-            return plain_death(exit_)
-        return await asyncio.to_thread(evidence.explain, exit_, killed_by_us=kernel.being_shut_down)
+    async def _unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`, which waits for others; cancel it if the session ends meanwhile."""
+        task = self._loop.create_task(work)
+        any_of: list[asyncio.Future[Any]] = [task, self._given_up]
+        try:
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise _given_up_error()
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
 
-    # --- health ---
+    # --- health and end ---
 
     def watch_health(self, emit: Callable[[OutputEvent], None]) -> HealthWatch | None:
         """Watch the connected kernel while it runs something; close the watch at the end.
 
-        None for a kernel that is not ours: each question makes its user's notebook show it as idle for a moment.
+        None for a shared kernel: each question makes its user's notebook show it as idle for a moment.
         """
         kernel, connection = self.kernel, self.connection
         assert kernel is not None and connection is not None
-        if not kernel.ours:
+        if kernel.traits.is_shared:
             return None
-
-        def learn() -> None:
-            self._answers_while_busy = True
-
         return HealthWatch(
             connection,
-            lambda: is_stopped(kernel.pid),
+            kernel,
             emit,
-            answers_while_busy=self._answers_while_busy or self._is_python,
-            on_answer=learn,
+            answers_while_busy=self._answers_while_busy or self._starter.is_python,
+            on_answer=self._note_answer,
         )
 
-    async def _will_exit_politely(self) -> bool:
-        """Return False for a kernel that would let us wait in vain."""
-        kernel = self.kernel
-        if kernel is None or await asyncio.to_thread(is_stopped, kernel.pid):
-            return False
-        connection = self.connection
-        if connection is None or not connection.answers_on_control:
-            return True  # nothing is known
-        return await connection.answers(_POLITE_SECONDS)
+    def _note_answer(self) -> None:
+        self._answers_while_busy = True
 
-    async def _has_been_asked_to_exit(self, kernel: Kernel, *, restart: bool) -> bool:
-        """Ask a kernel to exit and wait for that; return False for one of another machine, which its host has to ask.
+    async def explain(self, exit_: KernelExit) -> Death:
+        """Find out why the kernel died."""
+        killed_by_us = self.kernel is not None and self.kernel.being_shut_down
+        return await asyncio.to_thread(self._evidence.explain, exit_, killed_by_us=killed_by_us)
 
-        Not left to the host for the others: it would read what the kernel sends back, without a bound.
-        """
-        if not await self._will_exit_politely():
-            return True
-        if self.connection is None or kernel.pid is None:
-            return False
-        exited = asyncio.Event()
-        self._unwatch_exit()
-        self._unwatch_exit = kernel.watch_exit(lambda _: exited.set())
-        self.connection.send("control", "shutdown_request", {"restart": restart})
-        with suppress(asyncio.TimeoutError):  # then it is killed
-            await asyncio.wait_for(exited.wait(), _EXIT_SECONDS)
-        return True
+    async def _ask_to_exit(self, kernel: Kernel, *, restart: bool) -> bool:
+        self._stop_watching_exit()
+        return await ask_to_exit(kernel, self.connection, restart=restart)
 
-    async def _end_marked(self) -> None:
-        """End what the session's kernels have left behind. Only while none of them lives."""
-        if self._attach_to is not None:
-            return
-        for pid in await asyncio.to_thread(kill_marked, {self._session_id}):
-            self._log.info("session %s: ended process %d, which its kernel had left behind", self._session_id, pid)
+    async def _end_left_behind(self) -> None:
+        if self._attach_to is None:
+            await end_left_behind(self._session_id, self._log)
 
     def abandon(self) -> None:
         """End a kernel whose run did not end by itself, without waiting for that."""
         self.disconnect()
-        kernel = self.kernel
-        if kernel is not None:
-            self._cleaning = self._loop.create_task(self._kill(kernel))
-
-    async def _kill(self, kernel: Kernel) -> None:
-        try:
-            await ends_within(MARGIN_SECONDS, kernel.kill())
-        except WatchdogExpired:
-            self._log.exception("kernel %s could not be ended", kernel.kernel_id)
+        if self.kernel is not None:
+            self._cleaning = self._loop.create_task(kill_kernel(self.kernel, self._log))
 
     def disconnect(self) -> None:
         """Close the connection; the kernel goes on."""
-        self._unwatch_exit()
-        self._unwatch_exit = _nothing
+        self._stop_watching_exit()
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
+    def _stop_watching_exit(self) -> None:
+        if self._unwatch_exit is not None:
+            self._unwatch_exit()
+            self._unwatch_exit = None
+
     def _on_exit(self, kernel: Kernel, exit_: KernelExit) -> None:
-        self.listener.on_exit(exit_)
-        if not kernel.ours or (kernel.being_shut_down and not self.lock.locked()):
+        self.receiver.on_exit(exit_)
+        if kernel.traits.is_shared or (kernel.being_shut_down and not self.lock.locked()):
             self._watch_host(kernel)
         elif not kernel.being_shut_down:
             self._cleaning = self._loop.create_task(self._clean_up_after(kernel))
 
+    async def _clean_up_after(self, kernel: Kernel) -> None:
+        """End the processes of a kernel that died by itself, unless a run or a revival does so."""
+        async with self.lock:
+            if self.connection is None and kernel.present and not kernel.being_shut_down and not await kernel.alive():
+                await self._end_left_behind()
+
     def _watch_host(self, kernel: Kernel) -> None:
         if self._host_watch is not None:
             self._host_watch.cancel()
-        self._host_watch = self._loop.create_task(self._see_what_the_host_does(kernel))
+        self._host_watch = self._loop.create_task(self._follow_host(kernel))
 
-    async def _clean_up_after(self, kernel: Kernel) -> None:
-        """A kernel died by itself: end what it left behind, unless a run or a revival sees to that."""
-        async with self.lock:
-            if self.connection is None and kernel.present and not kernel.being_shut_down and not await kernel.alive():
-                await self._end_marked()
-
-    async def _see_what_the_host_does(self, kernel: Kernel) -> None:
-        """Somebody else ends our kernel: with a restart the session goes on, with a shutdown it ends."""
+    async def _follow_host(self, kernel: Kernel) -> None:
+        """Wait for what another client does to the kernel: a restart keeps the session, a shutdown ends it."""
         await kernel.settled()
         if not kernel.present and kernel is self.kernel and not self._given_up.done():
-            await self.listener.on_removed()
+            await self.owner.on_removed()
 
     def touch(self) -> None:
-        """Tell the host that the kernel is in use."""
+        """Report to the host that the kernel is in use."""
         if self.kernel is not None:
-            self.kernel.touch()
+            self.kernel.note_activity()
 
     def give_up(self) -> None:
-        """Start and connect no more; whoever waits for a kernel's first answer stops waiting."""
+        """Start and connect no more, and end each wait for a kernel's first answer."""
         if not self._given_up.done():
             self._given_up.set_result(None)
 
     async def shutdown(self, *, now: bool) -> None:
-        """End the kernel; with `now`, without asking it to exit. From one that is not ours we only part."""
+        """End the kernel; with `now`, without asking it to exit. A shared one is only disconnected."""
         self.give_up()
         if self._host_watch is not None:
             self._host_watch.cancel()
         async with self.lock:
             kernel = self.kernel
-            if kernel is not None and kernel.ours and not now:
-                now = await self._has_been_asked_to_exit(kernel, restart=False)
+            if kernel is not None and not kernel.traits.is_shared and not now:
+                now = await self._ask_to_exit(kernel, restart=False)
             self.disconnect()
             if kernel is not None:
                 await kernel.shutdown(now=now)
-                await self._end_marked()
-            if self._post_mortem is not None:
-                await asyncio.to_thread(self._post_mortem.close)
+                await self._end_left_behind()
+            await asyncio.to_thread(self._evidence.close)
+
+
+class _Unobserved:
+    """Null object for a kernel whose session is yet to be made."""
+
+    def on_message(self, message: KernelMessage) -> None:
+        """Drop the message."""
+
+    def on_too_large(self, reason: str) -> None:
+        """Do nothing."""
+
+    def on_exit(self, exit_: KernelExit) -> None:
+        """Do nothing."""
+
+    async def on_connected(self, kernel_id: str, starts: int) -> None:
+        """Do nothing."""
+
+    async def on_removed(self) -> None:
+        """Do nothing."""
 
 
 def _given_up_error() -> SessionEnded:
     return SessionEnded("the session is being shut down; create a new one")
-
-
-def _nothing() -> None:
-    pass

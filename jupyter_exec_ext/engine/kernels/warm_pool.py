@@ -212,7 +212,7 @@ class KernelPool:
             log=self._log,
             aside=pooled.kernel_id,
         )
-        pooled.kernel.listener = pooled.listener()
+        pooled.kernel.receiver = pooled.kernel.owner = pooled
         self._kernels.append(pooled)
         try:
             await self._write_down()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
-from .kernel_ports import Kernel, KernelExit, KernelHost, RoomMaker
+from .kernel_ports import Kernel, KernelExit, KernelHost, KernelOwner, KernelReceiver, KernelTraits, RoomMaker
 from .store_ports import (
     AuditTrail,
     EventLog,
@@ -32,6 +32,9 @@ __all__ = [
     "KernelExit",
     "KernelFiles",
     "KernelHost",
+    "KernelOwner",
+    "KernelReceiver",
+    "KernelTraits",
     "LogEntry",
     "OutputSpool",
     "RoomMaker",

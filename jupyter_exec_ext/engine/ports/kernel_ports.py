@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...models import KernelSpecInfo
+from ...protocol.kernel_messages import KernelMessage
 from .file_ports import KernelFiles
 
 
@@ -38,79 +39,79 @@ class KernelExit:
         return "ended" if self.exit_code is None else f"exited with code {self.exit_code}"
 
 
-class Kernel(Protocol):
-    """One kernel, from its start to its shutdown; restarts keep the id.
+@dataclass(frozen=True, slots=True)
+class KernelTraits:
+    """Fixed properties of a kernel.
 
-    Attributes
+    Parameters
     ----------
-    ours : bool
-        Whether it was started for the session. If not, it is somebody else's, who goes on using it: it is neither
-        killed nor shut down, restarting it is to wait until the host has done so, and `turn` is held by the session
-        that sends it code.
+    turn : asyncio.Lock or None
+        For a kernel that its user goes on using: held by the session that sends it code. Such a kernel is neither
+        killed nor shut down, and restarting it is to wait until its host has done so. None for a kernel that was
+        started for the session.
+    limits_itself : bool
+        Whether its provisioner has set the limits that its environment names.
+    is_confined : bool
+        True for a kernel that was started with some isolation, or by an unknown provisioner.
+    waits_for_readers : bool
+        Whether its provisioner ensures that it loses no output: see ``protocol/kernel_preparation.py``.
+    interrupts_by_message : bool
+        Whether it is interrupted by a message on the control channel, and not by `Kernel.interrupt`.
+    shared_directory : (Path, str) or None
+        Directory that an isolated kernel and the server can write, and its name inside the kernel. None for a kernel
+        that sees the server's files.
+    files : KernelFiles or None
+        Its files, if they are not on this machine and can be reached nevertheless.
     """
 
-    @property
-    def ours(self) -> bool:
-        """Whether it was started for the session."""
+    turn: asyncio.Lock | None = None
+    limits_itself: bool = False
+    is_confined: bool = False
+    waits_for_readers: bool = False
+    interrupts_by_message: bool = False
+    shared_directory: tuple[Path, str] | None = None
+    files: KernelFiles | None = None
 
     @property
-    def turn(self) -> asyncio.Lock:
-        """Whose turn it is among the sessions that use the kernel."""
+    def is_shared(self) -> bool:
+        """Whether its user goes on using it."""
+        return self.turn is not None
+
+
+class Kernel(Protocol):
+    """One kernel, from its start to its shutdown; restarts keep the id."""
 
     @property
     def kernel_id(self) -> str:
         """The host's id of the kernel."""
 
     @property
+    def traits(self) -> KernelTraits:
+        """Its fixed properties."""
+
+    @property
     def present(self) -> bool:
         """Whether the host still has the kernel, alive or dead."""
-
-    @property
-    def pid(self) -> int | None:
-        """Its process, if it is one of this machine."""
-
-    @property
-    def limits_itself(self) -> bool:
-        """Whether what starts it has set the limits that its environment tells."""
-
-    @property
-    def is_confined(self) -> bool:
-        """True for a kernel that was started with some isolation, or by a provisioner that is not known here."""
-
-    @property
-    def waits_for_readers(self) -> bool:
-        """Whether what starts it has seen to it that it loses no output: see ``protocol/kernel_preparation.py``."""
-
-    def last_words(self) -> str:
-        """Return the end of what its process has printed, once that has ended; empty if that is not known. Blocks."""
-
-    @property
-    def shared_directory(self) -> tuple[Path, str] | None:
-        """A directory that an isolated kernel and the server can write, and how the kernel calls it.
-
-        None for a kernel that sees what the server sees.
-        """
-
-    @property
-    def files(self) -> KernelFiles | None:
-        """Its files, if they are not on this machine and can be reached all the same."""
 
     @property
     def being_shut_down(self) -> bool:
         """Whether the host is ending its process on purpose."""
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine."""
+
     async def alive(self) -> bool:
         """Return whether the kernel's process runs."""
 
-    def connection_info(self) -> Mapping[str, Any]:
-        """Return the addresses and the key, as in a connection file."""
+    def last_words(self) -> str:
+        """Return the end of the output of a process that has ended; empty if that is unknown. Blocks."""
+
+    def take_connection(self) -> Mapping[str, Any]:
+        """Return addresses and key, as in a connection file; from now on the host reads nothing from the kernel."""
 
     def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
         """Call `on_exit` once when the present process ends; the returned function ends the watch."""
-
-    @property
-    def interrupts_by_message(self) -> bool:
-        """Whether it is interrupted by a message on the control channel, and not by `interrupt`."""
 
     async def interrupt(self) -> None:
         """Send the running code the signal to stop."""
@@ -124,17 +125,34 @@ class Kernel(Protocol):
     async def shutdown(self, *, now: bool) -> None:
         """End the process and make the host forget the kernel."""
 
-    def touch(self) -> None:
-        """Tell the host that the kernel is in use, so that it is not culled."""
-
-    def take_over_sockets(self) -> None:
-        """Make the host read nothing from the kernel: from now on it is told what it needs to know."""
-
-    def note_state(self, state: str) -> None:
-        """Tell the host that the kernel has become busy or idle, whoever's code it was."""
+    def note_activity(self, state: str = "") -> None:
+        """Report to the host that the kernel is in use, so that it is not culled, and whether it is busy or idle."""
 
     async def settled(self) -> None:
-        """Wait until a shutdown or restart that somebody else began is over."""
+        """Wait until a shutdown or restart that another client began is over."""
+
+
+class KernelReceiver(Protocol):
+    """Receiver of what a session's kernel sends, until it exits."""
+
+    def on_message(self, message: KernelMessage) -> None:
+        """Take in a message of the kernel."""
+
+    def on_too_large(self, reason: str) -> None:
+        """Note that a message was left out because of its size."""
+
+    def on_exit(self, exit_: KernelExit) -> None:
+        """Note that the kernel's process has ended."""
+
+
+class KernelOwner(Protocol):
+    """Owner of a session's kernel: keeps a record of it."""
+
+    async def on_connected(self, kernel_id: str, starts: int) -> None:
+        """Note that a process has answered, and how many processes there have been."""
+
+    async def on_removed(self) -> None:
+        """Note that another client has shut the kernel down."""
 
 
 class RoomMaker(Protocol):

@@ -21,7 +21,7 @@ from ..access.effective_limits import SessionLimits
 from ..change_feed import ChangeFeed
 from ..executions.live_execution import LiveExecution
 from ..executions.verdict import StopCause, Verdict
-from ..kernels.session_kernel import KernelListener, SessionKernel
+from ..kernels.session_kernel import SessionKernel
 from ..kernels.watchdog import MARGIN_SECONDS, ends_within
 from ..ports import SessionFiles, SessionStore
 from .execution_queue import ExecutionQueue
@@ -70,9 +70,7 @@ class LiveSession:
         self._runner = runner = SessionRunner(
             record, kernel, files=files, late_output=late_output, limits=limits, log=log
         )
-        kernel.listener = KernelListener(
-            runner.on_message, runner.on_too_large, runner.on_exit, self._on_connected, self._on_kernel_removed
-        )
+        kernel.receiver, kernel.owner = runner, self
         self._files = files
         self._store = store
         self._late_output = late_output
@@ -135,11 +133,13 @@ class LiveSession:
             reason = f"its policy lets it live for {seconds:g} s (max_session_seconds)"
             self._life_timer = self._loop.call_later(seconds, self._begin_close, reason)
 
-    async def _on_connected(self, kernel_id: str, starts: int) -> None:
+    async def on_connected(self, kernel_id: str, starts: int) -> None:
+        """Record the process that has answered."""
         language = self.record.language or self.kernel.language
         await self._update(kernel_id=kernel_id, kernel_starts=starts, language=language)
 
-    async def _on_kernel_removed(self) -> None:
+    async def on_removed(self) -> None:
+        """End the session, since another client has shut its kernel down."""
         await self.close("its kernel was shut down outside the session")
 
     # --- executions ---

@@ -60,7 +60,7 @@ class SessionRegistry:
         """Return the files of a session's kernel on another machine, if its provisioner offers them."""
         live = self.sessions.get(session_id)
         kernel = None if live is None else live.kernel.kernel
-        return None if kernel is None else kernel.files
+        return None if kernel is None else kernel.traits.files
 
     def is_busy(self) -> bool:
         """Return whether an execution or the start of a session is under way."""

@@ -140,8 +140,8 @@ class SessionRunner:
         self._exit_between_runs = None
         self._late_output.pass_to(execution)
         self.has_run = True
-        kernel.touch()
-        run = self.run = (KernelRun if kernel.ours else SharedKernelRun)(
+        kernel.note_activity()
+        run = self.run = (SharedKernelRun if kernel.traits.is_shared else KernelRun)(
             kernel,
             connection,
             execution,
@@ -166,7 +166,7 @@ class SessionRunner:
         except LanguageNotSupported as error:  # the kernel's language was not known when the code was accepted
             return Verdict(ExecutionState.ERROR, True, error.message)
         work = run.run(source, allow_input=record.allow_input, timeout_seconds=record.timeout_seconds)
-        if record.timeout_seconds is None or not kernel.ours:  # its user's code may come first, for any time
+        if record.timeout_seconds is None or kernel.traits.is_shared:  # its user's code may come first, for any time
             return await work
         try:
             return await ends_within(

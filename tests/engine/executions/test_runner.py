@@ -12,7 +12,7 @@ import pytest
 from jupyter_exec_ext.engine.executions.runner import KernelRun
 from jupyter_exec_ext.engine.executions.shared_run import SharedKernelRun
 from jupyter_exec_ext.engine.executions.verdict import StopCause
-from jupyter_exec_ext.engine.ports import Kernel, KernelExit
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit, KernelTraits
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState, OutputEvent, StreamEvent
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
 
@@ -65,9 +65,8 @@ class InterruptedKernel:
     """A kernel that counts interrupts."""
 
     kernel_id = "k"
-    ours = True
+    traits = KernelTraits()
     interrupts = 0
-    interrupts_by_message = False
 
     async def interrupt(self) -> None:
         self.interrupts += 1
@@ -76,7 +75,6 @@ class InterruptedKernel:
 class SharedKernel(InterruptedKernel):
     """A kernel that its user is just restarting."""
 
-    ours = False
     being_shut_down = True
 
 

@@ -28,7 +28,9 @@ def test_the_diagnosis(waited: float, stopped: bool, answers_while_busy: bool, r
 
 
 class Kernel:
-    """Answers, or does not; an answer may lie unread until somebody looks."""
+    """Answers, or does not; an answer may lie unread for a while."""
+
+    pid = None
 
     def __init__(self) -> None:
         self.asked_at: float | None = None
@@ -59,7 +61,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_quick")
 async def test_silence_and_answers_become_events_once_each() -> None:
     kernel, events, learned = Kernel(), asyncio.Queue[OutputEvent](), asyncio.Event()
-    watch = HealthWatch(kernel, lambda: False, events.put_nowait, answers_while_busy=False, on_answer=learned.set)
+    watch = HealthWatch(kernel, kernel, events.put_nowait, answers_while_busy=False, on_answer=learned.set)
     await asyncio.wait_for(learned.wait(), 30)
     kernel.silent = True
     assert await asyncio.wait_for(events.get(), 30) == UnresponsiveEvent(NOT_ANSWERING)
@@ -74,9 +76,10 @@ async def test_silence_and_answers_become_events_once_each() -> None:
 
 
 @pytest.mark.usefixtures("_quick")
-async def test_a_stopped_process_is_told_from_one_that_does_not_answer() -> None:
+async def test_stopped_process_is_reported_as_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_health, "is_stopped", lambda pid: True)
     kernel, events = Kernel(), asyncio.Queue[OutputEvent]()
     kernel.silent = True
-    watch = HealthWatch(kernel, lambda: True, events.put_nowait, answers_while_busy=False, on_answer=lambda: None)
+    watch = HealthWatch(kernel, kernel, events.put_nowait, answers_while_busy=False, on_answer=lambda: None)
     assert await asyncio.wait_for(events.get(), 30) == UnresponsiveEvent(STOPPED)
     watch.close()

@@ -348,7 +348,7 @@ async def test_it_is_no_kernel_of_the_hosts(engine: ExecEngine, manager: AsyncMa
     await warmed(engine)
     kernel = pooled(engine).kernel.kernel
     before = manager.last_kernel_activity
-    kernel.touch()
+    kernel.note_activity()
     assert (len(manager), manager.list_kernels()) == (0, [])
     assert kernel.kernel_id not in manager
     assert manager.last_kernel_activity == before

@@ -210,7 +210,7 @@ async def test_attaching_to_a_busy_kernel_works(engine: ExecEngine, person: Pers
 async def test_a_kernel_that_cannot_answer_is_refused_soon(
     engine: ExecEngine, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.session_kernel._ATTACH_SECONDS", 1.0)
+    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.kernel_start._ATTACH_SECONDS", 1.0)
     os.kill(person.pid, signal.SIGSTOP)
     try:
         with pytest.raises(Conflict, match="does not answer"):
