@@ -1,4 +1,4 @@
-"""ZeroMQ sockets to a kernel of this process, used as one of Jupyter's WebSockets: whole messages, in and out.
+"""ZeroMQ channels to an embedded kernel, with the interface of a WebSocket: whole messages, in and out.
 
 A kernel that writes faster than it is read is made to wait, as by the server's engine; see
 `protocol.kernel_preparation`. One that does not wait drops what its queue and the one here cannot take.
@@ -45,7 +45,7 @@ _OVER = Failure(True, "the kernel's process has ended, or the connection was clo
 class Channels:
     """Sockets to one kernel process, subscribed to its output.
 
-    Closing them wakes up whoever waits for a message; all else is for one thread at a time.
+    Closing them ends each wait for a message. All else is for one thread at a time.
 
     Raises
     ------
@@ -189,7 +189,7 @@ class Channels:
         return message
 
     def close(self) -> None:
-        """Close the sockets; whoever waits for a message is woken up."""
+        """Close the sockets, which ends each wait for a message."""
         if not self._closed:
             self._closed = True
             self._wake.send(b"-")

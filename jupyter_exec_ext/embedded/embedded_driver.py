@@ -1,4 +1,4 @@
-"""Carries out the client's steps on kernels of this process: the requests of the kernels API, and its WebSocket."""
+"""Driver of the client's steps on embedded kernels: requests of the kernels API, and its WebSocket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..system.exhaustion import try_descriptors
 from .embedded_channels import Channels
 from .embedded_kernel import EmbeddedKernel, start_failure
 
-# What a kernel and its connections take at most. Without them, libzmq ends the whole program (4.3.5, `epoll.cpp`).
+# Descriptors of a kernel and its connections, at most. Without them, libzmq (4.3.5, `epoll.cpp`) ends the program.
 _DESCRIPTORS_PER_KERNEL = 32
 _MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 
@@ -35,7 +35,7 @@ class EmbeddedDriver(SyncDriver):
     Parameters
     ----------
     env : mapping
-        What kernels get in their environment, beside what a program needs in order to run at all.
+        Environment of the kernels, beside what a program needs in order to run at all.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:

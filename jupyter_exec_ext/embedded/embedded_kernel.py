@@ -1,4 +1,4 @@
-"""One kernel process of ours, started and ended by jupyter_client."""
+"""Embedded kernel: one kernel process of this process, started and ended by jupyter_client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log.addHandler(logging.NullHandler())  # what fails is raised, too
 
 
 class SupportsClose(Protocol):
-    """What can be closed, more than once."""
+    """Object that can be closed, more than once."""
 
     def close(self) -> None:
         """Close it."""
@@ -57,7 +57,7 @@ class EmbeddedKernel:
     generation : int
         How many processes there have been.
     connection : closeable or None
-        What is connected to it at the moment; closed by `shutdown`.
+        The present connection to it; closed by `shutdown`.
 
     Raises
     ------

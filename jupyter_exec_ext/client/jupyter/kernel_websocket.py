@@ -1,4 +1,4 @@
-"""The WebSocket to a kernel of a server without ``exec/v1``, and whether the kernel is still there.
+"""WebSocket to a kernel of a server without ``exec/v1``, with reconnects and a check that the kernel is there.
 
 Jupyter replays what came while a client of the same session id was away; so the connection is opened again under the
 same id. A server may keep the WebSocket of a kernel that it has removed, and a network may keep one that leads nowhere:
@@ -51,7 +51,7 @@ def loss_by(exit_code: int | None) -> StateLoss:
 
 
 def tells_death(message: KernelMessage) -> bool:
-    """Return whether the server says, of its own accord, that the kernel died."""
+    """Return whether a message is the server's report that the kernel died."""
     return message.msg_type == "status" and message.content.get("execution_state") in ("restarting", "dead")
 
 
@@ -69,7 +69,7 @@ class StandardConnection:
     lost : StateLoss or None
         How the kernel ended while nothing ran, where another process was found in its place.
     late_output : LateOutputBuffer
-        What requests that have ended still write.
+        Output of requests that have ended.
     """
 
     def __init__(self, api: KernelsApi, kernel_id: str, trusted_seconds: float | None = None) -> None:
@@ -99,7 +99,7 @@ class StandardConnection:
     def connect(self) -> Operation[None]:
         """Open the WebSocket, if it is not open, and prove that requests and output both get through."""
         failure: Failure | None = None
-        for _ in range(2):  # the first time, it may have been cut while nobody used it
+        for _ in range(2):  # the first time, it may have been cut while it was not used
             while self.restarts_under_way:
                 yield Pause(_RESTART_LOOK_SECONDS)
             self.check_alive()
@@ -131,7 +131,7 @@ class StandardConnection:
         raise ConnectionLost(f"the kernel's WebSocket cannot be opened: {failure.message}")
 
     def disconnect(self) -> Operation[None]:
-        """Close the WebSocket; whoever waits for a message on it learns of that at once."""
+        """Close the WebSocket, which ends each wait for a message at once."""
         socket, self._socket, self._proven = self._socket, None, False
         if socket is not None:
             yield Disconnect(socket)

@@ -1,4 +1,4 @@
-"""The kernels API that every Jupyter server has."""
+"""Client operations of the standard kernels API, which every Jupyter server has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KernelsApi:
 
     @property
     def hurried(self) -> KernelsApi:
-        """The same, where nobody has time for repetitions."""
+        """The same without retries, for when the caller is leaving."""
         return replace(self, retry=NO_RETRY)
 
     def _call(self, method: str, path: str, json: Any = None, seconds: float = 60.0) -> Operation[Any]:
@@ -104,7 +104,7 @@ class KernelsApi:
         yield from self._call("POST", f"api/kernels/{segment(kernel_id)}/interrupt")
 
     def interrupt_once(self, kernel_id: str) -> Request:
-        """Return the request that interrupts a kernel, for when nobody waits for its answer."""
+        """Return the request that interrupts a kernel, for when its answer is not awaited."""
         return Request("POST", f"api/kernels/{segment(kernel_id)}/interrupt", read_timeout_seconds=_TIDY_SECONDS)
 
     def restart(self, kernel_id: str) -> Operation[None]:

@@ -1,4 +1,4 @@
-"""The client's logic for servers without ``exec/v1``: the standard kernels API and its WebSocket.
+"""Session on a server without ``exec/v1``, by the standard kernels API and its WebSocket.
 
 A plain Jupyter Server, Kernel Gateway or Enterprise Gateway keeps working, with the same results: the same translator
 reads the messages and the same fold makes the outputs. What the server cannot do here, the client does: the deadline
@@ -100,7 +100,7 @@ class StandardSession:
         except (ExecError, GeneratorExit):
             raise
         except BaseException:
-            yield self.api.interrupt_once(self.kernel_id)  # nobody waits for it any more
+            yield self.api.interrupt_once(self.kernel_id)  # its result is not awaited any more
             # A signal's exception (Ctrl-C) may have come in the middle of a message: what follows would be misread.
             yield from self._connection.disconnect()
             raise

@@ -1,4 +1,4 @@
-"""What tells a request that is repeated from another one."""
+"""Idempotency keys: recognise a retried request so that its code runs once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SESSION_FIELDS = tuple(field.name for field in fields(SessionRequest))
 def idempotency_of(
     key: str | None, request: ExecutionRequest, session: SessionRequest | None = None
 ) -> IdempotencyKey | None:
-    """Return what a request is known by if it is repeated; None if its caller has given no key.
+    """Return the key and digest that identify a retry of a request; None if its caller has given no key.
 
     Parameters
     ----------

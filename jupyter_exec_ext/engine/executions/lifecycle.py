@@ -1,13 +1,13 @@
-"""The states of an execution, as a table.
+"""Lifecycle of an execution: its states and their transitions, as a table.
 
-An execution is accepted into ``awaiting_approval`` or ``queued`` and ends in exactly one terminal state. Whoever
-changes a state goes through `advance`; nothing else assigns one.
+An execution is accepted into ``awaiting_approval`` or ``queued`` and ends in exactly one terminal state. Every
+change of state goes through `advance`; nothing else assigns one. `protocol.run_states` has the states of a run.
 
     awaiting_approval ──> queued ──> running ──> ok | error | interrupted | timeout | kernel_died | oom_killed
             │                │          │
             └────────────────┴──────────┴──> cancelled | rejected | server_restarted | token_revoked
 
-An execution that waits can also end as ``timeout``: nobody has approved it, or its turn did not come, in time. A queued
+An execution that waits can also end as ``timeout``: it was not approved, or its turn did not come, in time. A queued
 one can end as ``kernel_died``, too: the kernel it waited for could not be started again.
 """
 

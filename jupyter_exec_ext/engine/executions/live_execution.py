@@ -1,4 +1,4 @@
-"""An execution while it lives: its record, its log, and whoever waits for its end."""
+"""Live execution: its record, its event log, its output cap and the waiters for its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ExecutionHandle(Protocol):
     async def durable(self) -> None:
         """Return once the execution would survive a power failure.
 
-        Who asked for it is told of it after that or, without it, after its end.
+        Its caller gets an answer after that or, without it, after its end.
         """
 
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
@@ -54,7 +54,7 @@ class ExecutionHandle(Protocol):
     async def outcome(self, timeout_seconds: float | None = None) -> Execution:
         """Return what `wait` does: a large finished record as soon as it is made, so that its JSON can be.
 
-        Nobody may be told of it before `wait` has returned: until then it might not survive a power failure.
+        It must not be sent before `wait` has returned: until then it might not survive a power failure.
         """
 
 
@@ -182,7 +182,7 @@ class LiveExecution:
         return self._finishing
 
     async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
-        """Write the terminal record, once, and wake whoever waits for it; `files` is what the run left behind."""
+        """Write the terminal record, once, and wake its waiters; `files` are those that the run has changed."""
         self._finishing = True
         state = advance(self.record.state, verdict.state)
         spooled = await self._spooled()

@@ -319,7 +319,7 @@ class KernelRun:
             reason = "the kernel skipped it because an earlier request of another client failed"
         elif not has_reply:
             reason = "the kernel did not report the result"
-            if state is ExecutionState.OK:  # nobody can know
+            if state is ExecutionState.OK:  # how the code ended is unknown
                 state = ExecutionState.ERROR
                 self._output.emit(ErrorEvent("ResultUnknown", reason))
         elif self.states.code is Code.NO_IDLE:

@@ -1,4 +1,4 @@
-"""A kernel that somebody else uses, such as a notebook's: its user's to restart and to end, and its host's to watch."""
+"""Attached kernel: one that another client uses, such as a notebook, who alone restarts and ends it."""
 
 from __future__ import annotations
 

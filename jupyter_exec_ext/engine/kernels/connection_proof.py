@@ -93,7 +93,7 @@ class ConnectionProof:
         KernelStartTimeout
         OutOfResources
             If the kernel does not answer and we have no descriptor left to reach it with: ZeroMQ, which connects by
-            itself, tells nobody.
+            itself, does not report that.
         """
         try:
             await asyncio.wait_for(self._prove(), timeout_seconds)
@@ -123,11 +123,11 @@ class ConnectionProof:
             await self._ask_until(self._agreed, self._keep_all, _ASK_AGAIN_SECONDS)
 
     @staticmethod
-    async def _ask_until(answered: asyncio.Event, ask: Callable[[], None], patience_seconds: float) -> None:
+    async def _ask_until(answered: asyncio.Event, ask: Callable[[], None], again_seconds: float) -> None:
         """Wait for the answer to what was asked; a request can be lost, with the connection that it was sent on."""
         while not answered.is_set():
             try:
-                await asyncio.wait_for(answered.wait(), patience_seconds)
+                await asyncio.wait_for(answered.wait(), again_seconds)
             except asyncio.TimeoutError:
                 require_descriptors(_DESCRIPTORS_PER_CHANNEL)
                 ask()

@@ -141,7 +141,7 @@ class OomWatch:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What is known of a kernel's death.
+    """Reason of a kernel's death, as far as it is known.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class PostMortem:
 
     @property
     def setup_code(self) -> str | None:
-        """What the kernel has to run, silently, so that there is a report."""
+        """Code that makes the kernel write a crash report; None if it cannot."""
         return None if self._crash_file is None else self._crash_file.setup_code
 
     def explain(self, exit_: KernelExit, *, killed_by_us: bool) -> Death:

@@ -1,4 +1,4 @@
-"""Descriptor limits: the server takes all that the system lets it have, and its kernels keep the limit that they had.
+"""Descriptor limits: the server raises its soft limit to the hard one, and its kernels keep the old one.
 
 Many programs suffer from a high limit: those that close all descriptors one by one before they start something, and
 those that use `select`, which knows 1,024 of them. So what the server raises for itself is set back in its children.
@@ -20,7 +20,7 @@ from jupyter_client.manager import KernelManager
 if sys.platform == "linux":
     import resource
 
-# What a session takes at most: four channels, a process's descriptor and a log, four more for a sandbox, and the
+# Descriptors of a session, at most: four channels, a process's descriptor and a log, four more for a sandbox, and the
 # connections of a client that runs code and follows it. Measured on 2026-11-26: 6 for a plain kernel, 10 in a sandbox.
 _DESCRIPTORS_PER_SESSION = 12
 

@@ -1,9 +1,8 @@
-"""Floods get what others leave of the event loop.
+"""Fair scheduling of kernels that flood output: they yield the event loop to all others.
 
-A kernel whose messages come faster than they are read would keep the loop busy, and ten of them the whole server: on a
-machine where they take the processors, too, a process that always wants to run gets no more than its share, and all
-that anybody else asks of it waits for that. One that rests in between is given the processor at once when something
-comes.
+A kernel whose messages come faster than they are read would keep the event loop busy, and ten of them the whole server.
+Where such kernels take the processors, too, a server that always wants to run gets only its share of them, and every
+other request waits for that. A process that rests in between gets a processor at once when something comes.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Turns:
                 self._schedule()
 
     def close(self) -> None:
-        """Call nobody any more."""
+        """Drop the turns that are still waiting."""
         self._waiting.clear()
         if self._next is not None:
             self._next.cancel()

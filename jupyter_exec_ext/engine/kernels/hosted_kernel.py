@@ -1,4 +1,4 @@
-"""A kernel of a multi-kernel manager, as the engine sees it."""
+"""Kernel of a host's multi-kernel manager, with the interface that the engine needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HostedKernel:
     aside : set of str, optional
         The ids of those that are kept aside, in which it is to note that it is no longer.
     stderr : KernelStderr, optional
-        What its process was started with as standard error.
+        The standard error that its process was started with.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class HostedKernel:
 
     @property
     def provisioner_name(self) -> str:
-        """What its kernelspec says that starts it."""
+        """Name of the provisioner in its kernelspec."""
         spec = self._km.kernel_spec
         return provisioner_name(None if spec is None else spec.metadata)
 
@@ -233,13 +233,13 @@ class HostedKernel:
         try:
             await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=now))
         except Exception:
-            # Somebody restarted or shut it down at the same moment; the manager does one thing at a time.
+            # Another client restarted or shut it down at the same moment; the manager does one thing at a time.
             await self._until_host_is_done()
             if self.present:
                 await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=True))
 
     async def _until_host_is_done(self) -> None:
-        """Wait, for a bounded time, for a start, restart or shutdown that somebody else began."""
+        """Wait, for a bounded time, for a start, restart or shutdown that another client began."""
         ready = getattr(self._km, "ready", None)
         if ready is not None:
             pending = asyncio.wrap_future(ready) if isinstance(ready, concurrent.futures.Future) else ready
@@ -279,7 +279,7 @@ class HostedKernel:
             self._km._activity_stream = None  # type: ignore[attr-defined]
 
     async def settled(self) -> None:
-        """Wait until a shutdown or restart that somebody else began is over."""
+        """Wait until a shutdown or restart that another client began is over."""
         give_up_at = asyncio.get_running_loop().time() + _SETTLE_LIMIT_SECONDS
         while self.present and asyncio.get_running_loop().time() < give_up_at:
             if not self.being_shut_down and await self.alive():

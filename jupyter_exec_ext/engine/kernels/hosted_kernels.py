@@ -1,4 +1,4 @@
-"""A kernel host over any jupyter_client multi-kernel manager: the server's or the gateway's.
+"""Kernel host over a jupyter_client multi-kernel manager: the server's or the gateway's.
 
 Kernels are started by the host's own manager, so its kernelspecs, provisioners, limits and culling apply and its
 users see them. Four things differ from a kernel that a notebook starts: the environment is exactly what it is given, it
@@ -48,9 +48,9 @@ from .provisioners import (
 )
 from .unix_transport import kernel_id_of, over_sockets
 
-# What a server keeps for its requests, its files and the ends of its kernels: no kernel is started beyond it.
+# Descriptors kept for requests, files and the ends of kernels: no kernel is started beyond them.
 KEPT_DESCRIPTORS = 32
-# What jupyter_client raises for a kernelspec that is no text, no JSON, or has parts of other types.
+# jupyter_client raises these for a kernelspec that is no text, no JSON, or has parts of other types.
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, TraitError)
 _PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
 
@@ -80,7 +80,7 @@ class HostedKernels:
     ) -> None:
         self._manager = manager
         self._specs = kernel_spec_manager
-        # What the host starts a kernel by its name with; what it lists is not this.
+        # For starting kernels by name; the host lists its own kernelspecs.
         manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
         self._max_kernels = max_kernels
         self._forced = forced_kernel_name
@@ -207,7 +207,7 @@ class HostedKernels:
 
     @contextmanager
     def _reserve_aside(self, kernel_id: str) -> Iterator[None]:
-        """Take a place, from the start of a kernel to its end, that anybody may have who needs it."""
+        """Take a place, from the start of a kernel to its end, which any other start may have instead."""
         self._require_place(self._all())
         self._aside.add(kernel_id)
         try:
@@ -321,7 +321,7 @@ class HostedKernels:
         return self._others(kernel_id).spec
 
     async def attach(self, kernel_id: str) -> AttachedKernel:
-        """Return a running kernel, to be used together with whoever uses it already.
+        """Return a running kernel, to be used together with its present user.
 
         Raises
         ------

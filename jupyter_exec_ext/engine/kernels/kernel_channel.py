@@ -13,7 +13,7 @@ from ...protocol.zmtp import LARGE_BYTES, FrameBuffer, RawMessage, SkippedMessag
 from .message_memory import KernelMemory
 from .zmtp_channel import ZmtpChannel
 
-# So many messages of one connection wait in libzmq's own memory.
+# Messages of one connection that wait in libzmq's own memory.
 _MAX_WAITING_MESSAGES = 16
 
 
@@ -180,7 +180,7 @@ def open_channel(
     Parameters
     ----------
     name : str
-        Which channel it is; ``iopub`` subscribes to everything.
+        The channel's name; ``iopub`` subscribes to everything.
     info : mapping
         Addresses, as in a connection file.
     identity : bytes

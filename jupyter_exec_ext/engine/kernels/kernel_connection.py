@@ -1,4 +1,4 @@
-"""Connection to a kernel: its four channels, read on the event loop, and the proof that they work.
+"""Connection to a kernel: its four channels, read on the event loop.
 
 A kernel's messages are as hostile as the code that it runs. Each is bounded in size, checked once, and handed to the
 session; whatever a message does, the ones behind it are read.
@@ -27,10 +27,10 @@ _MESSAGES_PER_TURN = 32
 _TURN_SECONDS = 0.002
 _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
 _PIECES_PER_TURN = 4
-# What is read of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
+# Read-ahead of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
 # drops what its own queue of 1,000 messages cannot take.
 _READ_AHEAD_BYTES = {"waits": 0, "drops": 16 * 1024 * 1024}
-# What reading a large message may take beside the message itself.
+# Memory for reading a large message, beside the message itself.
 _READING_BYTES = 48 * 1024 * 1024
 
 
@@ -40,7 +40,7 @@ class KernelConnection:
     Parameters
     ----------
     resources : EngineResources
-        What all connections share.
+        Resources that all connections share.
     info : mapping
         Addresses and key, as in a connection file.
     on_message : callable

@@ -1,4 +1,4 @@
-"""Is a kernel that runs something merely busy, or does it not answer any more?
+"""Health of a kernel that runs code: tells a busy kernel from one that hangs or is stopped.
 
 The control channel has a thread of its own in the kernel: it answers within milliseconds while Python runs or sleeps,
 and not at all while native code holds the interpreter lock or the process is stopped (SIGSTOP, a debugger). So one
@@ -24,7 +24,7 @@ NOT_ANSWERING = "not answering"
 # Together at most 4.5 s from the last sign of life to the event, so that 5 s hold on a loaded machine, too.
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 1.0
-_PATIENCE_SECONDS = 3.2
+_ANSWER_SECONDS = 3.2
 _STOPPED_SECONDS = 0.5
 
 
@@ -54,7 +54,7 @@ def diagnose(waited_seconds: float, *, stopped: bool, answers_while_busy: bool) 
     """Return why a kernel counts as unresponsive after `waited_seconds` without an answer; None if it does not."""
     if stopped and waited_seconds >= _STOPPED_SECONDS:
         return STOPPED
-    if answers_while_busy and waited_seconds >= _PATIENCE_SECONDS:
+    if answers_while_busy and waited_seconds >= _ANSWER_SECONDS:
         return NOT_ANSWERING
     return None
 

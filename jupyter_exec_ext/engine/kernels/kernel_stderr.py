@@ -1,7 +1,7 @@
 """Standard error of a kernel: passed on to the server's own, and its end kept for the error of a failed start.
 
 A pipe that the event loop reads. Where the server's standard error takes nothing at the moment, what a kernel writes is
-dropped: neither the server nor a kernel waits for whoever reads the server's log.
+dropped: neither the server nor a kernel waits for the reader of the server's log.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contextlib import suppress
 from .death_report import plain_text
 
 _KEPT_BYTES = 2000
-# What can be written without waiting where `select` says that anything can; PIPE_BUF.
+# PIPE_BUF: this much can be written without waiting where `select` reports that there is room.
 _READ_BYTES = 4096
 _MAX_READS_PER_TURN = 16
 
 
 class KernelStderr:
-    """A pipe for the standard error of one kernel process; closed by `close`, or when nobody can write any more.
+    """A pipe for the standard error of one kernel process; closed by `close`, or once its last writer has ended.
 
     Attributes
     ----------
@@ -80,6 +80,6 @@ class KernelStderr:
 
 
 def _pass_on(data: bytes) -> None:
-    with suppress(OSError, ValueError):  # the server has no standard error, or nobody reads it any more
+    with suppress(OSError, ValueError):  # the server has no standard error, or its reader has ended
         if select.select((), (2,), (), 0)[1]:
             os.write(2, data)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class MessageReceiver(Protocol):
-    """What receives a kernel's messages."""
+    """Receiver of a kernel's messages."""
 
     def partial_bytes(self) -> int:
         """Return the size of its incomplete messages."""
@@ -94,7 +94,7 @@ class KernelMemory:
     Attributes
     ----------
     used_bytes : int
-        What its messages take.
+        Memory of its messages in bytes.
     waits : bool
         Whether a message waits for memory.
     """

@@ -1,7 +1,7 @@
-"""What a pool of kernels should hold: decided from what was asked for, without doing anything.
+"""Plan of the warm pool: which kernels it should hold, decided from past demand. Pure.
 
 A kind of kernel is kept once it has been asked for, until it has not been for a while. One kernel of each is enough for
-those who ask now and then. Whoever comes while there is none makes the pool hold one more for a minute, so that it
+occasional requests. A request that finds none makes the pool hold one more for a minute, so that it
 grows with a burst and shrinks after it. The number of kernels and their memory are bounded, the bounds are shared out
 to the kinds that were asked for last, and every kind gets its first ones before any gets more.
 """
@@ -17,9 +17,9 @@ from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 
 #: What a kernel is taken to have until one of its kind was measured.
 ASSUMED_BYTES = 64 * 1024**2
-#: How long one more kernel is kept for somebody who found none.
+#: How long one more kernel is kept after a request that found none.
 MISS_SECONDS = 60.0
-# A kind of which so many were lost since somebody asked for it is not started again until somebody does.
+# A kind of which this many were lost since the last request is not started again before the next request.
 _MAX_LOST = 3
 
 K = TypeVar("K", bound=Hashable)
@@ -27,12 +27,12 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class KernelKind:
-    """What a session's kernel is started with; before they have run anything, kernels of one kind are alike.
+    """Kind of kernel: everything that a start depends on. Before they run code, kernels of one kind are alike.
 
     Parameters
     ----------
     version : str
-        What the kernelspec says.
+        Digest of the kernelspec.
     env : frozenset
         The complete environment, without the session's mark.
     """
@@ -45,14 +45,14 @@ class KernelKind:
     limits: ProcessLimits = NO_PROCESS_LIMITS
 
     def replaces(self, other: KernelKind) -> bool:
-        """Whether nobody can ask for the other kind any more: the kernelspec, or the environment, has changed."""
+        """Return whether no request can be for the other kind: the kernelspec, or the environment, has changed."""
         same = (self.name, self.isolate, self.limits) == (other.name, other.isolate, other.limits)
         return same and self != other
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBounds:
-    """How much a pool may hold; see the traits ``pool_…``.
+    """Bounds of a pool; see the traits ``pool_…``.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class PoolBounds:
     max_kernels, memory_bytes : int
         How much of all kinds together.
     idle_seconds : float
-        How long a kind is kept that nobody asks for.
+        How long a kind is kept without a request.
     """
 
     size: int
@@ -72,7 +72,7 @@ class PoolBounds:
 
 @dataclass(slots=True)
 class Demand:
-    """How a kind of kernel has been asked for.
+    """Demand for a kind of kernel.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Demand:
     lost : int
         How many have come to nothing since.
     always : bool
-        Whether it is kept even if nobody asks.
+        Whether it is kept without requests.
     """
 
     asked_at: float
@@ -95,7 +95,7 @@ class Demand:
     always: bool = False
 
     def ask(self, now: float, *, found: bool, most: int) -> None:
-        """Take note of somebody who asks; at most `most` that found none count."""
+        """Note a request; at most `most` that found none count."""
         self.asked_at, self.lost = now, 0
         if not found:
             self.missed_at = [*self.missed_at, now][-most:]
@@ -107,13 +107,13 @@ class Demand:
         return bounds.size + sum(now - at < MISS_SECONDS for at in self.missed_at)
 
     def forgotten(self, now: float, bounds: PoolBounds) -> bool:
-        """Whether nobody has asked for so long that it is not kept any more."""
+        """Return whether the last request is so long ago that the kind is not kept any more."""
         return not self.always and now - self.asked_at >= bounds.idle_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[K]):
-    """What to do next.
+    """Next step of a pool.
 
     Parameters
     ----------

@@ -49,10 +49,10 @@ class PooledKernel:
         """Note which set-up requests are done; any other request spoils the kernel."""
         assert self.kernel is not None
         parent = message.parent_id
-        if not parent:  # of its own accord, such as what it prints when it starts
+        if not parent:  # no answer to a request, such as output at its start
             return
         if parent not in self.kernel.setups:
-            self.spoil("somebody else has used it")
+            self.spoil("another client has used it")
             return
         if message.msg_type == "execute_reply":
             self._seen.add((parent, "reply"))

@@ -23,14 +23,14 @@ MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_M
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What each process of a session may use; None for no limit.
+    """Limits of each process of a session; None for no limit.
 
     Parameters
     ----------
     cpu_seconds : int or None
-        Processor time. Whoever uses it up is ended by SIGXCPU.
+        Processor time in seconds. A process that has used it up is ended by SIGXCPU.
     memory_bytes : int or None
-        Address space. Whoever asks for more gets a MemoryError.
+        Address space in bytes. A process that asks for more gets a MemoryError.
     """
 
     cpu_seconds: int | None = None
@@ -78,6 +78,6 @@ def limit_process(pid: int | None, limits: ProcessLimits) -> None:
             if limits.memory_bytes is not None:
                 resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
         except ProcessLookupError:
-            return  # it has ended, and whoever watches it says so
+            return  # it has ended, which its supervisor reports
         except OSError as error:
             raise IsolationRequired(f"the kernel's limits could not be set: {os.strerror(error.errno or 0)}") from None

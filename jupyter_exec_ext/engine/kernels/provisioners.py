@@ -1,4 +1,4 @@
-"""Provisioners of kernels: what a kernelspec names, which isolation it gives, and whether it runs kernels elsewhere."""
+"""Provisioners of kernels: their names in kernelspecs, the isolation they give, and where their kernels run."""
 
 from __future__ import annotations
 

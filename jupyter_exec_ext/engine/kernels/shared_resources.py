@@ -72,7 +72,7 @@ class EngineResources:
         return self._directory
 
     def close(self) -> None:
-        """Close everything; what is still being parsed is of no use to anybody."""
+        """Close everything; messages that are still being parsed are dropped."""
         self.turns.close()
         self.warnings.close()
         self.context.destroy(linger=0)

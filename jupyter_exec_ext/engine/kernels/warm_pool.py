@@ -1,4 +1,4 @@
-"""Kernels that are ready before anybody asks: a session that gets one need not wait for a start.
+"""Warm pool: kernels started in advance, so that a session need not wait for a start.
 
 Each is a session's kernel in all but name: it has its session's id, its mark and its working directory, it is connected
 and proven, and it has run our own set-up code to the end. It runs nothing else until a session has it. Until then it is
@@ -25,7 +25,7 @@ from .process_state import memory_bytes
 from .session_kernel import SessionKernel
 from .shared_resources import EngineResources
 
-# A start begins so long after what caused it: by then the answer is out, and mostly the first run is over.
+# Delay of a start after its cause: by then the answer is out, and mostly the first run is over.
 _DELAY_SECONDS = 0.1
 # For a second it goes on waiting while others are at work.
 _LOOK_SECONDS = 0.05
@@ -42,7 +42,7 @@ class KernelPool:
     write_down : callable
         Keeps the sessions' ids with their kernels' where the next server finds them, should this one be killed; blocks.
     is_busy : callable
-        Whether somebody waits for a kernel or for code.
+        Returns whether a start or an execution is waiting.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class KernelPool:
             del self._demands[old]
         if kind in self._demands:
             self._demands[kind].ask(now, found=found, most=self.bounds.max_kernels)
-        else:  # nobody could have known
+        else:  # a first request cannot be foreseen
             self._demands[kind] = Demand(now)
         self.on_event("taken" if found else "missed")
         self.look()
@@ -137,7 +137,7 @@ class KernelPool:
                 return pooled
 
     def keep(self, kinds: Iterable[KernelKind]) -> None:
-        """Hold kernels of these kinds from now on, whether or not anybody asks for them."""
+        """Hold kernels of these kinds from now on, with or without requests."""
         for kind in kinds:
             self._demands.setdefault(kind, Demand(asyncio.get_running_loop().time())).always = True
         self.look()
@@ -195,7 +195,7 @@ class KernelPool:
     # --- a kernel's life here ---
 
     async def _start(self, kind: KernelKind) -> bool:
-        """Start a kernel; return False if the host has no room for it, until a session ends or somebody asks."""
+        """Start a kernel; return False if the host has no room for it, until a session ends or a request comes."""
         pooled = PooledKernel(kind, self)
         pooled.kernel = SessionKernel(
             kind.name,

@@ -1,4 +1,4 @@
-"""Watchdog: a last bound on what must end, whatever it waits for."""
+"""Watchdog: a last timeout for work that has bounds of its own."""
 
 from __future__ import annotations
 

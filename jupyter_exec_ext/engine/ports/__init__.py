@@ -1,4 +1,4 @@
-"""What the engine needs from outside, as protocols: kernels to run on, and a place to keep records.
+"""Ports of the engine: protocols of the kernels that it runs code on, of files, and of the store.
 
 `assembly.py` chooses the implementations.
 """

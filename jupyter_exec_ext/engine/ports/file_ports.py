@@ -1,4 +1,4 @@
-"""The sessions' files, wherever the kernels are."""
+"""Ports of files: working directories of sessions, and the files of kernels on other machines."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NO_LIMITS = FileLimits()
 
 
 class FileReader(Protocol):
-    """An open file; whoever has it closes it."""
+    """Open file for reading; its owner closes it."""
 
     @property
     def info(self) -> FileInfo:
-        """What the file was when it was opened."""
+        """Name, size and digest, as of its opening."""
 
     def blocks(self) -> AsyncIterator[bytes]:
         """Yield exactly the bytes that `info` tells of.

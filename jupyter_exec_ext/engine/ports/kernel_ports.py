@@ -1,4 +1,4 @@
-"""Kernels to run on."""
+"""Ports of kernels: one kernel, the host that starts kernels, and the observer of a session's kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .file_ports import KernelFiles
 
 @dataclass(frozen=True, slots=True)
 class KernelExit:
-    """How a kernel process ended, as far as the system tells.
+    """Exit of a kernel process, as far as the system reports it.
 
     Parameters
     ----------
@@ -202,8 +202,8 @@ class KernelHost(Protocol):
         isolate : str, optional
             The isolation to start it with, whatever its kernelspec says.
         aside : str, optional
-            The kernel's id, if nobody but the one who starts it is to see or use it, nor is the host to be busy with
-            it, until `enlist`. It takes up a place among the host's kernels only as long as nobody else needs that.
+            The kernel's id, if it is for the warm pool: hidden from other clients until `enlist`. It has a place among
+            the host's kernels only until another start needs that.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class KernelHost(Protocol):
         """
 
     async def attach(self, kernel_id: str) -> Kernel:
-        """Return a running kernel, to be used together with whoever uses it already.
+        """Return a running kernel, to be used together with its present user.
 
         Raises
         ------

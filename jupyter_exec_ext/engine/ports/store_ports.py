@@ -186,7 +186,7 @@ class TokenStore(Protocol):
         """
 
     def ended(self, token_ids: Collection[str]) -> Mapping[str, Token | None]:
-        """Return which of these tokens let nobody in any more; at once, from the event loop.
+        """Return which of these tokens have ended; at once, from the event loop.
 
         None stands for what is not known, or not any more: a database that was damaged is not used any more.
 
@@ -225,7 +225,7 @@ class TokenStore(Protocol):
 
 
 class AuditTrail(Protocol):
-    """Who did what; sessions and executions are in it by themselves, when they begin and end."""
+    """Audit trail: records who did what. Sessions and executions get into it by themselves."""
 
     def record(self, kind: str, action: str, principal: str, subject: str, **data: Any) -> None:
         """Record something soon, from the loop's thread. Never raises for the storage's sake.
@@ -243,7 +243,7 @@ class AuditTrail(Protocol):
         """
 
     def start(self) -> None:
-        """Begin to give records to whoever subscribed, in the running loop; until then they are held back."""
+        """Begin to give records to subscribers, in the running loop; until then they are held back."""
 
 
 class Store(Protocol):

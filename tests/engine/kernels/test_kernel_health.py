@@ -55,7 +55,7 @@ class Kernel:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_LOOK_SECONDS", "_ASK_SECONDS", "_STOPPED_SECONDS"):
         monkeypatch.setattr(kernel_health, name, 0.001)
-    monkeypatch.setattr(kernel_health, "_PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(kernel_health, "_ANSWER_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("_quick")
