@@ -126,14 +126,7 @@ class ExecEngine(EngineSettings):
         self._sessions = SessionService(self._factory, self._registry, self.pool, store.sessions, store.audit, self.log)
         self.approvals = ApprovalService(settings, store.executions, self._registry, store.audit, self.background)
         self._executions = ExecutionService(
-            settings,
-            store,
-            sessions=self._sessions,
-            registry=self._registry,
-            admission=self._admission,
-            approvals=self.approvals,
-            audit=store.audit,
-            feed=self.feed,
+            settings, store, self._sessions, self._registry, self._admission, self.approvals, self.feed
         )
         self.named = NamedSessions(self._registry)
         self.fresh = FreshRuns(self._sessions, self._executions, self.background)
@@ -151,10 +144,6 @@ class ExecEngine(EngineSettings):
 
         Parameters
         ----------
-        caller : Caller
-            Owner of the session.
-        request : SessionRequest
-            Kernel, environment and limits.
         setup_code : str, optional
             Code of ours that a Python kernel runs, silently, each time it has started. Remote kernels run without it.
 
@@ -180,8 +169,6 @@ class ExecEngine(EngineSettings):
 
         Parameters
         ----------
-        caller : Caller
-            The owner sees all sessions.
         ended : bool
             Include the newest of those that have ended.
         memory : bool
@@ -223,9 +210,7 @@ class ExecEngine(EngineSettings):
         callable
             Ends the subscription.
         """
-        if caller.token_id is None:
-            return _nothing
-        return self._token_watch.watch(caller.token_id, lambda _: on_end())
+        return self._token_watch.watch_caller(caller, on_end)
 
     def hold_stream(self, caller: Caller) -> Callable[[], None]:
         """Count one more streamed answer of the caller; return a function that uncounts it.
@@ -248,12 +233,6 @@ class ExecEngine(EngineSettings):
 
         Parameters
         ----------
-        caller : Caller
-            Whose policies apply.
-        session_id : str
-            A live session that the caller may see.
-        request : ExecutionRequest
-            The code and its limits.
         key : str, optional
             Idempotency key. With the key of an earlier request to this session, that request's execution is returned.
 
@@ -363,7 +342,3 @@ def _local_files(settings: EngineSettings, limits: FileLimits, store: Store) -> 
         log=settings.log,
         keep_free_bytes=store.kept_free_at(root),
     )
-
-
-def _nothing() -> None:
-    pass

@@ -42,7 +42,6 @@ ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
 # Rate limit on secrets made by one of the owner's tokens and by all below it: each leaves a record for good.
 MINTED_AT_ONCE, MINTED_PER_MINUTE = 100, 60
-_MAX_KNOWN_BOUNDS = 1000
 # Each request is checked against the policies of all tokens above, and each record holds them all.
 MAX_DEPTH = 10
 
@@ -79,7 +78,6 @@ class TokenService:
         self._watch = watch
         self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
         self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
-        self._known_bounds: dict[str, tuple[Sequence[Grant], tuple[Bound, ...]]] = {}
 
     # --- authentication ---
 
@@ -137,20 +135,9 @@ class TokenService:
             token.principal,
             f"token {token.id} ({token.name})",
             frozenset(token.scopes),
-            self._bounds_of(stored),
+            self._bounds(stored.grants),
             stored.user,
         )
-
-    def _bounds_of(self, stored: StoredToken) -> tuple[Bound, ...]:
-        """Return a token's bounds, from a cache: policies and grants rarely change while the server runs."""
-        token_id = stored.token.id
-        grants, bounds = self._known_bounds.get(token_id, ((), ()))
-        if grants != stored.grants:
-            bounds = self._bounds(stored.grants)
-            if len(self._known_bounds) >= _MAX_KNOWN_BOUNDS:
-                self._known_bounds.clear()
-            self._known_bounds[token_id] = (stored.grants, bounds)
-        return bounds
 
     def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:
         bounds = []

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ...auth.caller import Caller
 from ...errors import ExecError
 from ...models import Token
 from ..background_tasks import BackgroundTasks
@@ -109,6 +110,10 @@ class TokenWatch:
                 self._watched.pop(token_id, None)
 
         return unwatch
+
+    def watch_caller(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Call `on_end` when the caller's token ends, if it is one; return a function that ends the subscription."""
+        return self.watch(caller.token_id, lambda _: on_end()) if caller.token_id is not None else lambda: None
 
     def _schedule(self) -> None:
         if self._timer is None and self._watched and not self._closed:

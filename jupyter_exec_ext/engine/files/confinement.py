@@ -1,42 +1,25 @@
 """Confined opening of files below a directory, while hostile code in that directory swaps paths for links.
 
 Checking a path before opening it is no protection: code in the session can replace a directory by a symbolic link
-between the two. So the operating system itself refuses to leave the directory while it opens a file. There are two
-ways, with the same results:
-
-- `openat2` of Linux, in one system call: below the directory, and no symbolic link anywhere on the way;
-- a walk that opens each part with ``O_NOFOLLOW`` relative to the one before, for other systems, old kernels, and
-  containers whose filter of system calls does not know `openat2`.
-
-Both refuse every symbolic link, also one that stays inside, so that a path means the same everywhere. The open
-descriptor must then be a regular file with one name: a file with a second name (a hard link) may be one from outside.
+between the two. So each part of a path is opened relative to the descriptor of the one before, with ``O_NOFOLLOW``:
+the operating system itself refuses to leave the directory. Every symbolic link is refused, also one that stays inside,
+so that a path means the same everywhere. The open descriptor must then be a regular file with one name: a file with a
+second name (a hard link) may be one from outside.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 
 from ...errors import ExecError, FileNotFound, InvalidRequest, NotAFile, StorageFull
-
-# Opens `parts` below the directory behind the descriptor with the flags given, and returns a new descriptor.
-Opener = Callable[[int, Sequence[str], int], int]
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO without a writer would block whoever opens it.
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-_SYS_OPENAT2 = 437  # the same on every architecture that Python runs on
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_NO_SYMLINKS = 0x04
-_RESOLVE_BENEATH = 0x08
-_MAX_TRIES = 16
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 _A_LINK = frozenset({errno.ELOOP, errno.EXDEV})
@@ -55,58 +38,35 @@ class NotARegularFileError(OSError):
     """The path leads to a directory, a FIFO, a device, a socket, or a file with several names."""
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
-
-
-@cache
-def _syscall() -> Callable[..., int]:
-    function = ctypes.CDLL(None, use_errno=True).syscall
-    function.restype = ctypes.c_long
-    function.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t]
-    return function
-
-
 def open_beneath(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open with `openat2`."""
-    return _openat2(root, "/".join(_names(parts)), flags)
-
-
-def _openat2(root: int, path: str, flags: int) -> int:
-    raw = os.fsencode(path)
-    how = _OpenHow(
-        flags | os.O_CLOEXEC | os.O_NOFOLLOW,
-        0,
-        _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS,
-    )
-    for _ in range(_MAX_TRIES):
-        descriptor: int = _syscall()(_SYS_OPENAT2, root, raw, ctypes.byref(how), ctypes.sizeof(how))
-        if descriptor >= 0:
-            return descriptor
-        # The system asks to try again when something was renamed while it looked.
-        if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
-            break
-    number = ctypes.get_errno()
-    raise OSError(number, os.strerror(number), path)
-
-
-def open_by_walk(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open part by part, each relative to the one before."""
-    *way, last = _names(parts)
+    """Open a path below the directory `root` and return a new descriptor."""
+    *parents, last = _plain_names(parts)
     directory = root
     try:
-        for part in way:
-            deeper = os.open(part, DIRECTORY, dir_fd=directory)
+        for part in parents:
+            deeper = _enter(directory, part)
             if directory != root:
                 os.close(directory)
             directory = deeper
-        return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        if flags == DIRECTORY:
+            return _enter(directory, last)
+        return os.open(last, flags, dir_fd=directory)
     finally:
         if directory != root:
             os.close(directory)
 
 
-def _names(parts: Sequence[str]) -> Sequence[str]:
+def _enter(directory: int, name: str) -> int:
+    try:
+        return os.open(name, DIRECTORY, dir_fd=directory)
+    except NotADirectoryError:
+        # Linux reports a symbolic link to a directory as no directory.
+        if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
+        raise
+
+
+def _plain_names(parts: Sequence[str]) -> Sequence[str]:
     """Return the parts if each is a plain name, without ``..`` or a separator."""
     for part in parts:
         if part in ("", ".", "..") or "/" in part or "\0" in part:
@@ -114,35 +74,17 @@ def _names(parts: Sequence[str]) -> Sequence[str]:
     return parts
 
 
-def has_openat2() -> bool:
-    """Return whether `openat2` is there and may be used; a container's filter may refuse it."""
-    if not sys.platform.startswith("linux"):
-        return False
-    root = os.open("/", DIRECTORY)
-    try:
-        os.close(_openat2(root, ".", DIRECTORY))
-    except OSError:
-        return False
-    finally:
-        os.close(root)
-    return True
-
-
-@cache
-def opener() -> Opener:
-    """Return `open_beneath` where the system has it, else `open_by_walk`."""
-    return open_beneath if has_openat2() else open_by_walk
-
-
-def open_file(root: int, parts: Sequence[str], how: Opener | None = None) -> tuple[int, os.stat_result]:
+def open_file(root: int, parts: Sequence[str]) -> tuple[int, os.stat_result]:
     """Open a regular file for reading and return its descriptor and status.
 
     Raises
     ------
     NotARegularFileError
+        If it is something else, or has a second name.
     OSError
+        If it cannot be opened.
     """
-    descriptor = (how or opener())(root, parts, READ)
+    descriptor = open_beneath(root, parts, READ)
     try:
         found = os.fstat(descriptor)
         reason = reason_to_refuse(found)
@@ -170,7 +112,7 @@ def open_directory(root: int, parts: Sequence[str], *, make: bool = False) -> in
     if not parts:
         return os.open(".", DIRECTORY, dir_fd=root)
     if not make:
-        return opener()(root, parts, DIRECTORY)
+        return open_beneath(root, parts, DIRECTORY)
     directory = os.open(".", DIRECTORY, dir_fd=root)
     for part in parts:
         try:

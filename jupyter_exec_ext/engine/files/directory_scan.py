@@ -15,8 +15,6 @@ from itertools import islice
 from ...protocol.file_paths import MAX_DEPTH, MAX_PATH_BYTES, TEMPORARY_PREFIX
 from .confinement import DIRECTORY, reason_to_refuse
 
-# Scanning a directory this small takes less time than a switch to a thread and back.
-_INLINE_ENTRIES = 32
 _SLICE_SECONDS = 0.02
 
 Signature = tuple[int, int, int]
@@ -180,7 +178,7 @@ class ChangeWatch:
         OSError
             If the directory cannot be read.
         """
-        entries = await self._scan_all()
+        entries = await asyncio.to_thread(self._scan)
         if entries is None:
             self._known = None  # too many to compare, now or next time
             self._noted.clear()
@@ -195,17 +193,10 @@ class ChangeWatch:
         before.update((path, new) for path, new in noted.items() if new is not None)
         return [entry for entry in entries if before.get(entry.path) != signature(entry.stat)]
 
-    async def _scan_all(self) -> list[Entry] | None:
-        if self._known is not None and len(self._known) <= _INLINE_ENTRIES:
-            entries = self._scan(min(_INLINE_ENTRIES * 2, self._max_entries))
-            if entries is not None:
-                return entries
-        return await asyncio.to_thread(self._scan, self._max_entries)
-
-    def _scan(self, max_entries: int) -> list[Entry] | None:
+    def _scan(self) -> list[Entry] | None:
         root = self._open_root()
         try:
-            return list(walk(root, max_entries))
+            return list(walk(root, self._max_entries))
         except TooManyEntriesError:
             return None
         finally:

@@ -19,6 +19,7 @@ from ...protocol.file_paths import TEMPORARY_PREFIX
 from ...protocol.records_json import utc_timestamp
 from ..ports import FileLimits
 from .confinement import api_errors
+from .directory_scan import ChangeWatch
 from .quotas import Usage
 
 _BLOCK_BYTES = 1024 * 1024
@@ -107,6 +108,8 @@ class LocalUpload:
         Status of the file that it replaces.
     limits : FileLimits
         Limits of the server and of the caller.
+    watch : ChangeWatch or None
+        Change detection that must not report the upload.
     keep_free_bytes : int
         Space of the disk that is reserved for records.
     """
@@ -121,7 +124,7 @@ class LocalUpload:
         limits: FileLimits,
         usage: Usage,
         in_thread: InThread,
-        describe: Callable[[os.stat_result, str], FileInfo],
+        watch: ChangeWatch | None,
         keep_free_bytes: int = 0,
     ) -> None:
         self._keep_free_bytes = keep_free_bytes
@@ -135,7 +138,7 @@ class LocalUpload:
         self._limits = limits
         self._usage = usage
         self._in_thread = in_thread
-        self._describe = describe
+        self._watch = watch
         self._hash = hashlib.sha256()
         self._temporary = TEMPORARY_PREFIX + secrets.token_hex(8)
         self._file = -1
@@ -215,7 +218,9 @@ class LocalUpload:
         except BaseException:
             await self.discard()
             raise
-        info = self._describe(found, self._hash.hexdigest())
+        if self._watch is not None:
+            self._watch.note(self._path, found)
+        info = describe(self._path, found, self._hash.hexdigest())
         await self.discard()
         return info, replaced is None
 

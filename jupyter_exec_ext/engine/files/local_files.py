@@ -12,15 +12,16 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import accumulate
 from logging import Logger, LoggerAdapter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import Conflict, KernelStartFailed, NotAFile, QuotaExceeded
-from ...models import FileInfo, FilesEvent
+from ...models import FilesEvent
 from ...protocol.file_paths import path_parts
 from ...system.exhaustion import exhausted, out_of_resources
 from ...system.removal import remove_tree, retry_leftovers
@@ -100,6 +101,14 @@ class LocalFiles:
         finally:
             os.close(root)
 
+    @contextmanager
+    def _root_of(self, session_id: str) -> Iterator[int]:
+        descriptor = self._open_root(session_id)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
     # --- the directory's life ---
 
     async def prepare(self, session_id: str) -> str | None:
@@ -169,11 +178,8 @@ class LocalFiles:
                 os.close(directory)
 
     def _open_directory(self, session_id: str, parts: tuple[str, ...]) -> int:
-        root = self._open_root(session_id)
-        try:
+        with self._root_of(session_id) as root:
             return open_directory(root, parts)
-        finally:
-            os.close(root)
 
     async def open(self, session_id: str, path: str) -> LocalReader:
         """Open a file for reading."""
@@ -183,11 +189,8 @@ class LocalFiles:
         return LocalReader(descriptor, describe(path, found), self._in_thread)
 
     def _open(self, session_id: str, parts: tuple[str, ...]) -> tuple[int, os.stat_result]:
-        root = self._open_root(session_id)
-        try:
+        with self._root_of(session_id) as root:
             return open_file(root, parts)
-        finally:
-            os.close(root)
 
     async def digest(self, session_id: str, path: str, is_wanted: Callable[[], bool] = always) -> str:
         """Return the SHA-256 of a file, hashed in fair turns with other sessions' files."""
@@ -234,10 +237,6 @@ class LocalFiles:
         usage = self._usage.setdefault(session_id, Usage())
         counts = limits.max_session_bytes is not None or limits.max_session_files is not None
 
-        def committed(found: os.stat_result, sha256: str) -> FileInfo:
-            self._note(session_id, path, found)
-            return describe(path, found, sha256)
-
         async with usage.lock:
             with api_errors(path):
                 async with self._walk_turns.turn(session_id):
@@ -254,7 +253,7 @@ class LocalFiles:
                 limits=limits,
                 usage=usage,
                 in_thread=self._in_thread,
-                describe=committed,
+                watch=self._watches.get(session_id),
                 keep_free_bytes=self._keep_free_bytes,
             )
             await upload.begin()
@@ -268,12 +267,9 @@ class LocalFiles:
         The total, in bytes and files, is measured only if there is a `usage`.
         """
         self._prepare(session_id)  # the code may have removed it
-        root = self._open_root(session_id)
-        try:
+        with self._root_of(session_id) as root:
             stored = None if usage is None else self._measure(root, usage)
             directory = open_directory(root, parts[:-1], make=True)
-        finally:
-            os.close(root)
         try:
             replaced = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
             if stat.S_ISDIR(replaced.st_mode):
@@ -304,14 +300,11 @@ class LocalFiles:
         parts = path_parts(path)
         with api_errors(path):
             await self._in_thread(self._delete, session_id, parts)
-        self._note(session_id, path, None)
+        if session_id in self._watches:
+            self._watches[session_id].note(path, None)
 
     def _delete(self, session_id: str, parts: tuple[str, ...]) -> None:
-        root = self._open_root(session_id)
-        try:
-            directory = open_directory(root, parts[:-1])
-        finally:
-            os.close(root)
+        directory = self._open_directory(session_id, parts[:-1])
         try:
             if not stat.S_ISREG(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False).st_mode):
                 raise NotAFile(f"{'/'.join(parts)!r} is not a regular file")
@@ -320,11 +313,6 @@ class LocalFiles:
             os.close(directory)
 
     # --- changes ---
-
-    def _note(self, session_id: str, path: str, found: os.stat_result | None) -> None:
-        watch = self._watches.get(session_id)
-        if watch is not None:
-            watch.note(path, found)
 
     async def changes(self, session_id: str) -> FilesEvent | None:
         """Return the files that code has created or changed since the last call."""
@@ -339,13 +327,10 @@ class LocalFiles:
         if not entries:
             return None
         entries.sort(key=lambda entry: entry.path)
-        named, room = [], _MAX_REPORTED_PATH_BYTES
-        for entry in entries[:_MAX_REPORTED]:
-            room -= len(entry.path.encode())
-            if room < 0:
-                break
-            named.append(describe(entry.path, entry.stat))
-        return FilesEvent(tuple(named), len(entries) - len(named))
+        path_bytes = accumulate(len(entry.path.encode()) for entry in entries[:_MAX_REPORTED])
+        fitting = sum(total <= _MAX_REPORTED_PATH_BYTES for total in path_bytes)
+        named = tuple(describe(entry.path, entry.stat) for entry in entries[:fitting])
+        return FilesEvent(named, len(entries) - fitting)
 
 
 def _file_list(found: SlicedWalk) -> FileList:

@@ -34,7 +34,7 @@ from ..access.admission import Admission
 from ..access.effective_limits import EffectiveLimits
 from ..change_feed import ChangeFeed
 from ..executions.live_execution import ExecutionHandle, LiveExecution, PastExecution
-from ..ports import AuditTrail, EventLog, Store
+from ..ports import EventLog, Store
 from ..settings import EngineSettings
 from .approval_service import ApprovalService, needed_approval
 from .live_session import LiveSession, ended_error
@@ -55,7 +55,6 @@ class ExecutionService:
         registry: SessionRegistry,
         admission: Admission,
         approvals: ApprovalService,
-        audit: AuditTrail,
         feed: ChangeFeed,
     ) -> None:
         self._settings = settings
@@ -65,7 +64,7 @@ class ExecutionService:
         self._registry = registry
         self._admission = admission
         self._approvals = approvals
-        self._audit = audit
+        self._audit = store.audit
         self._feed = feed
 
     async def execute(
