@@ -63,6 +63,13 @@ class BinderServer(ManagedServer):
         If the BinderHub launches no more for now; `retry_after_seconds` is the time to wait, if the BinderHub gives it.
     ConnectionFailed, ConnectionLost
         If the BinderHub cannot be reached, or the connection is lost when a server may have been started already.
+
+    Examples
+    --------
+    ::
+
+        with BinderServer("gh/binder-examples/requirements/HEAD") as server, ExecClient(server) as client:
+            print(client.run("1 + 1").outputs)
     """
 
     def __init__(

@@ -93,6 +93,13 @@ class DockerJupyterServer(ManagedServer):
         If no engine answers.
     ValueError
         If the engine refuses, or the gateway does not get ready, with its last lines of output.
+
+    Examples
+    --------
+    ::
+
+        with DockerJupyterServer(memory="512m") as server, JupyterCodeExecutor(server) as executor:
+            print(executor.execute_code_blocks([CodeBlock("1 + 1", "python")]).output)
     """
 
     DEFAULT_DOCKERFILE = DOCKERFILE

@@ -71,6 +71,13 @@ class JupyterHubServer(ManagedServer):
         If the server does not come up. What was begun is stopped.
     LimitReached
         If the Hub starts no more servers for now.
+
+    Examples
+    --------
+    ::
+
+        with JupyterHubServer("https://hub.example/", token="…") as server, ExecClient(server) as client:
+            print(client.run("1 + 1").outputs)
     """
 
     def __init__(

@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -23,19 +22,12 @@ from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.client import ExecClient
 from ..errors import ExecError
-from .managed_server import ManagedServer
+from .managed_server import ManagedServer, command_of_module
 
 # A gateway with hanging kernels is killed after this time, and its kernels end with it.
 _STOP_SECONDS = 10.0
 # The end of the output is enough for an error message.
 _KEPT_LINES = 40
-# The current directory is removed from the module path: the user may have a `secrets.py` there.
-_LAUNCH = """\
-import sys
-sys.path[:] = [path for path in sys.path if path]
-from jupyter_exec_ext.cli.managed_gateway import main
-main()
-"""
 
 
 class LocalJupyterServer(ManagedServer):
@@ -65,6 +57,13 @@ class LocalJupyterServer(ManagedServer):
     ------
     ValueError
         If the gateway does not start, with its last lines of output.
+
+    Examples
+    --------
+    ::
+
+        with LocalJupyterServer() as server, JupyterCodeExecutor(server) as executor:
+            print(executor.execute_code_blocks([CodeBlock("1 + 1", "python")]).output)
     """
 
     class GenerateToken:
@@ -105,7 +104,7 @@ class LocalJupyterServer(ManagedServer):
 
     def _spawn(self, settings: dict[str, Any]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCH],
+            command_of_module("jupyter_exec_ext.cli.managed_gateway"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

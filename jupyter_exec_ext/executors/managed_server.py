@@ -1,8 +1,9 @@
-"""Base class of the servers that this process starts and stops: context manager and connection."""
+"""Base class of the servers that this process starts and stops, and the command of their child processes."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -38,3 +39,10 @@ class ManagedServer(ABC):
         # A failure to stop must not hide the exception that leaves the context.
         with contextlib.suppress(ExecError) if exc_type is not None else contextlib.nullcontext():
             self.stop()
+
+
+def command_of_module(module: str) -> list[str]:
+    """Return a command that calls the `main` of a module of this package in another process."""
+    # Unlike ``python -m``, it keeps the current directory out of the module path: it may have a `secrets.py`.
+    code = f"import sys\nsys.path[:] = [path for path in sys.path if path]\nfrom {module} import main\nmain()\n"
+    return [sys.executable, "-c", code]

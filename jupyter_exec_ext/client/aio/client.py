@@ -1,10 +1,4 @@
-"""The asynchronous client. Its twin in `sync/` is generated; change this one.
-
-For example::
-
-    async with AsyncExecClient("http://localhost:8888/?token=…") as client, await client.session() as session:
-        print((await session.run("1 + 1")).outputs)
-"""
+"""The asynchronous client. Its twin in `sync/` is generated; change this one."""
 
 from __future__ import annotations
 
@@ -56,6 +50,13 @@ class AsyncExecClient:
     -----
     Every call may raise the errors of `jupyter_exec_ext.errors`: the server's refusals by their code, and
     `ConnectionFailed` or `ConnectionLost` if the network fails. Calls may be concurrent.
+
+    Examples
+    --------
+    ::
+
+        async with AsyncExecClient("http://localhost:8888/?token=…") as client, await client.session() as session:
+            print((await session.run("1 + 1")).outputs)
     """
 
     def __init__(

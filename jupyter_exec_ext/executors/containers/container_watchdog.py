@@ -12,10 +12,10 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from typing import Any
 
+from ..managed_server import command_of_module
 from .container_engine import connect_to_engine, docker_library, is_gone
 
 # The engine kills a container that has not stopped by then.
@@ -24,13 +24,6 @@ _STOP_SECONDS = 5
 _REMOVE_SECONDS = 15.0
 # The pipe usually reports the parent's end at once; polling is for a forked child that holds the pipe open.
 _PARENT_POLL_SECONDS = 1.0
-# The current directory is removed from the module path, since it is the user's.
-_LAUNCH = """\
-import sys
-sys.path[:] = [path for path in sys.path if path]
-from jupyter_exec_ext.executors.containers.container_watchdog import main
-main()
-"""
 
 
 def stop_container(client: Any, container_id: str, *, remove: bool) -> None:
@@ -66,7 +59,7 @@ def stop_container(client: Any, container_id: str, *, remove: bool) -> None:
 def start_watchdog(container_id: str, *, remove: bool, network: str | None) -> subprocess.Popen[bytes]:
     """Start a watchdog for a container and, if it has one to itself, its network; `dismiss_watchdog` ends it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _LAUNCH],
+        command_of_module(__name__),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
