@@ -277,15 +277,12 @@ class KernelRun:
         # Between reporting that it runs the code and running it, a kernel loses an interrupt.
         if is_early and not await self._until(self._is_over_or_killed, _AGAIN_SECONDS):
             await self._try_interrupt()
-        await self._until_grace_is_over()
-
-    def _is_over_or_killed(self) -> bool:
-        return self.states.end is not None or self.states.stop is Stop.KILLING
-
-    async def _until_grace_is_over(self) -> None:
         if not await self._until(self._is_over_or_killed, self._grace):
             self._note_time_up()
             await self._until(self._is_over_or_killed)
+
+    def _is_over_or_killed(self) -> bool:
+        return self.states.end is not None or self.states.stop is Stop.KILLING
 
     async def _stopped(self, cause: StopCause) -> Verdict:
         """Interrupt, wait, kill."""

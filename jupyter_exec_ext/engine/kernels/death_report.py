@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -160,41 +160,6 @@ def plain_death(exit_: KernelExit) -> Death:
     return Death(ExecutionState.KERNEL_DIED, f"the kernel {exit_}{why}")
 
 
-class PostMortem:
-    """The evidence about one kernel process. All methods read files: call them in a thread.
-
-    Parameters
-    ----------
-    pid : int or None
-        The process, if it is one of this machine.
-    crash_file : CrashFile or None
-        Where it may write a crash report; None for a kernel that cannot.
-    """
-
-    def __init__(self, pid: int | None, crash_file: CrashFile | None) -> None:
-        self._oom = OomWatch(pid)
-        self._crash_file = crash_file
-
-    @property
-    def setup_code(self) -> str | None:
-        """Code that makes the kernel write a crash report; None if it cannot."""
-        return None if self._crash_file is None else self._crash_file.setup_code
-
-    def explain(self, exit_: KernelExit, *, killed_by_us: bool) -> Death:
-        """Return what is known of the death."""
-        traceback = "" if self._crash_file is None else self._crash_file.read()
-        if self._oom.explains(exit_.signal, killed_by_us=killed_by_us):
-            reason = f"the kernel {exit_} because its memory limit was reached"
-            return Death(ExecutionState.OOM_KILLED, reason, traceback)
-        plain = plain_death(exit_)
-        return Death(plain.state, plain.reason, traceback)
-
-    def close(self) -> None:
-        """Remove what was written."""
-        if self._crash_file is not None:
-            self._crash_file.remove()
-
-
 class CrashPlaces(Protocol):
     """Owner of a directory that only our user can enter."""
 
@@ -216,7 +181,8 @@ class DeathEvidence:
     def __init__(self, session_id: str, places: CrashPlaces) -> None:
         self._session_id = session_id
         self._places = places
-        self._post_mortem: PostMortem | None = None
+        self._oom = OomWatch(None)
+        self._crash_file: CrashFile | None = None
 
     def begin(self, kernel: Kernel, *, is_python: bool, is_first: bool) -> str | None:
         """Begin anew for a process that has just started; return the code that makes it write crash reports. Blocks."""
@@ -224,20 +190,22 @@ class DeathEvidence:
         pid, is_shared = kernel.pid, kernel.traits.is_shared
         if pid is not None and not is_first and not is_shared:
             kill_left_behind(self._session_id, pid)
-        crash_file = None
-        if is_python and pid is not None and not is_shared:
-            crash_file = CrashFile(*(kernel.traits.shared_directory or (self._places.private_directory(), None)))
-        self._post_mortem = PostMortem(pid, crash_file)
-        return self._post_mortem.setup_code
+        self._oom = OomWatch(pid)
+        if not is_python or pid is None or is_shared:
+            return None
+        self._crash_file = CrashFile(*(kernel.traits.shared_directory or (self._places.private_directory(), None)))
+        return self._crash_file.setup_code
 
     def explain(self, exit_: KernelExit, *, killed_by_us: bool) -> Death:
         """Return the reason for a death. Blocks."""
-        if self._post_mortem is None:
-            return plain_death(exit_)
-        return self._post_mortem.explain(exit_, killed_by_us=killed_by_us)
+        traceback = "" if self._crash_file is None else self._crash_file.read()
+        if self._oom.explains(exit_.signal, killed_by_us=killed_by_us):
+            reason = f"the kernel {exit_} because its memory limit was reached"
+            return Death(ExecutionState.OOM_KILLED, reason, traceback)
+        return replace(plain_death(exit_), traceback=traceback)
 
     def close(self) -> None:
-        """Remove the evidence. Blocks."""
-        if self._post_mortem is not None:
-            self._post_mortem.close()
-            self._post_mortem = None
+        """Remove the crash file. Blocks."""
+        if self._crash_file is not None:
+            self._crash_file.remove()
+            self._crash_file = None

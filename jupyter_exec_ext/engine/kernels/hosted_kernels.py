@@ -46,7 +46,7 @@ from .provisioners import (
     spec_info,
     why_refused,
 )
-from .unix_transport import kernel_id_of, over_sockets
+from .unix_transport import kernel_id_of, use_sockets, with_frame_limit
 
 # Descriptors kept for requests, files and the ends of kernels: no kernel is started beyond them.
 KEPT_DESCRIPTORS = 32
@@ -94,11 +94,9 @@ class HostedKernels:
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
-        self._make_manager = over_sockets(
-            manager.kernel_manager_factory, self._own.__contains__, lambda: self.prefers_sockets
-        )
+        self._make = manager.kernel_manager_factory
         self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()
-        manager.kernel_manager_factory = self._note_made
+        manager.kernel_manager_factory = self._make_manager
 
     @property
     def default_kernel_name(self) -> str:
@@ -289,9 +287,15 @@ class HostedKernels:
         """Return whether what starts a kernel can be given a descriptor for its standard error."""
         return KernelStderr.is_possible() and (await self.find(kernel_name)).provisioner in ISOLATABLE
 
-    def _note_made(self, *args: Any, **options: Any) -> KernelManager:
-        made = self._make_manager(*args, **options)
-        self._made[kernel_id_of(options)] = made
+    def _make_manager(self, *args: Any, **options: Any) -> KernelManager:
+        made: KernelManager = self._make(*args, **options)
+        kernel_id = kernel_id_of(options)
+        self._made[kernel_id] = made
+        if kernel_id in self._own:
+            if "context" in options:  # the host's, which lives as long as the host
+                made.context = with_frame_limit(options["context"])
+            if self.prefers_sockets:
+                use_sockets(made)
         return made
 
     async def _end_failed(self, kernel_id: str) -> None:

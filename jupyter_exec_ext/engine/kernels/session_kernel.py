@@ -18,7 +18,7 @@ from ...errors import KernelNotFound, KernelStartFailed, SessionEnded
 from ...models import OutputEvent
 from ...protocol.kernel_messages import KernelMessage
 from ...system.exhaustion import exhausted, out_of_resources
-from ..ports import Kernel, KernelExit, KernelHost, KernelOwner, KernelReceiver
+from ..ports import Kernel, KernelExit, KernelHost, KernelOwner, KernelReceiver, NoObserver
 from .death_report import Death, DeathEvidence
 from .kernel_connection import KernelConnection
 from .kernel_exit import ask_to_exit, end_left_behind, kill_kernel
@@ -80,8 +80,8 @@ class SessionKernel:
         log: logging.Logger | logging.LoggerAdapter[Any],
         aside: str | None = None,
     ) -> None:
-        self.receiver: KernelReceiver = _Unobserved()
-        self.owner: KernelOwner = _Unobserved()
+        self.receiver: KernelReceiver = NoObserver()
+        self.owner: KernelOwner = NoObserver()
         self.lock = asyncio.Lock()
         self.kernel: Kernel | None = None
         self.connection: KernelConnection | None = None
@@ -429,25 +429,6 @@ class SessionKernel:
                 await kernel.shutdown(now=now)
                 await self._end_left_behind()
             await asyncio.to_thread(self._evidence.close)
-
-
-class _Unobserved:
-    """Null object for a kernel whose session is yet to be made."""
-
-    def on_message(self, message: KernelMessage) -> None:
-        """Drop the message."""
-
-    def on_too_large(self, reason: str) -> None:
-        """Do nothing."""
-
-    def on_exit(self, exit_: KernelExit) -> None:
-        """Do nothing."""
-
-    async def on_connected(self, kernel_id: str, starts: int) -> None:
-        """Do nothing."""
-
-    async def on_removed(self) -> None:
-        """Do nothing."""
 
 
 def _given_up_error() -> SessionEnded:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -63,27 +63,15 @@ def kernel_id_of(options: Mapping[str, Any]) -> str:
     return Path(options.get("connection_file", "")).stem.removeprefix("kernel-")
 
 
-def over_sockets(
-    make: Callable[..., KernelManager], is_ours: Callable[[str], bool], prefers_sockets: Callable[[], bool]
-) -> Callable[..., KernelManager]:
-    """Return what makes kernel managers as `make` does, but has the kernels of sessions use Unix sockets.
+def use_sockets(manager: KernelManager) -> None:
+    """Have a kernel use Unix sockets beside its connection file, if it can.
 
     Only IPython kernels that run on this machine, without isolation: what isolates kernels chooses their sockets
     itself, and not every other kernel can use these. Where an administrator has chosen another address, it stays.
     """
-
-    def make_manager(*args: Any, **options: Any) -> KernelManager:
-        manager = make(*args, **options)
-        if not is_ours(kernel_id_of(options)):
-            return manager
-        if "context" in options:  # the host's, which lives as long as the host
-            manager.context = with_frame_limit(options["context"])
-        if prefers_sockets() and _can_use_sockets(manager):
-            manager.transport = "ipc"
-            manager.ip = f"{os.path.splitext(options['connection_file'])[0]}-ipc"
-        return manager
-
-    return make_manager
+    if _can_use_sockets(manager):
+        manager.transport = "ipc"
+        manager.ip = f"{os.path.splitext(manager.connection_file)[0]}-ipc"
 
 
 def with_frame_limit(context: zmq.Context[Any]) -> zmq.Context[Any]:

@@ -34,7 +34,6 @@ _READ_ON_BYTES = MAX_HEAD_BYTES + _RECEIVE_BYTES
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 # How soon a failed connection is tried again: soon while a kernel starts, and seldom later.
 _LEAST_RETRY_SECONDS, _MOST_RETRY_SECONDS, _RETRY_FACTOR = 0.01, 0.5, 1 / 30
-_NOT_YET = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET, errno.ECONNABORTED})
 
 
 class ZmtpChannel:
@@ -59,8 +58,6 @@ class ZmtpChannel:
         read_ahead_bytes: int,
     ) -> None:
         self.closed = False
-        #: Why the connection was given up last; for messages to an administrator.
-        self.problem: str | None = None
         self._loop = asyncio.get_running_loop()
         self._socket_type = socket_type
         self._address = address
@@ -97,10 +94,10 @@ class ZmtpChannel:
                 made.connect(self._address)
         except BlockingIOError as error:
             if error.errno != errno.EINPROGRESS:  # a Unix socket whose queue is full
-                self._fail(made, error)
+                self._fail(made)
                 return
-        except OSError as error:
-            self._fail(made, error)
+        except OSError:
+            self._fail(made)
             return
         except BaseException:
             made.close()
@@ -108,10 +105,8 @@ class ZmtpChannel:
         self._socket = made
         self._loop.add_writer(made, self._begin)
 
-    def _fail(self, made: socket.socket, error: OSError) -> None:
+    def _fail(self, made: socket.socket) -> None:
         made.close()
-        if error.errno not in _NOT_YET:
-            self.problem = os.strerror(error.errno or 0)
         self._connect_later()
 
     def _connect_later(self) -> None:
@@ -122,8 +117,7 @@ class ZmtpChannel:
     def _try_again(self) -> None:
         try:
             self._connect()
-        except (OSError, KernelStartFailed) as error:
-            self.problem = str(error)
+        except (OSError, KernelStartFailed):
             self._connect_later()
 
     def _begin(self) -> None:
@@ -136,19 +130,18 @@ class ZmtpChannel:
             code = errno.ECONNREFUSED  # nothing listens there, and the system has connected the socket to itself
         if code:
             self._socket = None
-            self._fail(made, OSError(code, os.strerror(code)))
+            self._fail(made)
             return
         try:
             made.send(opening(self._socket_type, self._identity))  # the first bytes always find room
-        except OSError as error:
+        except OSError:
             self._socket = None
-            self._fail(made, error)
+            self._fail(made)
             return
         self._watch_input()
 
-    def _lose(self, problem: str | None = None) -> None:
+    def _lose(self) -> None:
         """Give up the connection, after everything in it was received, and try to make another one."""
-        self.problem = problem
         self._drop_socket()
         if self._is_partly_sent:  # the rest of a message would be no message
             self._unsent_bytes -= len(self._unsent.popleft())
@@ -225,8 +218,7 @@ class ZmtpChannel:
             data = self._socket.recv(_LARGE_RECEIVE_BYTES if self._reader.partial_bytes else _RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError as error:
-            self.problem = os.strerror(error.errno or 0)
+        except OSError:
             data = b""
         self._reader.feed(data)
         self._ended = not data
@@ -237,13 +229,13 @@ class ZmtpChannel:
         was_ready = self._reader.ready
         try:
             message = self._reader.next()
-        except ProtocolError as error:
-            self._lose(str(error))
+        except ProtocolError:
+            self._lose()
             return None
         if self._reader.ready and not was_ready:
             self._begin_sending()
         if message is None and self._ended and not self._reader.waits_for_memory:
-            self._lose(self.problem)
+            self._lose()
         elif message is None:
             self._watch_input()
         return message
@@ -257,7 +249,7 @@ class ZmtpChannel:
             self._unsent.clear()
             self._unsent_bytes = 0
             self._is_partly_sent = False
-            self._lose("the kernel does not read what it is sent")
+            self._lose()  # the kernel does not read what it is sent
         self._unsent.append(memoryview(data))
         self._unsent_bytes += len(data)
         self._write()
@@ -283,8 +275,7 @@ class ZmtpChannel:
                     self._unsent.popleft()
         except (BlockingIOError, InterruptedError):
             pass  # the writer goes on
-        except OSError as error:
-            self.problem = os.strerror(error.errno or 0)
+        except OSError:
             self._ended = True  # what it has sent before is still to be received
             self._loop.call_soon(self._on_input)
             return

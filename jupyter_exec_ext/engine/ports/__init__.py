@@ -6,7 +6,16 @@
 from __future__ import annotations
 
 from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
-from .kernel_ports import Kernel, KernelExit, KernelHost, KernelOwner, KernelReceiver, KernelTraits, RoomMaker
+from .kernel_ports import (
+    Kernel,
+    KernelExit,
+    KernelHost,
+    KernelOwner,
+    KernelReceiver,
+    KernelTraits,
+    NoObserver,
+    RoomMaker,
+)
 from .store_ports import (
     AuditTrail,
     EventLog,
@@ -36,6 +45,7 @@ __all__ = [
     "KernelReceiver",
     "KernelTraits",
     "LogEntry",
+    "NoObserver",
     "OutputSpool",
     "RoomMaker",
     "SessionFiles",

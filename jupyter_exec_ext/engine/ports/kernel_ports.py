@@ -155,6 +155,25 @@ class KernelOwner(Protocol):
         """Note that another client has shut the kernel down."""
 
 
+class NoObserver:
+    """Null object for a kernel whose session is yet to be made."""
+
+    def on_message(self, message: KernelMessage) -> None:
+        """Drop the message."""
+
+    def on_too_large(self, reason: str) -> None:
+        """Do nothing."""
+
+    def on_exit(self, exit_: KernelExit) -> None:
+        """Do nothing."""
+
+    async def on_connected(self, kernel_id: str, starts: int) -> None:
+        """Do nothing."""
+
+    async def on_removed(self) -> None:
+        """Do nothing."""
+
+
 class RoomMaker(Protocol):
     """Pool of kernels that are ended where their place is needed."""
 

@@ -15,7 +15,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.kernels.unix_transport import has_room_for_sockets, holds_sockets, is_ipython, over_sockets
+from jupyter_exec_ext.engine.kernels.unix_transport import has_room_for_sockets, holds_sockets, is_ipython, use_sockets
 from jupyter_exec_ext.models import ExecutionRequest, SessionRequest
 
 ME = owner("me")
@@ -66,35 +66,23 @@ def test_not_every_file_system_has_sockets(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted", "transport"),
+    ("options", "transport"),
     [
-        ({}, True, "ipc"),
-        ({}, False, "tcp"),
-        ({"ip": "0.0.0.0"}, True, "tcp"),  # set by somebody who wants to reach it from elsewhere
-        ({"kernel_name": "wrapped"}, True, "tcp"),
-        ({"kernel_name": "elsewhere"}, True, "tcp"),
-        ({"connection_file": "/proc/kernel-a.json"}, True, "tcp"),
+        ({}, "ipc"),
+        ({"ip": "0.0.0.0"}, "tcp"),  # an administrator wants to reach it from elsewhere
+        ({"kernel_name": "wrapped"}, "tcp"),
+        ({"kernel_name": "elsewhere"}, "tcp"),
+        ({"connection_file": "/proc/kernel-a.json"}, "tcp"),
+        ({"connection_file": ""}, "tcp"),  # no file is named: the manager chooses one
     ],
 )
-def test_a_manager_is_told_of_sockets_where_they_can_be_used(
-    short_path: Path, options: dict[str, Any], wanted: bool, transport: str
-) -> None:
+def test_manager_uses_sockets_only_where_they_work(short_path: Path, options: dict[str, Any], transport: str) -> None:
     install(Path(os.environ["JUPYTER_DATA_DIR"]), "wrapped", "nice", *LAUNCH)
     install(Path(os.environ["JUPYTER_DATA_DIR"]), "elsewhere", *LAUNCH, provisioner="aca-provisioner")
-    asked: list[str] = []
-
-    def is_wanted(kernel_id: str) -> bool:
-        asked.append(kernel_id)
-        return wanted
-
-    make = over_sockets(KernelManager, is_wanted, lambda: True)
-    manager = make(**{"kernel_name": "python3", "connection_file": f"{short_path}/kernel-a.json", **options})
+    manager = KernelManager(**{"kernel_name": "python3", "connection_file": f"{short_path}/kernel-a.json", **options})
+    use_sockets(manager)
     assert manager.transport == transport
     assert manager.ip == (f"{short_path}/kernel-a-ipc" if transport == "ipc" else options.get("ip", "127.0.0.1"))
-    assert asked == ["a"]
-    assert (
-        over_sockets(KernelManager, is_wanted, lambda: True)().transport == "tcp"
-    )  # no file is named: the manager chooses one
 
 
 async def test_sessions_use_sockets_that_are_gone_afterwards_and_notebooks_do_not(
