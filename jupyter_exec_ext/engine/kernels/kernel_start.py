@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
 from ...errors import Conflict, KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage, execute_request
 from ...protocol.kernel_preparation import unattended_request
 from ...protocol.languages import normalize_language
-from ..ports import Kernel
+from ..ports import Kernel, KernelHost, SessionFiles
 from .death_report import DeathEvidence
 from .kernel_connection import KernelConnection
 from .process_limits import ProcessLimits, limit_process
@@ -34,6 +35,25 @@ class MessageReceiver(Protocol):
 class KernelStarter:
     """Starts the kernel processes of one session, one after the other.
 
+    Parameters
+    ----------
+    name : str
+        The kernelspec.
+    env : mapping
+        The complete environment of the kernel's processes, the session's mark included.
+    session_id : str
+        Mark of the session's processes, which end with the session.
+    language : str
+        The kernel's language, as its kernelspec names it.
+    attach_to : str or None
+        A running kernel to attach to, instead of starting one.
+    isolate : str or None
+        The isolation to start it with where its kernelspec has none of its own.
+    files : SessionFiles
+        Prepares the directory the kernel starts in.
+    aside : str or None
+        The id of a kernel for the warm pool.
+
     Attributes
     ----------
     language : str
@@ -46,20 +66,46 @@ class KernelStarter:
 
     def __init__(
         self,
-        language: str,
-        evidence: DeathEvidence,
-        resources: EngineResources,
+        name: str,
+        env: Mapping[str, str],
         *,
+        session_id: str,
+        language: str,
+        attach_to: str | None,
+        isolate: str | None,
+        host: KernelHost,
+        files: SessionFiles,
+        resources: EngineResources,
         start_timeout_seconds: float,
         process_limits: ProcessLimits,
+        aside: str | None = None,
     ) -> None:
+        self.name = name
+        self.session_id = session_id
         self.language = language
+        self.attach_to = attach_to
+        self.aside = aside
         self.setup_code: str | None = None
         self.setups: list[str] = []
-        self._evidence = evidence
+        self.evidence = DeathEvidence(session_id, resources)
+        self._env = {**env, **process_limits.variables()}
+        self._isolate = isolate
+        self._host = host
+        self._files = files
         self._resources = resources
         self._start_timeout_seconds = start_timeout_seconds
         self._process_limits = process_limits
+
+    async def prepare_directory(self) -> str | None:
+        """Make sure of the directory the kernel starts in, and return it; None for the host's own."""
+        return await self._files.prepare(self.session_id)
+
+    async def launch(self) -> Kernel:
+        """Start the kernel, or attach to a running one; see `KernelHost`."""
+        if self.attach_to is not None:
+            return await self._host.attach(self.attach_to)
+        directory = await self.prepare_directory()
+        return await self._host.start(self.name, self._env, directory, self._isolate, aside=self.aside)
 
     @property
     def is_python(self) -> bool:
@@ -94,7 +140,7 @@ class KernelStarter:
 
     async def prove(self, kernel: Kernel, connection: KernelConnection, *, is_first: bool) -> None:
         """Prove the connection and, meanwhile, note the evidence that would explain a death."""
-        begin = asyncio.to_thread(self._evidence.begin, kernel, is_python=self.is_python, is_first=is_first)
+        begin = asyncio.to_thread(self.evidence.begin, kernel, is_python=self.is_python, is_first=is_first)
         evidence = asyncio.get_running_loop().create_task(begin)
         is_shared = kernel.traits.is_shared
         try:

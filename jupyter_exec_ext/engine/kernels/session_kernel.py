@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import zmq
@@ -18,14 +18,12 @@ from ...errors import KernelNotFound, KernelStartFailed, SessionEnded
 from ...models import OutputEvent
 from ...protocol.kernel_messages import KernelMessage
 from ...system.exhaustion import exhausted, out_of_resources
-from ..ports import Kernel, KernelExit, KernelHost, KernelOwner, KernelReceiver, NoObserver
-from .death_report import Death, DeathEvidence
+from ..ports import Kernel, KernelExit, KernelOwner, KernelReceiver, NoObserver
+from .death_report import Death
 from .kernel_connection import KernelConnection
 from .kernel_exit import ask_to_exit, end_left_behind, kill_kernel
 from .kernel_health import HealthWatch
 from .kernel_start import KernelStarter
-from .process_limits import ProcessLimits
-from .shared_resources import EngineResources
 
 # Jupyter chooses a kernel's ports before the kernel takes them. Another process may be faster, and the kernel exits so.
 _LOST_ITS_PORT = KernelExit(exit_code=1)
@@ -36,25 +34,6 @@ T = TypeVar("T")
 class SessionKernel:
     """At most one kernel, and a proven connection to it while it lives.
 
-    Parameters
-    ----------
-    name : str
-        The kernelspec.
-    env : mapping
-        The complete environment of the kernel's processes, the session's mark included.
-    session_id : str
-        Mark of the session's processes, which end with the session.
-    language : str
-        The kernel's language, as its kernelspec names it.
-    attach_to : str or None
-        A running kernel to attach to, instead of starting one.
-    isolate : str or None
-        The isolation to start it with where its kernelspec has none of its own.
-    workdir : coroutine function
-        Makes sure of the directory the kernel starts in and returns it; None for the host's own.
-    aside : str or None
-        The id of a kernel of the warm pool, until `adopt`.
-
     Attributes
     ----------
     receiver : KernelReceiver
@@ -63,47 +42,16 @@ class SessionKernel:
         Is notified of connections and of a removal.
     """
 
-    def __init__(
-        self,
-        name: str,
-        env: Mapping[str, str],
-        *,
-        session_id: str,
-        language: str,
-        attach_to: str | None,
-        isolate: str | None,
-        host: KernelHost,
-        workdir: Callable[[], Awaitable[str | None]],
-        resources: EngineResources,
-        start_timeout_seconds: float,
-        process_limits: ProcessLimits,
-        log: logging.Logger | logging.LoggerAdapter[Any],
-        aside: str | None = None,
-    ) -> None:
+    def __init__(self, starter: KernelStarter, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         self.receiver: KernelReceiver = NoObserver()
         self.owner: KernelOwner = NoObserver()
         self.lock = asyncio.Lock()
         self.kernel: Kernel | None = None
         self.connection: KernelConnection | None = None
         self.starts = 0
-        self._name = name
-        self._env = {**env, **process_limits.variables()}
-        self._session_id = session_id
-        self._attach_to = attach_to
-        self._isolate = isolate
-        self._aside = aside
-        self._host = host
-        self._workdir = workdir
+        self._starter = starter
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._evidence = DeathEvidence(session_id, resources)
-        self._starter = KernelStarter(
-            language,
-            self._evidence,
-            resources,
-            start_timeout_seconds=start_timeout_seconds,
-            process_limits=process_limits,
-        )
         self._answers_while_busy = False
         self._turn: asyncio.Lock | None = None
         self._unwatch_exit: Callable[[], None] | None = None
@@ -138,7 +86,7 @@ class SessionKernel:
             raise _given_up_error()
         kernel = self.kernel
         if kernel is not None and kernel.traits.is_shared:
-            await self._unless_given_up(self._until_restarted(kernel))
+            await self.unless_given_up(self._until_restarted(kernel))
             await self._connect(kernel)
             return
         if kernel is not None and kernel.being_shut_down:
@@ -148,7 +96,7 @@ class SessionKernel:
             return
         if not await kernel.alive():
             await self._end_left_behind()
-            await self._workdir()
+            await self._starter.prepare_directory()
             await kernel.restart(now=True)
         await self._connect(kernel)
 
@@ -167,7 +115,7 @@ class SessionKernel:
         if self.connection is not None and kernel is not None and kernel.present:
             now = await self._ask_to_exit(kernel, restart=True)
             self.disconnect()
-            await self._workdir()
+            await self._starter.prepare_directory()
             await kernel.restart(now=now)
             await self._connect(kernel)
         else:
@@ -176,17 +124,12 @@ class SessionKernel:
     async def _start_new(self) -> None:
         self._failed_start = None
         try:
-            await self._connect_new(await self._launch())
+            await self._connect_new(await self._starter.launch())
         except KernelStartFailed as error:
             if self._failed_start != _LOST_ITS_PORT:
                 raise
-            self._log.warning("session %s: %s; trying once more", self._session_id, error.message)
-            await self._connect_new(await self._launch())
-
-    async def _launch(self) -> Kernel:
-        if self._attach_to is not None:
-            return await self._host.attach(self._attach_to)
-        return await self._host.start(self._name, self._env, await self._workdir(), self._isolate, aside=self._aside)
+            self._log.warning("session %s: %s; trying once more", self._starter.session_id, error.message)
+            await self._connect_new(await self._starter.launch())
 
     async def _connect_new(self, kernel: Kernel) -> None:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
@@ -247,7 +190,7 @@ class SessionKernel:
             self._failed_start = died.result()
             words = await asyncio.to_thread(kernel.last_words)
             reason = f":\n{words}" if words else "; see the server's log"
-            raise KernelStartFailed(f"kernel {self._name!r} {died.result()} while it started{reason}")
+            raise KernelStartFailed(f"kernel {self._starter.name!r} {died.result()} while it started{reason}")
 
     # --- the warm pool ---
 
@@ -269,7 +212,7 @@ class SessionKernel:
         setup_code : str or None
             Code that the session's own kernels run, silently, before anything else.
         """
-        self._aside = None
+        self._starter.aside = None
         self._starter.setup_code = setup_code
         if setup_code is not None and self.connection is not None:
             self._starter.set_up(self.connection, setup_code)
@@ -279,42 +222,7 @@ class SessionKernel:
         if self.connection is not None and self._starter.is_python:
             self._starter.set_up(self.connection, "print()", silent=False)
 
-    # --- a kernel that others use, too ---
-
-    async def ready(self) -> None:
-        """Make sure of a kernel as `ensure` does, and that it has nothing else to do; `release` it afterwards.
-
-        Code for a shared kernel waits here for its turn. In the kernel's own queue it could not be taken back, nor be
-        told from its user's code by an interrupt.
-
-        Raises
-        ------
-        KernelNotFound
-            If it was shut down, with which the session ends, too.
-        """
-        await self.ensure()
-        assert self.kernel is not None
-        turn = self.kernel.traits.turn
-        if turn is not None:
-            self._turn = await self._unless_given_up(self._take_turn(turn))
-
-    async def _take_turn(self, turn: asyncio.Lock) -> asyncio.Lock:
-        await turn.acquire()
-        try:
-            while self.connection is None or not await self.connection.has_turn():
-                await self.ensure()
-        except BaseException:
-            turn.release()
-            raise
-        return turn
-
-    def release(self) -> None:
-        """Let other sessions use the kernel."""
-        if self._turn is not None:
-            self._turn.release()
-            self._turn = None
-
-    async def _unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, which waits for others; cancel it if the session ends meanwhile."""
         task = self._loop.create_task(work)
         any_of: list[asyncio.Future[Any]] = [task, self._given_up]
@@ -353,15 +261,15 @@ class SessionKernel:
     async def explain(self, exit_: KernelExit) -> Death:
         """Find out why the kernel died."""
         killed_by_us = self.kernel is not None and self.kernel.being_shut_down
-        return await asyncio.to_thread(self._evidence.explain, exit_, killed_by_us=killed_by_us)
+        return await asyncio.to_thread(self._starter.evidence.explain, exit_, killed_by_us=killed_by_us)
 
     async def _ask_to_exit(self, kernel: Kernel, *, restart: bool) -> bool:
         self._stop_watching_exit()
         return await ask_to_exit(kernel, self.connection, restart=restart)
 
     async def _end_left_behind(self) -> None:
-        if self._attach_to is None:
-            await end_left_behind(self._session_id, self._log)
+        if self._starter.attach_to is None:
+            await end_left_behind(self._starter.session_id, self._log)
 
     def abandon(self) -> None:
         """End a kernel whose run did not end by itself, without waiting for that."""
@@ -428,7 +336,7 @@ class SessionKernel:
             if kernel is not None:
                 await kernel.shutdown(now=now)
                 await self._end_left_behind()
-            await asyncio.to_thread(self._evidence.close)
+            await asyncio.to_thread(self._starter.evidence.close)
 
 
 def _given_up_error() -> SessionEnded:

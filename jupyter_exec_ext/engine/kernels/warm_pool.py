@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from ...errors import ExecError, TooManyKernels
 from ...system.marked_processes import MARK
 from ..ports import KernelHost, SessionFiles
+from .kernel_start import KernelStarter
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
 from .pooled_kernel import PooledKernel
 from .process_state import memory_bytes
@@ -197,7 +197,7 @@ class KernelPool:
     async def _start(self, kind: KernelKind) -> bool:
         """Start a kernel; return False if the host has no room for it, until a session ends or a request comes."""
         pooled = PooledKernel(kind, self)
-        pooled.kernel = SessionKernel(
+        starter = KernelStarter(
             kind.name,
             {**dict(kind.env), MARK: pooled.session_id},
             session_id=pooled.session_id,
@@ -205,13 +205,13 @@ class KernelPool:
             attach_to=None,
             isolate=kind.isolate,
             host=self._host,
-            workdir=partial(self._files.prepare, pooled.session_id),
+            files=self._files,
             resources=self._resources,
             start_timeout_seconds=self._start_timeout,
             process_limits=kind.limits,
-            log=self._log,
             aside=pooled.kernel_id,
         )
+        pooled.kernel = SessionKernel(starter, self._log)
         pooled.kernel.receiver = pooled.kernel.owner = pooled
         self._kernels.append(pooled)
         try:

@@ -24,6 +24,7 @@ from ..access.token_watch import TokenWatch, why_ended
 from ..background_tasks import BackgroundTasks
 from ..change_feed import ChangeFeed
 from ..files.file_locator import FileLocator
+from ..kernels.kernel_start import KernelStarter
 from ..kernels.pool_plan import KernelKind
 from ..kernels.pooled_kernel import new_session_id
 from ..kernels.provisioners import plain_name
@@ -185,7 +186,7 @@ class SessionFactory:
         self._admission.check_session(caller, (live.record.owner for live in sessions.values()))
 
     def _new_kernel(self, session: Session, plan: SessionPlan, files: SessionFiles) -> SessionKernel:
-        return SessionKernel(
+        starter = KernelStarter(
             session.kernel_name,
             {**plan.env, MARK: session.id},
             session_id=session.id,
@@ -193,12 +194,12 @@ class SessionFactory:
             attach_to=session.kernel_id if session.attached else None,
             isolate=plan.isolate,
             host=self._host,
-            workdir=partial(files.prepare, session.id),
+            files=files,
             resources=self._resources,
             start_timeout_seconds=plan.limits.kernel_start_timeout_seconds,
             process_limits=plan.limits.process_limits,
-            log=self._log,
         )
+        return SessionKernel(starter, self._log)
 
     def _end_with_token(self, live: LiveSession, token: Token | None) -> None:
         """End a session whose token has ended."""

@@ -18,6 +18,7 @@ from ..executions.live_execution import LiveExecution
 from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
 from ..executions.verdict import StopCause, Verdict
+from ..kernels.kernel_turn import KernelTurn
 from ..kernels.session_kernel import SessionKernel
 from ..kernels.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..ports import Kernel, KernelExit, SessionFiles
@@ -61,6 +62,7 @@ class SessionRunner:
         self.closing = False
         self._session_id = session.id
         self._kernel = kernel
+        self._turn = KernelTurn(kernel)
         self._files = files
         self._late_output = late_output
         self._limits = limits
@@ -111,12 +113,12 @@ class SessionRunner:
         finally:
             self.current = None
             self._late_output.note_finished()
-            self._kernel.release()
+            self._turn.release()
 
     async def _execute(self, execution: LiveExecution) -> None:
         lost, no_kernel = await self._state_loss(), None
         try:
-            await self._kernel.ready()
+            await self._turn.take()
         except ExecError as error:
             no_kernel = Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
         if execution.record.state.finished:  # cancelled while it waited for the kernel
