@@ -89,7 +89,7 @@ class ExecEngine(EngineSettings):
         self.tokens = TokenService(store.tokens, policies, settings, store.audit, self.feed, journal, self._token_watch)
         self._resources = EngineResources(
             self.max_output_bytes,
-            store.executions.when_few_wait,
+            store.executions,
             log=self.log,
             max_message_bytes=self.max_message_bytes,
             max_all_messages_bytes=self.max_all_messages_bytes,
@@ -103,8 +103,8 @@ class ExecEngine(EngineSettings):
             host,
             self._local_files,
             self._resources,
-            store.note_prepared,
-            is_busy=self._registry.is_busy,
+            store,
+            self._registry,
             start_timeout_seconds=self.kernel_start_timeout_seconds,
             log=self.log,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import zmq
 
 from ...system.removal import remove_tree
+from ..ports import ExecutionStore
 from .fair_reading import Turns
 from .message_memory import MessageMemory
 from .repeated_warnings import RepeatedWarnings
@@ -35,14 +35,14 @@ class EngineResources:
         Gets warnings about what kernels send.
     max_message_bytes, max_all_messages_bytes : int
         How much the messages of one kernel, and of all together, may take in memory.
-    when_few_wait : callable, optional
-        Calls what it is given now or, if much of what was read waits to be written, when there is less.
+    executions : ExecutionStore, optional
+        Holds back the reading of kernels while much of their output waits to be written.
     """
 
     def __init__(
         self,
         max_value_bytes: int,
-        when_few_wait: Callable[[Callable[[], None]], None] = lambda callback: callback(),
+        executions: ExecutionStore | None = None,
         *,
         log: logging.Logger | logging.LoggerAdapter[Any] = _LOG,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
@@ -51,7 +51,7 @@ class EngineResources:
         self.max_value_bytes = max_value_bytes
         self.message_memory = MessageMemory(max_message_bytes, max_all_messages_bytes)
         self.warnings = RepeatedWarnings(log)
-        self._when_few_wait = when_few_wait
+        self._executions = executions
         self.turns = Turns()
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, 65_536)  # room for many sessions; the default ends at 255
@@ -60,9 +60,10 @@ class EngineResources:
 
     async def until_few_wait(self) -> None:
         """Wait until little of what was read waits to be written."""
-        loop = asyncio.get_running_loop()
-        few: asyncio.Future[None] = loop.create_future()
-        self._when_few_wait(lambda: None if few.done() else few.set_result(None))
+        if self._executions is None:
+            return
+        few: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._executions.when_few_wait(lambda: None if few.done() else few.set_result(None))
         await few
 
     def private_directory(self) -> Path:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from ...errors import ExecError, TooManyKernels
 from ...system.marked_processes import MARK
-from ..ports import KernelHost, SessionFiles
+from ..ports import KernelHost, SessionFiles, Store
 from .kernel_start import KernelStarter
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
 from .pooled_kernel import PooledKernel
@@ -32,6 +32,13 @@ _LOOK_SECONDS = 0.05
 _LOOKS = 20
 
 
+class ServerActivity(Protocol):
+    """Sessions and executions of the server."""
+
+    def is_busy(self) -> bool:
+        """Return whether a start or an execution is waiting."""
+
+
 class KernelPool:
     """Keeps kernels ready for sessions that are yet to come.
 
@@ -39,10 +46,10 @@ class KernelPool:
     ----------
     bounds : PoolBounds
         How much it may hold.
-    write_down : callable
-        Keeps the sessions' ids with their kernels' where the next server finds them, should this one be killed; blocks.
-    is_busy : callable
-        Returns whether a start or an execution is waiting.
+    store : Store
+        Keeps the ids of sessions to come and of their kernels, for the next server should this one be killed.
+    activity : ServerActivity
+        Shows whether a start or an execution is waiting.
 
     Attributes
     ----------
@@ -56,9 +63,9 @@ class KernelPool:
         host: KernelHost,
         files: SessionFiles,
         resources: EngineResources,
-        write_down: Callable[[Mapping[str, str]], None],
+        store: Store,
+        activity: ServerActivity,
         *,
-        is_busy: Callable[[], bool],
         start_timeout_seconds: float,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
@@ -67,10 +74,10 @@ class KernelPool:
         self._host = host
         self._files = files
         self._resources = resources
-        self._write = write_down
+        self._store = store
         self._written: dict[str, str] = {}
         self._write_lock = asyncio.Lock()
-        self._is_busy = is_busy
+        self._activity = activity
         self._start_timeout = start_timeout_seconds
         self._log = log
         self._demands: dict[KernelKind, Demand] = {}
@@ -188,7 +195,7 @@ class KernelPool:
 
     async def _until_quiet(self) -> None:
         for _ in range(_LOOKS):
-            if self._closed or not self._is_busy():
+            if self._closed or not self._activity.is_busy():
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -279,7 +286,7 @@ class KernelPool:
         async with self._write_lock:
             present = {pooled.session_id: pooled.kernel_id for pooled in self._kernels}
             if present != self._written:
-                await asyncio.to_thread(self._write, present)
+                await asyncio.to_thread(self._store.note_prepared, present)
                 self._written = present
 
     async def make_room(self) -> None:
