@@ -1,8 +1,8 @@
-"""The ACA sessions' protocol, on sessions of ours: what its handlers share.
+"""Base handler of the ACA sessions' protocol on our sessions.
 
-A request names its session by an ``identifier`` of the caller's own. The session is made when it is first needed, by
-whoever may make one, and belongs to the caller alone: the same identifier of another caller, or in another pool, is
-another session.
+A request names its session by an ``identifier`` that the caller chooses. The first request that needs the session
+makes it, if the caller may make sessions. It belongs to this caller only: the same identifier of another caller, or in
+another pool, is another session.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 @cache
 def setup_code() -> str:
-    """Return what makes a Python kernel look like one of a session pool."""
+    """Return the code that makes a Python kernel behave like one of a session pool."""
     source = files("jupyter_exec_ext.aca.endpoint").joinpath("kernel_emulation.py").read_text()
-    # In a namespace of its own: nothing of it appears among the user's names.
+    # A namespace of its own keeps its names out of the user's.
     return f"exec({source!r} + '\\nset_up()\\n', {{'__name__': 'jupyter_exec_ext_setup'}})"
 
 
@@ -40,23 +40,23 @@ class ACAHandler(ExecHandler):
     """Base of the handlers under ``exec/aca``."""
 
     pool = ""
-    # The api-version of a path that is older than the parameter.
+    # Api-version of a path that is older than the parameter.
     assumed_api_version: str | None = None
 
     def decode_argument(self, value: bytes, name: str | None = None) -> str:
-        """Let a path that is not UTF-8 through to where it is refused, after authentication."""
+        """Decode a path that may not be UTF-8; `prepare` refuses it after authentication."""
         return value.decode("utf-8", "surrogateescape")
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
-        """Let the request in, or not."""
+        """Authenticate the request, and check the name of the pool."""
         self.pool = self.path_kwargs.pop("pool", "").strip("/")
         await super().prepare()
-        if not self.pool.isprintable():  # bytes that are not UTF-8 among others
+        if not self.pool.isprintable():  # includes bytes that are not UTF-8
             raise InvalidRequest("the name of the pool must be UTF-8 without control characters")
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """The query's, with a known api-version among them; raises `InvalidRequest`."""
+        """Parameters of the query, with a known api-version; raises `InvalidRequest`."""
         fields = query_from_text(self.request.query)
         if self.assumed_api_version is not None:
             fields.setdefault("api-version", self.assumed_api_version)
@@ -65,20 +65,20 @@ class ACAHandler(ExecHandler):
 
     @property
     def identifier(self) -> str:
-        """The name that the caller has for the session; raises `InvalidRequest`."""
+        """The caller's identifier of the session; raises `InvalidRequest`."""
         return identifier_of(self.fields)
 
     @property
     def name(self) -> Name:
-        """What the engine knows the session by; raises `InvalidRequest`."""
+        """The engine's name of the session; raises `InvalidRequest`."""
         return (self.pool, self.identifier)
 
     async def in_session(self, verb: Callable[[str], Awaitable[T]]) -> T:
-        """Do something with the id of the session, which is made if it is not there."""
+        """Call a verb with the id of the session, which is made if it does not exist."""
         return await self.engine.named.use(self.caller, self.name, self._create_session, verb)
 
     async def _create_session(self) -> Session:
-        """Make the session; who may use one that is there need not have the right to this."""
+        """Make the session, if the caller has the right to; the right to use a session is another one."""
         await authorize(self, "write", "kernels")
         pool = self.pool.rpartition("/")[2]
         known = [spec.name for spec in await self.engine.kernelspecs(self.caller)]
@@ -86,46 +86,40 @@ class ACAHandler(ExecHandler):
         return await self.engine.create_session(self.caller, request, setup_code=setup_code())
 
     async def session(self) -> Session:
-        """Return the session.
-
-        Raises
-        ------
-        SessionNotFound
-            If there is none; nothing is made to be looked at.
-        """
+        """Return the session without making it; raises `SessionNotFound`."""
         session = await self.engine.named.find(self.caller, self.name)
         if session is None:
             raise SessionNotFound("there is no session with this identifier")
         return session
 
     def url_of(self, path: str, query: Mapping[str, str]) -> str:
-        """Return the address of something in the request's pool, as the client sees it."""
+        """Return the address of a path in the request's pool, as the client sees it."""
         place = url_path_join(self.base_url, ACA_PREFIX, quote(self.pool), path)
         text = urlencode(query, quote_via=quote, safe="")
         return f"{self.request.protocol}://{self.request.host}{place}?{text}"
 
     @property
     def now(self) -> float:
-        """The time, in seconds after the epoch."""
+        """Current time in seconds since the epoch."""
         return time.time()
 
     @property
     def max_seconds(self) -> float | None:
-        """How old the caller's sessions may become."""
+        """Highest age of the caller's sessions in seconds; None without a limit."""
         limits = [policy.max_session_seconds for policy in self.caller.policies]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
-        """Return the HTTP status and the JSON that tell of an error, as the service has it."""
+        """Return the HTTP status and the JSON for an error, in the service's form."""
         status, code, body = error_to_json(error, trace_id=self.request_id)
         self.set_header(CODE_HEADER, code)
         return status, body
 
 
 class ACANotFoundHandler(ACAHandler):
-    """Whatever else lies under ``exec/aca``."""
+    """All other paths under ``exec/aca``."""
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
-        """Tell a known caller that there is nothing; an unknown one learns nothing."""
+        """Answer a known caller with 404, and an unknown one with 401."""
         self.caller = await self.services.gate.authenticate(self)
         raise NotFound("there is no such path; GET exec/aca/openapi.yaml describes those there are")

@@ -1,9 +1,8 @@
-"""What makes a Python kernel look like one of an ACA session pool. Runs in the kernel, in a namespace of its own.
+"""Emulation of an ACA session in a Python kernel: ``/mnt/data`` and ``pkg_resources``. Runs in the kernel.
 
-Programs written for such pools count on two things: that ``/mnt/data`` is where their files are, and that
-``pkg_resources`` tells what is installed. In a sandbox the directory is really there. In other kernels it cannot be,
-and so what Python offers for files takes such paths for those of the session's directory. Other programs that code
-starts, and libraries that open files themselves, do not know of it.
+Programs for session pools expect their files in ``/mnt/data``, and the list of packages in ``pkg_resources``. In a
+sandbox the directory exists. In other kernels Python's own file functions translate such paths to the session's
+directory. Programs that the code starts, and libraries that open files by themselves, do not translate them.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ NAMES_OF_PATHS = ("path", "src", "dst")
 
 
 def is_data(path: Any) -> bool:
-    """Whether a path leads to the data directory or below it."""
+    """Return whether a path is the data directory or below it."""
     return isinstance(path, str) and (path == DATA or path.startswith(f"{DATA}/"))
 
 
-def translating(function: Callable[..., Any], directory: str, paths: int) -> Callable[..., Any]:
-    """Return a function whose first arguments may be paths below the data directory."""
+def wrap_path_function(function: Callable[..., Any], directory: str, paths: int) -> Callable[..., Any]:
+    """Return a function that translates paths below the data directory in its first arguments."""
 
     def real(path: Any) -> Any:
         named = path.__fspath__() if isinstance(path, os.PathLike) else path
@@ -59,17 +58,17 @@ def translating(function: Callable[..., Any], directory: str, paths: int) -> Cal
 
 
 def translate_paths(directory: str) -> None:
-    """Make Python take paths below the data directory for those of `directory`."""
+    """Translate paths below the data directory to `directory` in Python's file functions."""
     replaced = {}
     for count, names in ((1, ONE_PATH), (2, TWO_PATHS)):
         for name in names:
             if hasattr(os, name):
-                replaced[getattr(os, name)] = translating(getattr(os, name), directory, count)
+                replaced[getattr(os, name)] = wrap_path_function(getattr(os, name), directory, count)
                 setattr(os, name, replaced[getattr(os, name)])
-    replaced[io.open] = builtins.open = io.open = translating(io.open, directory, 1)
+    replaced[io.open] = builtins.open = io.open = wrap_path_function(io.open, directory, 1)
     for supported in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         supported.update(replaced[function] for function in list(supported) if function in replaced)
-    # These have the functions themselves: IPython's own `open`, and pathlib's before Python 3.11.
+    # Two modules hold references to the functions: IPython, and pathlib before Python 3.11.
     shell = sys.modules.get("IPython.core.interactiveshell")
     for holder in (shell, getattr(pathlib, "_NormalAccessor", None)):
         for name, value in list(vars(holder).items()) if holder is not None else []:
@@ -80,7 +79,7 @@ def translate_paths(directory: str) -> None:
 
 
 class Distribution:
-    """What is told of an installed package."""
+    """Name and version of an installed package."""
 
     def __init__(self, found: importlib.metadata.Distribution) -> None:
         self.project_name = found.metadata["Name"]
@@ -92,16 +91,16 @@ class Distribution:
 
 
 class WorkingSet:
-    """The installed packages, as they are when they are asked for."""
+    """The packages that are installed at the time of iteration."""
 
     def __iter__(self) -> Iterator[Distribution]:
-        """Yield each package once: the one that an import would find."""
+        """Yield each package once, in the version that an import would find."""
         found = [Distribution(one) for one in importlib.metadata.distributions() if one.metadata["Name"]]
         return iter({one.key: one for one in reversed(found)}.values())
 
 
 class PackageResources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Offers ``pkg_resources`` where setuptools, which had it up to version 81, does not."""
+    """Finder of a replacement for ``pkg_resources``, which setuptools has only up to version 81."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -113,13 +112,13 @@ class PackageResources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module."""
-        module.working_set = WorkingSet()  # type: ignore[attr-defined]  # what makes it the module
+        module.working_set = WorkingSet()  # type: ignore[attr-defined]  # a module type has no such attribute
 
 
 def set_up() -> None:
-    """Set up this process; what goes wrong must not keep the kernel from running code."""
+    """Set up this process."""
     directory = os.getcwd()
     if not (os.path.isdir(DATA) and os.path.samefile(DATA, directory)):
         translate_paths(directory)
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-    sys.meta_path.append(PackageResources())  # the last to be asked
+    sys.meta_path.append(PackageResources())  # last, so that a real pkg_resources is found first

@@ -1,4 +1,4 @@
-"""Files in the ACA sessions' protocol."""
+"""Handlers for files in the ACA sessions' protocol."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..protocol.file_format import (
     file_to_json,
     files_in,
     files_to_json,
-    joined,
+    join_path,
     relative_directory,
     uploaded_path,
 )
 from .aca_handler import ACAHandler
 from .form_upload import FormUpload
 
-_FORM_SPARE_BYTES = 1024 * 1024  # what a form may have beside the file
+_FORM_SPARE_BYTES = 1024 * 1024  # size of a form without its file
 
 
 class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
-    """``POST /files/upload``, and what `ACAFilesHandler` adds to."""
+    """``POST /files/upload``, and the base of ``/files``."""
 
     upload_method = "POST"
     max_upload_bytes = MAX_UPLOAD_BYTES + _FORM_SPARE_BYTES
@@ -34,13 +34,13 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
     _session_id = ""
 
     def expect_body(self) -> None:
-        """Refuse a form that is known to be too long."""
+        """Refuse a form whose announced length is over the limit."""
         super().expect_body()
         if self.takes_upload and (self.content_length() or 0) > self.max_upload_bytes:
             raise PayloadTooLarge(f"a file may have at most {MAX_UPLOAD_BYTES} bytes")
 
     async def begin_upload(self) -> FormUpload:
-        """Be ready for the form; the file's name comes with it."""
+        """Return the writer for the form, which contains the file's name."""
         identifier_of(self.fields)
         return FormUpload(self.request.headers.get("Content-Type", ""), self._create)
 
@@ -54,7 +54,7 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
 
     @web.authenticated
     async def post(self) -> None:
-        """Put the uploaded file in its place."""
+        """Put the uploaded file in its place, and describe it."""
         file = file_of(await self.take_upload().commit())
         session = await self.engine.named.find(self.caller, self.name)
         if session is None or session.id != self._session_id:
@@ -70,7 +70,7 @@ class ACAFilesHandler(ACAUploadHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """List the session's files; without a session there are none."""
+        """List the session's files; an unknown session has none."""
         family = family_asked(self.fields)
         directory = relative_directory(self.fields.get("path", ""))
         recursive = flag_of(self.fields, "recursive") or family is Family.ENVELOPE
@@ -79,22 +79,16 @@ class ACAFilesHandler(ACAUploadHandler):
         if session is not None:
             listed = await self.engine.files.list(self.caller, session.id, directory, is_wanted=lambda: False)
             found = list(listed.files)
-        told = [file_of(info) for info in found] if recursive else files_in(found, directory)
-        self.answer(files_to_json(told, family))
+        files = [file_of(info) for info in found] if recursive else files_in(found, directory)
+        self.answer(files_to_json(files, family))
 
 
 class ACAFileHandler(ACAHandler):
     """``/files/{path}``"""
 
     async def path_of(self, name: str) -> tuple[str, str]:
-        """Return the session's id and the path of the file there that a request names.
-
-        Raises
-        ------
-        FileNotFound
-            Also where there is no session.
-        """
-        path = joined(self.fields.get("path", ""), name)
+        """Return the session's id, and the path of the requested file; raises `FileNotFound` without a session."""
+        path = join_path(self.fields.get("path", ""), name)
         session = await self.engine.named.find(self.caller, self.name)
         if session is None:
             raise FileNotFound(f"no file {path!r}")
@@ -102,7 +96,7 @@ class ACAFileHandler(ACAHandler):
 
     @web.authenticated
     async def get(self, path: str) -> None:
-        """Read what is known of a file."""
+        """Describe a file."""
         family = family_asked(self.fields)
         session_id, path = await self.path_of(path)
         directory = path.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Sessions and the pool itself in the ACA sessions' protocol."""
+"""Handlers for sessions and the pool itself in the ACA sessions' protocol."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class ACASessionsHandler(ACAHandler):
         self.answer({"sessions": sessions, "nextLink": following})
 
     def page(self, expiry: str) -> tuple[Any, str | None]:
-        """Return the sessions of one answer, and where the next ones are."""
-        told = [
+        """Return the sessions of one page, and the address of the next page."""
+        described = [
             session_to_json(name[1], session, self.now, self.max_seconds, expiry=expiry)
             for name, session in self.engine.named.list(self.caller).items()
             if name[0] == self.pool
         ]
-        sessions, skip = page_of(told, skip_of(self.fields))
+        sessions, skip = page_of(described, skip_of(self.fields))
         if skip is None:
             return sessions, None
         return sessions, self.url_of(self.operation, {"api-version": api_version_of(self.fields), "skip": str(skip)})
@@ -57,7 +57,7 @@ class ACAMetadataHandler(ACAHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """Say what the sessions of the pool run."""
+        """Describe the kernels of the pool's sessions."""
         kernels = await self.engine.kernelspecs(self.caller)
         self.answer(metadata_to_json(self.engine.host.default_kernel_name, kernels))
 

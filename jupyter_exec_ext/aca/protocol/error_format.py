@@ -1,4 +1,4 @@
-"""Errors of the ACA protocol: as a server of ours writes them, and as a client of ours reads Azure's."""
+"""Errors in the ACA protocol: written by a server of ours, and read from the service's answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALIDATION_FAILED = "SessionRequestValidationFailed"
 NOT_SUPPORTED = "SessionRequestNotSupported"
 _MAX_MESSAGE = 2000
 
-# By class, the most special first. Codes that the contract does not name follow Azure's way of naming them.
+# By class, subclasses first. Codes that the specification does not name follow Azure's naming.
 _CODES: tuple[tuple[type[ExecError], str], ...] = (
     (PropertiesMissing, PROPERTIES_MISSING),
     (SessionNotFound, NO_SUCH_SESSION),
@@ -78,9 +78,9 @@ _BY_STATUS: dict[int, tuple[type[ExecError], str]] = {
 
 
 def error_to_json(error: ExecError, *, trace_id: str | None = None) -> tuple[int, str, dict[str, Any]]:
-    """Return the HTTP status, the code and the body that tell of an error."""
+    """Return the HTTP status, the code and the body for an error."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "InternalServerError")
-    # An identifier without a session is answered with 400, not 404, by the service.
+    # The service answers an identifier without a session with 400, not 404.
     status = 400 if isinstance(error, (SessionNotFound, SessionEnded, MethodNotAllowed)) else error.status
     body: dict[str, Any] = {"code": code, "message": error.message or str(error)}
     if trace_id is not None:
@@ -89,11 +89,11 @@ def error_to_json(error: ExecError, *, trace_id: str | None = None) -> tuple[int
 
 
 def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ExecError:
-    """Return the error that an answer with an HTTP status of 400 or more tells of.
+    """Return the error for an answer with an HTTP status of 400 or more.
 
-    The message says what the service said and, where one is known, the remedy.
+    The message contains the service's message and, if one is known, the remedy.
     """
-    code, message = _code_and_message(body)
+    code, message = _read_code_and_message(body)
     if code == NO_SUCH_SESSION:
         return SessionNotFound(message or "the pool has no such session")
     if status >= 500:
@@ -107,12 +107,12 @@ def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | 
         kind, advice = PropertiesMissing, "the service wants another form of request; try another api-version"
     if code == FILE_NOT_FOUND:
         kind, advice = FileNotFound, "the session has no such file"
-    said = f": {message}" if message else ""
-    named = f" ({code})" if code else ""
-    return kind(f"HTTP {status}{named}: {advice}{said}", retry_after_seconds=retry_after_seconds)
+    shown_message = f": {message}" if message else ""
+    shown_code = f" ({code})" if code else ""
+    return kind(f"HTTP {status}{shown_code}: {advice}{shown_message}", retry_after_seconds=retry_after_seconds)
 
 
-def _code_and_message(body: bytes) -> tuple[str, str]:
+def _read_code_and_message(body: bytes) -> tuple[str, str]:
     try:
         data = loads_strict(body)
     except ValueError:

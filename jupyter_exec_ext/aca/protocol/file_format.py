@@ -1,9 +1,10 @@
-"""Files of an ACA session: how they are named in addresses, uploads and lists, in both families."""
+"""Files in the ACA protocol: their paths in addresses and uploads, and their descriptions, in both families."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -14,7 +15,7 @@ from ...protocol.file_paths import path_parts
 from .addresses import DATA_DIRECTORY, Family
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_DIRECTORY_BYTES = 4096  # what a directory's size is told as
+_DIRECTORY_BYTES = 4096  # the reported size of every directory
 _TIME_CHARACTERS = len("2026-01-02T03:04:05.1234567")
 _UNQUOTED = re.compile(r"[A-Za-z0-9\-._~%!$&'()*+,;=:@]*")
 
@@ -27,8 +28,14 @@ class ACAFile:
     ----------
     path : str
         Relative to ``/mnt/data``.
+    size_bytes : int
+        Size of the content.
     last_modified : str
-        In UTC ISO 8601, with as many digits as the service gave.
+        UTC time in ISO 8601, with as many digits as the service gives.
+    content_type : str
+        MIME type; empty if the service gives none.
+    is_directory : bool
+        Whether it is a directory.
     """
 
     path: str
@@ -39,13 +46,7 @@ class ACAFile:
 
 
 def relative_path(name: str) -> str:
-    """Return a file's path relative to ``/mnt/data``, checked.
-
-    Raises
-    ------
-    InvalidRequest
-        If it leads elsewhere.
-    """
+    """Return a file's path relative to ``/mnt/data``; raises `InvalidRequest` if it leads elsewhere."""
     path = name.removeprefix(f"{DATA_DIRECTORY}/") if name.startswith("/") else name
     if path.startswith("/"):
         raise InvalidRequest(f"{name[:200]!r} is not below {DATA_DIRECTORY}")
@@ -53,36 +54,30 @@ def relative_path(name: str) -> str:
 
 
 def uploaded_path(name: str, directory: str = "") -> str:
-    """Return the path that an uploaded file gets, from the name in its part of the form.
+    """Return the path for an uploaded file, from the name in its part of the form.
 
-    A client that quotes the name (aiohttp does) is told by a name that holds escapes and else only characters that
-    need none.
+    Some clients quote the name (aiohttp does). A quoted name has escapes, and no character that needs one.
     """
     if _ESCAPE.search(name) and _UNQUOTED.fullmatch(name):
-        name = _decoded(name)
-    return joined(directory, name)
+        with suppress(UnicodeDecodeError):  # escapes that are not UTF-8 are part of the name
+            name = unquote(name, errors="strict")
+    return join_path(directory, name)
 
 
 def relative_directory(directory: str) -> str:
-    """Return a directory's path relative to ``/mnt/data``, checked; empty for that directory itself.
-
-    Raises
-    ------
-    InvalidRequest
-        If it leads elsewhere.
-    """
+    """Return a directory's path relative to ``/mnt/data``, empty for that directory; raises `InvalidRequest`."""
     inside = directory.strip().rstrip("/")
     return "" if inside in ("", DATA_DIRECTORY, ".") else relative_path(inside)
 
 
-def joined(directory: str, name: str) -> str:
-    """Return the path of a file in a directory, either as a client names it."""
+def join_path(directory: str, name: str) -> str:
+    """Return the path of a file in a directory, from the names that a client gives."""
     inside = relative_directory(directory)
     return relative_path(f"{inside}/{relative_path(name)}") if inside else relative_path(name)
 
 
 def file_of(info: FileInfo) -> ACAFile:
-    """Return a file of a session of ours as one of ACA."""
+    """Return the description of a file for ACA clients."""
     text = info.mime_type.startswith("text/")
     return ACAFile(
         path=info.path,
@@ -93,7 +88,7 @@ def file_of(info: FileInfo) -> ACAFile:
 
 
 def files_in(files: Iterable[FileInfo], directory: str) -> list[ACAFile]:
-    """Return what is in a directory itself, of all files below it: files, and the directories that hold others."""
+    """Return the entries of a directory, from all files below it: its files, and directories with further files."""
     found: dict[str, ACAFile] = {}
     start = f"{directory}/" if directory else ""
     for info in files:
@@ -107,7 +102,7 @@ def files_in(files: Iterable[FileInfo], directory: str) -> list[ACAFile]:
 
 
 def content_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
-    """Return where a file's content is: the path below the endpoint, quoted, and further query parameters."""
+    """Return the address of a file's content: the quoted path below the endpoint, and query parameters."""
     if family is Family.ENVELOPE:
         return f"files/content/{quote(relative_path(path), safe='/')}", {}
     file, query = file_path(path, family)
@@ -115,7 +110,7 @@ def content_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
 
 
 def file_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
-    """Return where a file itself is, as `content_path` does."""
+    """Return the address of a file itself, as `content_path` does."""
     if family is Family.ENVELOPE:
         return f"files/{quote(relative_path(path), safe='/')}", {}
     directory, _, name = relative_path(path).rpartition("/")
@@ -123,7 +118,7 @@ def file_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
 
 
 def upload_path(path: str, family: Family) -> tuple[str, dict[str, str], str]:
-    """Return where a file is uploaded to, as `content_path` does, and the name that its part of the form has."""
+    """Return the address for an upload, as `content_path` does, and the file's name in the form."""
     checked = relative_path(path)
     if family is Family.ENVELOPE:
         return "files/upload", {}, checked
@@ -132,7 +127,7 @@ def upload_path(path: str, family: Family) -> tuple[str, dict[str, str], str]:
 
 
 def file_to_json(file: ACAFile, family: Family, *, first_id: int = 1) -> dict[str, Any]:
-    """Return what is told of one file; the envelope family numbers its objects, this one from `first_id` on."""
+    """Return the description of one file. The envelope family numbers its objects, here from `first_id` on."""
     if family is Family.ENVELOPE:
         return {
             "$id": str(first_id),
@@ -155,7 +150,7 @@ def file_to_json(file: ACAFile, family: Family, *, first_id: int = 1) -> dict[st
 
 
 def files_to_json(files: list[ACAFile], family: Family) -> dict[str, Any]:
-    """Return a list of files."""
+    """Return the description of a list of files."""
     if family is Family.ENVELOPE:
         value = [file_to_json(file, family, first_id=2 + 2 * at) for at, file in enumerate(files)]
         return {"$id": "1", "value": value}
@@ -163,13 +158,7 @@ def files_to_json(files: list[ACAFile], family: Family) -> dict[str, Any]:
 
 
 def file_from_json(data: Any, directory: str = "") -> ACAFile:
-    """Read what is told of one file, in either family.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        If it has no name.
-    """
+    """Read the description of one file, of either family; raises `UnexpectedAnswer` if it has no name."""
     inner = data.get("properties") if isinstance(data, dict) else None
     fields = inner if isinstance(inner, dict) else data
     name = fields.get("filename", fields.get("name")) if isinstance(fields, dict) else None
@@ -190,23 +179,10 @@ def file_from_json(data: Any, directory: str = "") -> ACAFile:
 
 
 def files_from_json(data: Any, directory: str = "") -> tuple[list[ACAFile], str | None]:
-    """Read a list of files, and the address of what follows, if the service gave one.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        If it is no list of files.
-    """
+    """Read a list of files, and the address of its next page, None for the last; raises `UnexpectedAnswer`."""
     value = data.get("value") if isinstance(data, dict) else data
     if not isinstance(value, list):
         raise UnexpectedAnswer("the service's list of files is none")
     following = data.get("nextLink") if isinstance(data, dict) else None
     files = [file_from_json(item, directory) for item in value]
     return files, following if isinstance(following, str) and following else None
-
-
-def _decoded(name: str) -> str:
-    try:
-        return unquote(name, errors="strict")
-    except UnicodeDecodeError:
-        return name

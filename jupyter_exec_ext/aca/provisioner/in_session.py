@@ -1,9 +1,9 @@
-"""What runs inside an ACA session: cells as the session's own IPython kernel runs them, with every output kept.
+"""Part of a kernel that runs inside its ACA session: runs cells with the session's IPython, and records all outputs.
 
-The text of this file is sent to a session once; nothing of ours is installed there, so it imports nothing of ours.
-The service tells of a run only its streams and one value. Here the session's IPython gets other places to send to, so
-that all that a notebook would see is recorded. It is printed, packed, between marks that the kernel side recognizes.
-What is printed can be cut off by the service; so the last answer is kept, and can be asked for again in pieces.
+The text of this file is sent to a session once. This package is not installed there, so it imports nothing of it. The
+service returns only the streams and one value of a run. So this code redirects the session's IPython, records all that
+a notebook would show, and prints it, packed, between marks that the kernel side recognizes. The service may shorten
+printed text, so the last answer is kept and can be requested again in pieces.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from typing import Any
 from IPython import get_ipython
 from jupyter_client.session import Session
 
-_NEVER_WRITTEN = 1000
+_NEVER_FULL = 1000
 
 
 class Record:
-    """Outputs in the order in which they came about."""
+    """Recorder of outputs, in order, up to a limit."""
 
     def __init__(self, max_characters: int) -> None:
         self._lock = threading.Lock()
         self._max_characters = max_characters
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._messages: list[tuple[str, dict[str, Any]]] = []
-        self._texts: list[str] = []  # of the last message, if that is one of a stream
+        self._texts: list[str] = []  # of the last message, if it is a stream
         self._characters = self._dropped = 0
 
     def add_text(self, name: str, text: str) -> None:
-        """Take what was written to a stream; what follows on the same stream is one message with it."""
+        """Add text of a stream; consecutive texts of one stream are one message."""
         with self._lock:
             room = max(0, self._max_characters - self._characters)
             kept = text[:room]
@@ -54,37 +54,37 @@ class Record:
             if not kept:
                 return
             if not (self._texts and self._messages[-1][1]["name"] == name):
-                self._end_text()
+                self._join_text()
                 self._messages.append(("stream", {"name": name, "text": ""}))
             self._texts.append(kept)
 
     def add(self, msg_type: str, content: dict[str, Any]) -> None:
-        """Take another message."""
+        """Add a message that is not a stream."""
         size = len(json.dumps(content, default=repr))
         with self._lock:
             if self._characters + size > self._max_characters:
                 self._dropped += size
                 return
             self._characters += size
-            self._end_text()
+            self._join_text()
             self._messages.append((msg_type, content))
 
-    def _end_text(self) -> None:
+    def _join_text(self) -> None:
         if self._texts:
             self._messages[-1][1]["text"] = "".join(self._texts)
             self._texts = []
 
-    def take(self) -> dict[str, Any]:
-        """Return what there is, and begin anew."""
+    def pop(self) -> dict[str, Any]:
+        """Return the recorded outputs, and start again."""
         with self._lock:
-            self._end_text()
-            taken = {"messages": self._messages, "dropped_characters": self._dropped}
-            self._begin()
-            return taken
+            self._join_text()
+            outputs = {"messages": self._messages, "dropped_characters": self._dropped}
+            self._reset()
+            return outputs
 
 
 class RecordingStream(io.TextIOBase):
-    """``sys.stdout`` or ``sys.stderr``; like ipykernel's own, which stays behind it."""
+    """Replacement of ``sys.stdout`` or ``sys.stderr`` that records text; ipykernel's stream stays behind it."""
 
     encoding = "UTF-8"
 
@@ -102,20 +102,20 @@ class RecordingStream(io.TextIOBase):
         return len(text)
 
     def writable(self) -> bool:
-        """Be one to write to."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the number of what is behind, as subprocesses write there."""
+        """Return the descriptor of the stream behind, to which subprocesses write."""
         return int(self.behind.fileno())
 
     def __getattr__(self, name: str) -> Any:
-        # The kernel tells its streams which request it answers; without that, nobody would get what we print.
+        # The kernel sets the current request on its streams; without it, the printed answer would be lost.
         return getattr(self.behind, name)
 
 
 class RecordingSession(Session):
-    """What IPython sends its messages with; here they go nowhere else."""
+    """Jupyter session that records IPython's messages instead of sending them."""
 
     record: Record
 
@@ -129,8 +129,8 @@ class RecordingSession(Session):
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Let an interrupt end the cell, as at a time limit; a request with an await is only cancelled at its next one."""
+def allow_interrupts() -> Iterator[None]:
+    """Let SIGINT, as at a time limit, end the cell at once instead of at the request's next ``await``."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,11 +147,13 @@ class InSession:
     Parameters
     ----------
     mark : str
-        Stands around what is for the kernel side.
-    environment : dict
-        Variables that the kernelspec gives its kernels.
+        Text around answers, by which the kernel side finds them.
+    environment : dict of str to str
+        Environment variables for the code.
     directory : str
-        Where files of the session are, and where its code shall begin.
+        Directory of the session's files, and first working directory of the code.
+    max_characters : int
+        Highest number of recorded characters of a run.
     """
 
     def __init__(self, mark: str, environment: dict[str, str], directory: str, max_characters: int) -> None:
@@ -168,25 +170,25 @@ class InSession:
         self._inputs: tuple[Any, ...] | None = None
         self._answered = ""
         self._answer = ""
-        # A cell and the request that it came in would be the same line of the history that IPython keeps on disk.
-        self._shell.history_manager.db_cache_size = _NEVER_WRITTEN
+        # A cell and its request would be the same line of IPython's history on disk, so do not write it.
+        self._shell.history_manager.db_cache_size = _NEVER_FULL
         os.environ.update(environment)
-        with suppress(OSError):  # a session without that directory is one without files
+        with suppress(OSError):  # a session without that directory has no files
             os.chdir(directory)
 
     async def __call__(self, request_text: str) -> None:
         """Answer one request of the kernel side."""
-        self._take_over()
+        self._restore_user_streams()
         try:
             await self._reply(json.loads(request_text))
         finally:
-            self._hand_back()
+            self._restore_own_streams()
 
     async def _reply(self, request: dict[str, Any]) -> None:
         if request["verb"] != "more":
             reply = await getattr(self, f"_{request['verb']}")(**request["arguments"])
-            # As UTF-8: escapes would make text that is not ASCII larger than what the kernel side unpacks.
-            text = json.dumps({"reply": reply, **self._record.take()}, default=repr, ensure_ascii=False)
+            # As UTF-8: with escapes, text that is not ASCII could exceed the limit of the kernel side.
+            text = json.dumps({"reply": reply, **self._record.pop()}, default=repr, ensure_ascii=False)
             self._answer = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 1)).decode()
             self._answered = request["id"]
         elif request["id"] != self._answered:
@@ -197,16 +199,16 @@ class InSession:
         out.write(f"<{self._mark} {request['id']} {start} {len(self._answer)}:{piece}:{self._mark}>")
         out.flush()
 
-    def _take_over(self) -> None:
+    def _restore_user_streams(self) -> None:
         for name, stream in self._streams.items():
             if getattr(sys, name, None) is stream:
                 setattr(sys, name, self._users[name])
         for sender in (self._shell.displayhook, self._shell.display_pub):
             sender.session = self._session
 
-    def _hand_back(self) -> None:
-        # Code can leave streams of its own, which the next cell finds. But whoever runs our requests needs streams that
-        # know of requests and can be flushed.
+    def _restore_own_streams(self) -> None:
+        # Code can replace the streams, and the next cell finds them so. But the kernel needs streams that know the
+        # current request and can be flushed.
         for name, stream in self._streams.items():
             self._users[name] = getattr(sys, name, None)
             setattr(sys, name, stream)
@@ -216,7 +218,7 @@ class InSession:
 
     async def _execute(self, count: int, code: str, silent: bool, store_history: bool, expressions: Any) -> Any:
         history, shell, kernel = self._shell.history_manager, self._shell, self._kernel
-        # The request that we are in counts and is remembered, too; nothing of that is for the user to see.
+        # The surrounding request is counted and remembered, too. Hide that from the user.
         shell.execution_count = count
         history.db_input_cache.clear()
         for inputs in (history.input_hist_parsed, history.input_hist_raw):
@@ -226,10 +228,10 @@ class InSession:
             history._i00, history._i, history._ii, history._iii = self._inputs
         before = builtins.input, getpass.getpass, getattr(kernel, "_sys_raw_input", None)
         try:
-            with interruptible():
+            with allow_interrupts():
                 reply = await _awaited(kernel.do_execute(code, silent, store_history, expressions, False))
         finally:
-            # Without leave to ask the user, the kernel has put in their place what says so.
+            # The kernel has replaced these by functions that refuse, since input is not allowed.
             builtins.input, getpass.getpass, kernel._sys_raw_input = before
         self._inputs = history._i00, history._i, history._ii, history._iii
         reply.pop("engine_info", None)

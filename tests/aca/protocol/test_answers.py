@@ -19,7 +19,7 @@ from jupyter_exec_ext.aca.protocol.file_format import (
     file_to_json,
     files_from_json,
     files_to_json,
-    joined,
+    join_path,
     relative_path,
     upload_path,
     uploaded_path,
@@ -261,7 +261,7 @@ def test_an_escape_leads_out_of_nothing() -> None:
         with pytest.raises(InvalidRequest):
             uploaded_path(name)
     with pytest.raises(InvalidRequest):
-        joined("../d", "a")
+        join_path("../d", "a")
 
 
 @pytest.mark.parametrize(
