@@ -1,7 +1,9 @@
-"""A log of numbered lines: in a file, with one writer and any number of readers, or, if it is short, in one text.
+"""Storage of an execution's event log as numbered lines: a file or, if it is short, a text in the execution's row.
 
-A line is an output event as the API sends it. A file only grows by whole lines; what a full disk or a killed
-process leaves of a torn one is cut off. An index in memory, an entry for every 64 KiB, finds a line by its number.
+A line is an output event as the API sends it. The last line has the finished record. If the record has much output, its
+line omits the outputs, because they are the fold of the lines before. A file has one writer and any number of readers,
+and grows by whole lines; a line torn by a full disk or a crash is cut off. A sparse index finds a line by its number.
+`event_log` decides when lines are written.
 """
 
 from __future__ import annotations
@@ -11,53 +13,67 @@ import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from ..models import EndEvent, Execution, OutputEvent
+from ..protocol.large_json import encode_in_pieces, event_is_large, is_large
+from ..protocol.output_joining import OutputFold, with_outputs
+from ..protocol.records_json import (
+    bare_to_json,
+    event_from_json,
+    event_to_json,
+    event_to_text,
+    execution_from_json,
+    is_bare,
+)
+from ..protocol.strict_json import dump_bytes, loads_strict, to_bytes
+from ..system.removal import remove_tree
+
 INDEX_STEP_BYTES = 64 * 1024
 _BLOCK_BYTES = 256 * 1024
-_WRITE_BYTES = 1024 * 1024
+# In JSON a character may take six bytes, and the log has all outputs a second time.
+_SHORT_CHARACTERS = 2 * 1024
 
 
 @dataclass(slots=True)
 class LogIndex:
-    """Where lines begin: ``(number, offset)``, sparse and ascending."""
+    """Sparse index of lines: ``(number, offset)`` for about every 64 KiB, ascending."""
 
     entries: list[tuple[int, int]] = field(default_factory=list)
 
     def note(self, seq: int, offset: int) -> None:
-        """Take in that line `seq` begins at `offset`, if the last entry is far enough behind."""
+        """Add that line `seq` begins at `offset`, if the last entry is 64 KiB before it."""
         if not self.entries or offset - self.entries[-1][1] >= INDEX_STEP_BYTES:
             self.entries.append((seq, offset))
 
     def at_or_before(self, seq: int) -> tuple[int, int]:
-        """Return the last entry that is not behind line `seq`."""
+        """Return the last entry at or before line `seq`."""
         position = bisect_right(self.entries, (seq, 1 << 62)) - 1
         return self.entries[position] if position >= 0 else (1, 0)
 
 
 class LogLines(ABC):
-    """The lines of one log, wherever they are."""
+    """The lines of one log: base of `LogFile` and `LogText`."""
 
     def __init__(self, size_bytes: int, last_seq: int, index: LogIndex | None) -> None:
         self.size_bytes = size_bytes
         self.last_seq = last_seq
-        self.last_offset = 0  # of the last line; known to whoever wrote it
+        self.last_offset = 0  # of the last line; known to its writer only
         self.index = index or LogIndex()
 
     @property
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is something to open."""
+        """Whether the log can be opened."""
 
     @abstractmethod
     def open(self) -> BinaryIO:
-        """Open it for reading."""
+        """Open the log for reading."""
 
     def read(self, after: int, max_lines: int, max_bytes: int) -> list[bytes]:
-        """Return up to `max_lines` lines that follow number `after`; after `max_bytes` no more."""
+        """Return the lines after number `after`, up to `max_lines`; stop once they have `max_bytes`."""
         seq, offset = self.index.at_or_before(after + 1)
         lines: list[bytes] = []
         taken = 0
@@ -79,7 +95,7 @@ class LogLines(ABC):
             return file.readline().rstrip(b"\n")
 
     def note(self, lines: Iterable[bytes]) -> None:
-        """Take in that these lines, each without its line break, are there now."""
+        """Count lines that were written, each without its line break."""
         for line in lines:
             self.last_seq += 1
             self.last_offset = self.size_bytes
@@ -105,7 +121,7 @@ class LogText(LogLines):
         return log
 
     def open(self) -> BinaryIO:
-        """Open it for reading."""
+        """Open the log for reading."""
         return io.BytesIO(self.text)
 
 
@@ -128,18 +144,18 @@ class LogFile(LogLines):
         return self.path.exists()
 
     def open(self) -> BinaryIO:
-        """Open it for reading."""
+        """Open the log for reading."""
         return self.path.open("rb")
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Write lines, each without its line break; all or none.
+        """Write lines, each without its line break: all or none.
 
         Raises
         ------
         OSError
-            With the file as it was before.
+            If they cannot be written; the file is then as it was before.
         """
-        fd = self._open()
+        fd = open_to_write(self.path)
         try:
             try:
                 offset = self.size_bytes
@@ -154,45 +170,39 @@ class LogFile(LogLines):
 
     def sync(self) -> None:
         """Make what was written survive a power failure."""
-        fd = self._open()
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_file(self.path)
 
-    def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            return os.open(self.path, flags, 0o600)
-        except FileNotFoundError:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(self.path, flags, 0o600)
+
+def open_to_write(path: Path) -> int:
+    """Return a descriptor of a file that is made if necessary, with mode 0600, in a directory with mode 0700."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file survive a power failure."""
+    fd = open_to_write(path)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> int:
-    """Write data at an offset; return the one behind it."""
+    """Write data at an offset; return the offset after it."""
     view = memoryview(data)
     while view:
-        written = os.pwrite(fd, view[:_WRITE_BYTES], offset)
-        if len(data) > _WRITE_BYTES:  # a picture, which somebody waits for; in a flood it would only be in the way
-            _begin_writeback(fd, offset, written)
+        written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written
     return offset
 
 
-def _begin_writeback(fd: int, offset: int, size: int) -> None:
-    """Let the disk begin with what was just written, so that who syncs has less to wait for.
-
-    What Linux does when it is told that data is not needed: it drops only what is on the disk already, and begins to
-    write the rest (mm/fadvise.c).
-    """
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # it was advice
-            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
-
-
 def blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Join pieces to blocks of a size that is worth a system call; what has that size by itself is not copied."""
+    """Join pieces to blocks of about 256 KiB, one system call each; a longer piece is a block by itself."""
     block: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -206,17 +216,14 @@ def blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def recovered(path: Path, is_whole: Callable[[bytes], bool]) -> LogFile:
-    """Return the log that a killed writer left, cut back to the last line before the first that is not whole."""
+    """Return the log that a crash left, truncated before its first incomplete line."""
     log = LogFile(path)
     try:
         with path.open("rb+") as file:
             for line in file:
                 if not line.endswith(b"\n") or not is_whole(line):
                     break
-                log.last_seq += 1
-                log.last_offset = log.size_bytes
-                log.index.note(log.last_seq, log.size_bytes)
-                log.size_bytes += len(line)
+                log.note([line[:-1]])
             file.truncate(log.size_bytes)
     except FileNotFoundError:
         pass
@@ -224,5 +231,53 @@ def recovered(path: Path, is_whole: Callable[[bytes], bool]) -> LogFile:
 
 
 def log_path(logs: Path, session_id: str, execution_id: str) -> Path:
-    """Return where an execution's log is."""
+    """Return the path of an execution's log."""
     return logs / session_id / f"{execution_id}.ndjson"
+
+
+def spool_path(logs: Path, session_id: str, execution_id: str) -> Path:
+    """Return the directory of an execution's spool."""
+    return logs / session_id / f"{execution_id}.outputs"
+
+
+def remove_spool(logs: Path, session_id: str, execution_id: str) -> None:
+    """Remove an execution's spool, if it has one."""
+    remove_tree(spool_path(logs, session_id, execution_id))
+
+
+def is_long(execution: Execution) -> bool:
+    """Return whether the log has the finished record without its outputs."""
+    return is_large(execution, _SHORT_CHARACTERS)
+
+
+def line_of(event: OutputEvent, seq: int, at: str) -> bytes:
+    """Return the line of an event."""
+    if isinstance(event, EndEvent) and is_long(event.execution):
+        return dump_bytes({"seq": seq, "type": event.type, "at": at, "execution": bare_to_json(event.execution)})
+    if event_is_large(event):
+        return b"".join(encode_in_pieces(event_to_json(event, seq, at)))
+    return to_bytes(event_to_text(event, seq, at))
+
+
+def record_in(log: LogLines, end_offset: int) -> Execution:
+    """Return the finished record in a log whose last line begins at `end_offset`.
+
+    Raises
+    ------
+    OSError, ValueError, UnexpectedAnswer
+        If its file is gone or damaged.
+    """
+    end = loads_strict(log.read_at(end_offset))["execution"]
+    execution = execution_from_json(end)
+    return with_outputs(execution, _fold_outputs(log)) if is_bare(end) else execution
+
+
+def _fold_outputs(log: LogLines) -> OutputFold:
+    """Return the fold of all lines but the last."""
+    fold = OutputFold()
+    for number, line in enumerate(log.read(0, log.last_seq - 1, log.size_bytes), 1):
+        event = event_from_json(loads_strict(line))
+        if event is None or event.seq != number:
+            raise ValueError("a log has a line that is not its next event")
+        fold.add(event)
+    return fold

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from ..system.removal import remove_tree
 from .database import Database
-from .log_file import log_path
-from .spool import remove_spool, spool_path
+from .log_file import log_path, remove_spool, spool_path
 from .storage_account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
 
 #: Records removed in one transaction; the rest follows in the next one, so that others can write between.

@@ -1,8 +1,7 @@
-"""Which servers that share a store are alive.
+"""Liveness of the servers that share a store: one locked file for each.
 
-Several servers of one user may run at once. Each holds a lock on a file of its own for as long as it lives; the
-operating system gives the lock up when the process ends, however it ends. So a record whose server's lock is free was
-left behind by a server that is gone.
+Several servers of one user may run at once. Each locks a file of its own. The operating system releases the lock when
+the process ends, even after a crash. A record whose server's lock is free is therefore an orphan.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class ServerInstance:
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
         self.id = secrets.token_hex(8)
-        # Locked before it has the name under which others look for it, or one of them might find it free.
+        # Lock the file before it gets the name under which others look for it, or they might find it free.
         new = directory / f"{self.id}.new"
         self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,11 +33,11 @@ class ServerInstance:
         return self._directory / f"{server}.lock"
 
     def reserve_path(self) -> Path:
-        """Return where this server may keep a file that goes when the server does."""
+        """Return the path of a file that is removed with the server."""
         return self._directory / f"{self.id}.reserve"
 
     def note_prepared(self, sessions: Mapping[str, str]) -> None:
-        """Keep what is there for sessions that are yet to come: their ids, each with its kernel's or nothing."""
+        """Record the ids of sessions prepared for later use, each with its kernel's id or an empty text."""
         path = self._prepared_of(self.id)
         if not sessions:
             path.unlink(missing_ok=True)
@@ -48,10 +47,10 @@ class ServerInstance:
         new.rename(path)
 
     def left_prepared(self) -> dict[str, str]:
-        """Return what servers that have ended had there for sessions that never came."""
+        """Return the sessions that ended servers had prepared and not used, each with its kernel's id."""
         found = {}
         for server in self.gone():
-            with suppress(OSError, ValueError):  # there is none, or something else is in its place
+            with suppress(OSError, ValueError):  # there is no such file, or it is no file
                 lines = self._prepared_of(server).read_text(encoding="utf-8").splitlines()
                 found.update({session: kernel for session, _, kernel in (line.partition(" ") for line in lines)})
         return found
@@ -60,16 +59,16 @@ class ServerInstance:
         return self._directory / f"{server}.prepared"
 
     def gone(self) -> set[str]:
-        """Return the servers that have ended without saying so."""
+        """Return the ids of servers that have ended without `close`."""
         return {path.stem for path in self._directory.glob("*.lock") if self.is_gone(path.stem)}
 
     def is_gone(self, server: str) -> bool:
-        """Whether another server has ended."""
+        """Return whether another server has ended."""
         if server == self.id:
             return False
         try:
             fd = os.open(self._lock_of(server), os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, IsADirectoryError):  # no server has a directory for its lock
+        except (FileNotFoundError, IsADirectoryError):  # a server's lock is never a directory
             return True
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,11 +79,11 @@ class ServerInstance:
         return True
 
     def forget(self, server: str) -> None:
-        """Remove the files of a server that has ended and whose records have been dealt with."""
+        """Remove the files of a server that has ended and whose records are closed."""
         for suffix in ("lock", "reserve", "prepared"):
             remove_tree(self._directory / f"{server}.{suffix}")
 
     def close(self) -> None:
-        """Say that this server has ended."""
+        """Remove this server's files and release its lock."""
         self.forget(self.id)
         os.close(self._fd)

@@ -1,4 +1,4 @@
-"""Session records."""
+"""Session table: records of sessions, active and ended."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from functools import partial
 from typing import Any
 
 from ..models import AuditKind, Session, SessionState
-from ..protocol.large_json import is_large
 from ..protocol.records_json import session_from_json, to_json
 from ..protocol.strict_json import dump_bytes, loads_strict
 from .audit_trail import AuditLog
 from .database import Database
-from .database_writer import SHORT_CHARACTERS, Writer
+from .database_writer import Writer
 from .evictor import Evictor
 from .storage_account import ROW_BYTES
 
 
 class SessionRepository:
-    """Keeps session records, those of ended sessions included.
+    """Keeps the records of active and ended sessions.
 
     Parameters
     ----------
+    writer : Writer
+        Runs the database jobs.
     server : str
         The id of this server.
+    audit : AuditLog
+        Gets what happens to sessions.
+    evictor : Evictor
+        Keeps the store within its bounds.
     """
 
     def __init__(self, writer: Writer, server: str, audit: AuditLog, evictor: Evictor) -> None:
@@ -40,6 +45,7 @@ class SessionRepository:
         Raises
         ------
         StorageFull, StoreUnavailable
+            If it cannot be written.
         """
 
         def job(db: Database) -> None:
@@ -48,13 +54,13 @@ class SessionRepository:
             size_bytes = put_session(db, session, self._server, self._audit)
             db.after_commit(partial(self._evictor.account.add_row, session.owner, size_bytes))
 
-        await self._writer.write(job, short=not is_large(session.metadata, SHORT_CHARACTERS))
+        await self._writer.run(job, write=True)
         if self._evictor.account.needs_eviction(session.owner):
             self._evictor.evict_soon()
 
     async def save(self, session: Session) -> None:
-        """Replace a record, now or as soon as the storage lets us."""
-        await self._writer.run_last(session.id, lambda db: put_session(db, session, self._server, self._audit))
+        """Replace a record, now or as soon as the storage permits."""
+        await self._writer.submit_last(session.id, lambda db: put_session(db, session, self._server, self._audit))
 
     async def get(self, session_id: str) -> Session | None:
         """Return a record."""
@@ -70,10 +76,10 @@ class SessionRepository:
 
 
 def put_session(db: Database, session: Session, server: str, audit: AuditLog) -> int:
-    """Insert or replace a record and return its size; the audit trail gets what is new in it."""
+    """Insert or replace a record and record its changes in the audit trail; return its size in bytes."""
     row = db.execute("SELECT record FROM sessions WHERE id = ?", (session.id,)).fetchone()
     before = None if row is None else session_from_json(loads_strict(row["record"]))
-    for action, data in _news(before, session):
+    for action, data in _changes(before, session):
         audit.append(db, AuditKind.SESSION, action, session.owner, session.id, data)
     ended = session.state is SessionState.ENDED
     text = dump_bytes(to_json(session))
@@ -97,8 +103,8 @@ def put_session(db: Database, session: Session, server: str, audit: AuditLog) ->
     return size_bytes
 
 
-def _news(before: Session | None, now: Session) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what happened to a session between two of its records, as the audit trail tells it."""
+def _changes(before: Session | None, now: Session) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the audit actions for the changes between two records of a session, with their data."""
     if before is None:
         names = ("kernel_name", "name", "attached", "isolation")
         yield "created", {name: getattr(now, name) for name in names}

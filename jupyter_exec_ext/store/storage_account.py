@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ..auth.caller import TOKEN_PREFIX, is_within
 
@@ -213,53 +212,6 @@ class StorageAccount:
             self._add(owner, -row_bytes - file_bytes)
             self._files -= file_bytes
             self._database -= row_bytes
-
-
-class _Evicts(Protocol):
-    """Begins an eviction; returns a function that waits for its end."""
-
-    def __call__(self) -> Callable[[], None]: ...
-
-
-class GrowingFiles:
-    """The files of one running execution, as the account sees them.
-
-    Parameters
-    ----------
-    evict : callable
-        Begins an eviction in the store's thread; returns a function that waits for its end.
-    """
-
-    def __init__(self, account: StorageAccount, execution_id: str, owner: str, evict: _Evicts) -> None:
-        self._account = account
-        self._execution_id = execution_id
-        self._owner = owner
-        self._evict = evict
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more is to be written."""
-        return self._account.is_full_for(self._owner)
-
-    def grow(self, size_bytes: int) -> None:
-        """Take in what was written. For threads that must not wait."""
-        self._account.grow(self._execution_id, self._owner, size_bytes)
-        if self._account.needs_eviction(self._owner):
-            self._evict()
-
-    def try_grow(self, size_bytes: int) -> bool:
-        """Make room for what is to be written, if need be by an eviction; return whether there is. Blocks."""
-        self._account.grow(self._execution_id, self._owner, size_bytes)
-        if self._account.needs_eviction(self._owner):
-            self._evict()()
-        if not self.is_full:
-            return True
-        self.shrink(size_bytes)
-        return False
-
-    def shrink(self, size_bytes: int) -> None:
-        """Take in what was removed, or not written."""
-        self._account.grow(self._execution_id, self._owner, -size_bytes)
 
 
 def entitlements(account: StorageAccount, roots: Iterable[str]) -> dict[str, int]:

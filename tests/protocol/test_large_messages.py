@@ -16,7 +16,7 @@ from jupyter_exec_ext.protocol.large_messages import read_large
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
 from jupyter_exec_ext.protocol.output_joining import OutputFold, with_outputs
 from jupyter_exec_ext.protocol.records_json import to_json
-from jupyter_exec_ext.store.log_lines import line_of
+from jupyter_exec_ext.store.log_file import line_of
 
 PICTURE = base64.b64encode(os.urandom(300_000)).decode()
 

@@ -33,7 +33,7 @@ from jupyter_exec_ext.protocol.output_cap import OutputLimiter, cost_of, fitting
 from jupyter_exec_ext.protocol.output_joining import OutputFold, finished_record
 from jupyter_exec_ext.protocol.output_overflow import Overflow, SpooledFile
 from jupyter_exec_ext.protocol.strict_json import dump_bytes, encoded_size
-from jupyter_exec_ext.store.log_lines import line_of
+from jupyter_exec_ext.store.log_file import line_of
 
 SLACK_BYTES = 64 * 1024
 MOMENT = "2026-11-25T12:00:00.000000Z"

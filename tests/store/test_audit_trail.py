@@ -32,7 +32,7 @@ from jupyter_exec_ext.store import audit_trail as audit_module
 from jupyter_exec_ext.store.audit_table import AuditReader, prune
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.event_log import DurableLog
-from jupyter_exec_ext.store.execution_store import complete_row
+from jupyter_exec_ext.store.execution_rows import complete_row
 from jupyter_exec_ext.store.log_file import LogFile, log_path
 from jupyter_exec_ext.store.store import ExecStore
 

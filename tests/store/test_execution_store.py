@@ -34,7 +34,6 @@ from jupyter_exec_ext.models import (
 )
 from jupyter_exec_ext.protocol.output_joining import OutputFold, finished_record
 from jupyter_exec_ext.protocol.strict_json import loads_strict
-from jupyter_exec_ext.store import database_writer
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.event_log import DurableLog
@@ -151,7 +150,7 @@ async def test_nobody_sees_an_end_that_a_power_failure_could_take_away(
         log.append(RUNNING)
         await log.changed(0)  # which is written for who waits for it
     await store.executions.sync()
-    other = await accept(store, replace(QUEUED, id="exe_2"))  # or the loop would wait here for the disk
+    other = await accept(store, replace(QUEUED, id="exe_2"))
     monkeypatch.setattr(what, "sync", slow_sync)
     ending = asyncio.create_task(store.executions.finish(finished(), "me", log))
     reading = asyncio.create_task(texts(log, log.last_seq))
@@ -208,70 +207,7 @@ async def test_any_other_log_is_a_file(
     assert await store.executions.get("exe_1") == StoredExecution("me", finished())
 
 
-async def test_who_is_alone_syncs_on_the_spot_if_the_disk_is_quick(
-    store: ExecStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here: list[bool] = []
-    sync = Database.sync
-
-    def noted(self: Database) -> None:
-        here.append(threading.current_thread() is threading.main_thread())
-        sync(self)
-
-    async def run(name: str) -> None:
-        execution = replace(QUEUED, id=name)
-        await store.executions.finish(finished(execution), "me", await accept(store, execution))
-
-    monkeypatch.setattr("jupyter_exec_ext.store.database_writer._SYNC_BEHIND_SECONDS", 60.0)
-    monkeypatch.setattr("jupyter_exec_ext.store.database_writer._QUICK_SECONDS", 60.0)  # every disk is quicker
-    monkeypatch.setattr(Database, "sync", noted)
-    await run("first")  # nothing is known of the disk
-    await run("second")
-    other = await accept(store, replace(QUEUED, id="other"))
-    await run("beside another")
-    await store.executions.finish(finished(replace(QUEUED, id="other")), "me", other)
-    monkeypatch.setattr("jupyter_exec_ext.store.database_writer._QUICK_SECONDS", 0.0)  # and none than this
-    await run("where it becomes slow")
-    await run("where it was slow")
-    assert here == [False, True, False, True, True, False]
-
-
-async def test_the_log_of_writes_begins_anew_when_nobody_writes(
-    store: ExecStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop, checkpoint = asyncio.get_running_loop(), Database.checkpoint
-    taken = asyncio.Event()
-
-    def noted(self: Database) -> None:
-        checkpoint(self)
-        loop.call_soon_threadsafe(taken.set)
-
-    async def run(name: str) -> None:
-        execution = replace(QUEUED, id=name)
-        await store.executions.finish(finished(execution), "me", await accept(store, execution))
-
-    monkeypatch.setattr(
-        "jupyter_exec_ext.store.database_writer._REST_SECONDS", 60.0
-    )  # no rest but the one that is here
-    monkeypatch.setattr(Database, "checkpoint", noted)
-    log_of_writes = store.directory / "executions.db-wal"
-    for number in range(20):
-        await run(f"exe_{number}")
-    timer = store._writer._rest_timer
-    assert timer is not None and not timer.cancelled() and not taken.is_set()
-    timer.cancel()
-    store._writer._checkpoint_at_rest(loop, store._writer.commits - 1)  # somebody has written meanwhile
-    await asyncio.sleep(0)
-    assert not taken.is_set()
-    store._writer._checkpoint_at_rest(loop, store._writer.commits)
-    await asyncio.wait_for(taken.wait(), 30)
-    size = log_of_writes.stat().st_size
-    for number in range(20, 25):
-        await run(f"exe_{number}")
-    assert log_of_writes.stat().st_size == size > 0
-
-
-async def test_what_is_accepted_is_synced_for_who_asks_and_soon_for_nobody(
+async def test_accepted_execution_is_synced_on_request_and_soon_without_one(
     store: ExecStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = asyncio.Event()
@@ -296,8 +232,8 @@ async def test_what_is_accepted_is_synced_for_who_asks_and_soon_for_nobody(
 
 
 async def test_a_short_run_is_synced_once(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end with all before it, if nobody asked meanwhile."""
-    monkeypatch.setattr(database_writer, "_QUICK_SECONDS", 60.0)  # where a sync is made is not to depend on this disk
+    """One sync covers the accepted row, the events and the end."""
+    monkeypatch.setattr("jupyter_exec_ext.store.database_writer._SYNC_BEHIND_SECONDS", 60.0)
     syncs: list[Database] = []
     sync = Database.sync
 
@@ -318,15 +254,18 @@ async def test_a_short_run_is_synced_once(store: ExecStore, monkeypatch: pytest.
     assert len(syncs) == 9
 
 
-async def test_one_sync_is_for_all_who_wait(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_sync_of_a_slow_disk_serves_all_waiting_runs(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     syncs: list[Database] = []
     sync = Database.sync
 
-    def counted_sync(self: Database) -> None:
+    def slow_sync(self: Database) -> None:
         syncs.append(self)
+        time.sleep(0.1)  # the disk
         sync(self)
 
-    monkeypatch.setattr(Database, "sync", counted_sync)
+    monkeypatch.setattr(Database, "sync", slow_sync)
 
     async def run(name: str) -> None:
         execution = replace(QUEUED, id=name)
@@ -416,30 +355,15 @@ async def test_sessions_of_a_server_that_lives_are_its_own(store: ExecStore) -> 
     other.close()
 
 
-async def test_a_session_is_written_on_the_spot_if_its_record_is_short(
-    store: ExecStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here: list[bool] = []
-    written = Database.transaction
-
-    def noted(self: Database, seconds: float) -> Any:
-        here.append(threading.current_thread() is threading.main_thread())
-        return written(self, seconds)
-
-    monkeypatch.setattr(Database, "transaction", noted)
-    await store.sessions.add(SESSION)
-    large = replace(SESSION, id="ses_2", metadata={"notes": "x" * 100_000})
-    await store.sessions.add(large)
-    assert here == [True, False]
+async def test_adding_a_session_to_a_locked_database_waits_for_the_lock(store: ExecStore, tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "store" / "executions.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    adding = asyncio.create_task(store.sessions.add(replace(SESSION, id="ses_3")))
+    adding = asyncio.create_task(store.sessions.add(SESSION))
     assert not (await asyncio.wait([adding], timeout=0.3))[0]
     other.execute("ROLLBACK")
     other.close()
     await adding
-    assert await store.sessions.get("ses_2") == large
-    assert await store.sessions.get("ses_3") is not None
+    assert await store.sessions.get("ses_1") == SESSION
 
 
 DIE = """
@@ -463,7 +387,7 @@ async def main():
     await accept("queued")
     ended = await accept("ended")
     ended.append(RUNNING)
-    ended.take_end(EndEvent(finished(replace(QUEUED, id="ended", code="ended"), "out")))
+    ended.add_end(EndEvent(finished(replace(QUEUED, id="ended", code="ended"), "out")))
     await asyncio.get_running_loop().run_in_executor(None, ended.save_rest)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -609,7 +533,7 @@ async def test_a_log_that_repeats_much_output_at_its_end_is_read_as_ever(
     store: ExecStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As versions before wrote it."""
-    monkeypatch.setattr("jupyter_exec_ext.store.log_lines.is_long", lambda execution: False)
+    monkeypatch.setattr("jupyter_exec_ext.store.log_file.is_long", lambda execution: False)
     execution = await finish_much(store)
     (path,) = store.logs.rglob("*.ndjson")
     assert path.stat().st_size > 300_000

@@ -379,7 +379,7 @@ async def test_audit_trail_keeps_to_its_part_and_costs_nobody_a_record(store: Ex
         for number in range(1000):
             store.audit.record("file", "downloaded", B, "ses_1", path=f"{'x' * 300}{number}", size_bytes=1)
         await settled(store)
-        await asyncio.get_running_loop().run_in_executor(store._writer.thread, store._evictor.evict)
+        await asyncio.wrap_future(store._evictor.evict_soon())
     trail = AuditReader(store.directory)
     with trail.snapshot() as (ends, lines):
         assert list(verify(lines, ends)) == []
