@@ -52,8 +52,7 @@ from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKer
 from .protocol.kernel_environment import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
-from .server.deployment_users import describe_user, user_from
-from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
+from .server.gate import UNAUTHENTICATED, Bearers, describe_user, let_in, scoped_token, site_of, user_from
 from .server.routes import tornado_rules
 from .system.exhaustion import exhausted, out_of_resources
 

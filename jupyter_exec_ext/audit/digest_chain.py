@@ -1,14 +1,15 @@
-"""The chain of digests through the audit trail: how a record is written, and whether a trail is whole.
+"""Digest chain of the audit trail: canonical form of records, verification, and a text form for people.
 
-A record is one line of canonical JSON (sorted keys, no spaces, ASCII) and holds the digest of the record before it. Its
-own digest is the SHA-256 of that line, so any program that can hash can check a trail. Whoever can write the database
-can also write a whole new chain; what they cannot do is make its end equal to a digest that was kept elsewhere.
+A record is one line of canonical JSON (sorted keys, no spaces, ASCII) with the digest of the previous record. Its own
+digest is the SHA-256 of that line, so any program can verify a trail. A program that can write the database can write a
+whole new chain, but its end then differs from a digest that was kept elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from ..protocol.strict_json import loads_strict
 
 GENESIS = "0" * 64
 MAX_TEXT_BYTES = 300  # of a text in a record, escaped: with all of its texts a record is shown in 2 kB
+MAX_LINE_BYTES = 2000  # of a record as text
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/@+-]+")
 _MAX_ITEM_BYTES = 60
 _MAX_ITEMS = 16
 
@@ -26,7 +29,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 @dataclass(frozen=True, slots=True)
 class ChainedLine:
-    """A record as it is stored."""
+    """A stored record: its number, canonical line and digest."""
 
     seq: int
     line: str
@@ -38,7 +41,7 @@ class ChainedLine:
         Raises
         ------
         ValueError
-            If the line is none.
+            If the line is not a record.
         """
         try:
             fields = loads_strict(self.line)
@@ -48,7 +51,7 @@ class ChainedLine:
 
 
 def chained(record: AuditRecord) -> ChainedLine:
-    """Return what is stored of a record, with its digest."""
+    """Return the stored form of a record."""
     line = _CANONICAL.encode(
         {
             "seq": record.seq,
@@ -65,12 +68,12 @@ def chained(record: AuditRecord) -> ChainedLine:
 
 
 def digest_of(line: str) -> str:
-    """Return a line's digest."""
+    """Return the digest of a line."""
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def clipped(text: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return `text`, cut where it is longer than a record holds of it; it says so itself."""
+    """Cut text to the length allowed in a record; its end then gives its full length."""
     if len(text) * 12 <= max_bytes or len(_CANONICAL.encode(text)) <= max_bytes:
         return text
     end = f"... ({len(text)} characters)"
@@ -82,7 +85,7 @@ def clipped(text: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def clipped_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `data` with its texts as `clipped` has them, and the beginning of its lists."""
+    """Return `data` with long texts and lists cut."""
     return {name: _clipped_value(value) for name, value in data.items()}
 
 
@@ -95,12 +98,12 @@ def _clipped_value(value: Any) -> Any:
     return value
 
 
-# --- is it whole? --------------------------------------------------------------------------------------------------
+# --- verification --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of a chain, as somebody noted it: ``SEQ:DIGEST``."""
+    """The end of a chain, as noted elsewhere: ``SEQ:DIGEST``."""
 
     seq: int
     digest: str
@@ -110,11 +113,12 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Read what `str` wrote.
+        """Parse the form that `str` returns.
 
         Raises
         ------
         ValueError
+            If the text has another form.
         """
         seq, _, digest = text.partition(":")
         if not seq.isdecimal() or len(digest) != len(GENESIS) or set(digest) - set("0123456789abcdef"):
@@ -123,16 +127,16 @@ class Head:
 
 
 def verify(lines: Iterable[ChainedLine], ends: ChainEnds, known: Head | None = None) -> Iterator[str]:
-    """Yield, in words, everything that is wrong with a trail; nothing if it is whole.
+    """Yield a sentence for each fault of a trail; none for an intact trail.
 
     Parameters
     ----------
     lines : iterable of ChainedLine
-        All of them, in the order of their numbers.
+        All records, in the order of their numbers.
     ends : ChainEnds
-        Where the trail says that it begins and ends.
+        The stored beginning and end of the trail.
     known : Head, optional
-        A head noted earlier, elsewhere.
+        A head that was noted earlier, elsewhere.
     """
     expected, previous, first = ends.first_seq, ends.first_previous, True
     for stored in lines:
@@ -151,7 +155,7 @@ def verify(lines: Iterable[ChainedLine], ends: ChainEnds, known: Head | None = N
 
 
 def _fault_of(stored: ChainedLine, previous: str | None) -> str | None:
-    """Return what is wrong with one record; `previous` is None where the record before it is missing."""
+    """Return the fault of one record, if it has one; `previous` is None if the previous record is missing."""
     if digest_of(stored.line) != stored.digest:
         return f"record {stored.seq} was changed: it does not have its digest"
     try:
@@ -193,3 +197,28 @@ def _missing(first: int, last: int, where: str) -> str:
 
 def _records(first: int, last: int) -> str:
     return f"record {first}" if first == last else f"records {first} to {last}"
+
+
+# --- text for people -----------------------------------------------------------------------------------------------
+
+
+def format_record(record: AuditRecord) -> str:
+    """Return a record as one line of printable ASCII, at most `MAX_LINE_BYTES` long.
+
+    Callers choose some of a record's texts, so every text that is more than plain words is written as JSON.
+    """
+    principal = _format_value(record.principal) if record.principal else "-"
+    words = [record.at, str(record.seq), record.kind.value, _format_value(record.action), principal]
+    if record.subject:
+        words.append(_format_value(record.subject))
+    words += [
+        f"{_format_value(name)}={_format_value(value)}" for name, value in record.data.items() if value is not None
+    ]
+    line = " ".join(words)
+    return line if len(line) <= MAX_LINE_BYTES else line[: MAX_LINE_BYTES - 3] + "..."
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    return json.dumps(value, separators=(",", ":")).replace("\x7f", "\\u007f")

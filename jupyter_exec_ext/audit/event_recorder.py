@@ -1,7 +1,7 @@
-"""Every record of the audit trail as a Jupyter event, for the handlers that an administrator has configured.
+"""Export of audit records as Jupyter events, for the handlers that the administrator has configured.
 
-An event is emitted after its record was committed. It carries the record's number and digest, so that a log kept
-elsewhere anchors the chain in the store.
+An event is emitted after its record was committed. It has the record's number and digest, so that a log kept elsewhere
+anchors the chain in the store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def schema_id(kind: AuditKind) -> str:
 
 
 class EventRecorder:
-    """Emits records; registers the schemas where that has not been done."""
+    """Emits records as events, and registers the schemas if necessary."""
 
     def __init__(self, events: EventLogger) -> None:
         self._events = events
@@ -31,7 +31,7 @@ class EventRecorder:
                 events.register_event_schema(_SCHEMAS / kind.value / "v1.yaml")
 
     def emit(self, record: AuditRecord) -> None:
-        """Emit a record. What its data does not know is left out, as it is in the JSON of a record."""
+        """Emit a record."""
         self._events.emit(schema_id=schema_id(record.kind), data=event_of(record))
 
 

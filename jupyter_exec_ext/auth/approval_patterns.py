@@ -1,7 +1,7 @@
-"""Which code waits until a person has approved it.
+"""Approval patterns: rules that select the code that waits for a person's approval.
 
-What the rules find in code is advice for a person, and no protection: whoever wants to get past a pattern does. What
-holds hostile code is the isolation of its kernel.
+The patterns help a person to review code. They do not protect against hostile code, which can evade every pattern; the
+isolation of the kernel does.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ TRIGGERS: dict[str, str] = {
     "first_run": "the first execution of each session",
     "pattern": "whatever the regular expression `pattern` finds",
 }
-# Longer code is not searched, it waits: an expression that takes long must not hold up the server.
+# Longer code waits without a search, because a slow expression must not block the server.
 MAX_SEARCHED_CHARACTERS = 64 * 1024
-# An expression as plain as `a.*b` takes time by the square of this.
+# Even a plain expression such as `a.*b` takes quadratic time.
 MAX_PATTERN_SEARCHED_CHARACTERS = 16 * 1024
 MAX_MODULE_CHARACTERS = 256
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
-# Where `str.splitlines`, with which IPython begins, ends a line. Python itself knows the first three alone.
+# Line ends of `str.splitlines`, which IPython uses first. Python itself has only the first three.
 _LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-# What `str.isspace` takes for a space, but for line ends.
+# Spaces of `str.isspace` without line ends.
 _SPACES = r" \t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _SPACE = f"[{_SPACES}]*"
-# IPython's escapes for a call, such as `;f a`, become the text of a call, which it reads again: `;!id` runs `id`.
+# IPython turns an escape for a call, such as `;f a`, into a call and reads it again: `;!id` runs `id`.
 _ESCAPES = f"[{_SPACES},;/]*"
-# Prompts that come with code that is pasted from a session, and that IPython removes.
+# Prompts of code that was pasted from a session. IPython removes them.
 _PROMPT = r"(?:>>>|\.\.\.(?!\.)|\.{3,}:|\[nav\] In \[\d+\]:|\[ins\] In \[\d+\]:|In \[\d+\]:)"
 _LINE_START = f"^{_ESCAPES}(?:{_PROMPT}{_ESCAPES}){{0,3}}"
 _MAGIC = re.compile(rf"(?:{_LINE_START}|={_SPACE})%{{1,2}}\w", re.MULTILINE)
@@ -48,7 +48,7 @@ _BEFORE_NAMES = re.compile(r"(?<!\w)import(?!\w)")
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """When to ask a person.
+    """Rule that selects the code that a person must approve.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ApprovalRule:
     pattern : str
         With the trigger ``pattern``: a regular expression, searched in the code.
     timeout_seconds : float
-        How long to wait for an answer; then the execution ends as ``timeout``.
+        Longest wait for an answer, in seconds; then the execution ends as ``timeout``.
     """
 
     mode: str = NEVER
@@ -74,8 +74,8 @@ class ApprovalRule:
 NO_APPROVAL = ApprovalRule()
 
 
-def why_ask(rule: ApprovalRule, code: str, *, first_run: bool) -> str | None:
-    """Return why a person must be asked about code, None if not."""
+def approval_reason(rule: ApprovalRule, code: str, *, first_run: bool) -> str | None:
+    """Return the reason why a person must approve code; None if no approval is needed."""
     if rule.mode == NEVER:
         return None
     if rule.mode == ALWAYS:
@@ -84,39 +84,41 @@ def why_ask(rule: ApprovalRule, code: str, *, first_run: bool) -> str | None:
         return "it is the first execution of its session"
     if len(code) > MAX_SEARCHED_CHARACTERS and set(rule.when) - {"first_run"}:
         return f"it has more than {MAX_SEARCHED_CHARACTERS} characters, which are not searched"
-    readings = tuple(dict.fromkeys(_readings(code)))
-    return next((why for trigger in rule.when for reading in readings if (why := _found(rule, trigger, reading))), None)
+    variants = tuple(dict.fromkeys(_variants(code)))
+    return next(
+        (why for trigger in rule.when for variant in variants if (why := _match_trigger(rule, trigger, variant))), None
+    )
 
 
-def _readings(code: str) -> Iterator[str]:
-    """Yield code as it is, and as IPython and Python split it into lines, with a line feed at each end.
+def _variants(code: str) -> Iterator[str]:
+    """Yield code as it is, and with the line ends of IPython and of Python as line feeds.
 
-    They differ in the form feed: it ends a line for IPython and is a space for Python.
+    A form feed ends a line for IPython and is a space for Python.
     """
     yield code
     yield _LINE_END.sub("\n", code)
     yield _LINE_END.sub("\n", code.replace("\f", " "))
 
 
-def _found(rule: ApprovalRule, trigger: str, code: str) -> str | None:
+def _match_trigger(rule: ApprovalRule, trigger: str, code: str) -> str | None:
     if trigger == "magics" and _MAGIC.search(code):
         return "it uses a magic command"
     if trigger == "shell" and _SHELL.search(code):
         return "it runs a shell command"
     if trigger == "imports":
-        return _import_found(rule, code)
+        return _match_import(rule, code)
     if trigger == "pattern":
-        return _pattern_found(rule, code)
+        return _match_pattern(rule, code)
     return None
 
 
-def _pattern_found(rule: ApprovalRule, code: str) -> str | None:
+def _match_pattern(rule: ApprovalRule, code: str) -> str | None:
     if len(code) > MAX_PATTERN_SEARCHED_CHARACTERS:
         return f"it has more than {MAX_PATTERN_SEARCHED_CHARACTERS} characters, in which no pattern is searched"
     return "it matches the pattern of the policy" if re.search(rule.pattern, code) else None
 
 
-def _import_found(rule: ApprovalRule, code: str) -> str | None:
+def _match_import(rule: ApprovalRule, code: str) -> str | None:
     modules = frozenset(rule.modules)
     for match in _IMPORT.finditer(code):
         if match[1] is None and match[2] is None:
@@ -131,19 +133,19 @@ def _import_found(rule: ApprovalRule, code: str) -> str | None:
 
 
 def _module_of(rest: str) -> str:
-    """Return the module of an import statement, from what follows its ``from``; empty if it is none."""
+    """Return the module of an import statement from the text after ``from``; empty if it is no import."""
     module, *names = _BEFORE_NAMES.split(rest, maxsplit=1)
     return "".join(module.split()) if names or "\\" in module else ""
 
 
 def _dotted_name(listed: str) -> str:
-    """Return a module's name as Python reads it, without an alias: spaces may be in it, and other forms of letters."""
+    """Return a module's name without its alias, normalised like Python: spaces and forms of letters differ."""
     name, *_ = ".".join(part.strip() for part in listed.split(".")).split(None, 1) or [""]
     return unicodedata.normalize("NFKC", name[: MAX_MODULE_CHARACTERS + 1])
 
 
 def _with_parents(name: str) -> Iterator[str]:
-    """Yield a module's name and those of the packages it is in."""
+    """Yield a module's name and the names of its packages."""
     yield name
     while "." in name:
         name = name.rpartition(".")[0]

@@ -1,7 +1,7 @@
-"""Reading policies from a configuration, and the narrower limits of a token from a request.
+"""Parser of policies in the configuration, and of a token's narrower limits in a request.
 
-Both are objects with the field names of `Policy`. A field that is missing keeps the value of the policy that is built
-upon; null takes a limit away, as far as the server's own go.
+Both are objects with the field names of `Policy`. A missing field keeps the value of the base policy. Null removes a
+limit; the server's own limits still apply.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
 _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
-# What may be none at all: a session without files is a session, one without output bytes is not.
+# A session without files is useful, but one without output or executions is not.
 MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
 MAX_PATTERNS = 100
 MAX_TEXT = MAX_MODULE_CHARACTERS
@@ -39,12 +39,12 @@ MAX_SECONDS = 1e9
 
 
 def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
-    """Return the policies there are: the built-in ones, and those of a configuration, which may replace them.
+    """Return the built-in policies and those of a configuration, which may replace built-in ones.
 
     Raises
     ------
     InvalidRequest
-        Naming the policy, the field and what is wrong with it.
+        If a policy is not valid; the message names the policy and the field.
     """
     policies = dict(BUILT_IN)
     for name, data in configured.items():
@@ -71,16 +71,19 @@ def _without_base(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_limits(limits: Any, outer: Policy) -> Policy:
-    """Return the policy of a token that narrows another one.
+    """Return the policy of a token with narrower limits than another policy.
 
     Parameters
     ----------
     limits : mapping
         Fields of `Policy`, as sent.
+    outer : Policy
+        The policy to narrow.
 
     Raises
     ------
     InvalidRequest
+        If a field is not valid.
     TokenTooBroad
         If a field allows more than `outer`.
     """
@@ -92,7 +95,7 @@ def read_limits(limits: Any, outer: Policy) -> Policy:
         raise InvalidRequest(f"'limits': {error.message}") from None
     approval = limits.get("approval")
     if isinstance(approval, Mapping) and "pattern" in approval:
-        # It is searched in the server's own process, where one that takes for ever would hold up everybody.
+        # The server's own process searches it, and a slow expression would block all requests.
         raise InvalidRequest("'limits': 'approval' may have a 'pattern' only in a policy that is configured")
     for name in limits:
         if _exceeds(name, getattr(inner, name), getattr(outer, name)):
@@ -103,12 +106,12 @@ def read_limits(limits: Any, outer: Policy) -> Policy:
 
 
 def narrowed(policy: Policy, limits: Mapping[str, Any]) -> Policy:
-    """Return a policy with the fields of `limits` in place of its own; raises `InvalidRequest`."""
+    """Return a policy with the fields of `limits` instead of its own; raises `InvalidRequest`."""
     return _read(policy, limits)
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
-    """Return a policy as it is written in a configuration."""
+    """Return a policy in the form of the configuration."""
     data = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(policy).items()}
     rule = policy.approval
     if rule.mode == MATCHING:
@@ -125,7 +128,7 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
     return data
 
 
-# --- one field after the other -------------------------------------------------------------------------------------
+# --- fields -------------------------------------------------------------------------------------
 
 
 def _read(base: Policy, data: Mapping[str, Any]) -> Policy:
@@ -133,7 +136,7 @@ def _read(base: Policy, data: Mapping[str, Any]) -> Policy:
     changes = {}
     for name, value in data.items():
         if name not in known:
-            shown = str(name)[:64]  # a long one takes long to compare
+            shown = str(name)[:64]  # a long name takes long to compare
             near = difflib.get_close_matches(shown, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise InvalidRequest(f"unknown field {shown!r}; {hint}")
@@ -173,7 +176,7 @@ def _count(name: str, value: Any) -> int | None:
     if value is None:
         return None
     lowest = 0 if name in MAY_BE_ZERO else 1
-    if isinstance(value, float) and value.is_integer():  # JSON Schema takes 3.0 for 3
+    if isinstance(value, float) and value.is_integer():  # for JSON Schema, 3.0 is a whole number
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= MAX_COUNT:
         raise InvalidRequest(f"{name!r} must be a whole number, {lowest} or more, or null for no limit")
@@ -207,7 +210,7 @@ def _approval(name: str, value: Any) -> ApprovalRule:
         return ApprovalRule(when, timeout_seconds=timeout)
     if not isinstance(when, (list, tuple)) or not when or not set(map(str, when)) <= set(TRIGGERS):
         raise InvalidRequest(f"{name!r}: 'when' must be 'never', 'always' or a list of {', '.join(TRIGGERS)}")
-    if len(when) > len(set(when)):  # each is looked for in all of the code
+    if len(when) > len(set(when)):  # each searches all of the code
         raise InvalidRequest(f"{name!r}: 'when' names something twice")
     rule = ApprovalRule(MATCHING, tuple(when), _patterns("modules", value.get("modules", ())), "", timeout)
     return replace(rule, pattern=_pattern(name, value.get("pattern", ""))) if "pattern" in when else rule
@@ -227,9 +230,9 @@ def _pattern(name: str, value: Any) -> str:
 
 
 def _exceeds(name: str, inner: Any, outer: Any) -> bool:
-    """Whether `inner` allows what `outer` does not, as far as a person can have meant it.
+    """Return whether `inner` allows more than `outer`, to report a probable mistake.
 
-    What is enforced never depends on this: both policies are asked.
+    Enforcement does not depend on this check, because both policies apply.
     """
     if name in _PATTERNS:
         return not all("*" in outer or pattern in outer or _names_one_of(pattern, outer) for pattern in inner)

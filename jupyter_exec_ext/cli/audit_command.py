@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..audit.digest_chain import ChainedLine, Head, verify
-from ..audit.record_text import line_of
+from ..audit.digest_chain import ChainedLine, Head, format_record, verify
 from ..errors import StoreUnavailable
 from .server_choice import UsageError
 
@@ -79,4 +78,4 @@ def _shown(line: ChainedLine, *, as_json: bool) -> str:
         return f"record {line.seq} was changed: it is no record"
     if as_json:
         return f'{line.line[:-1]},"digest":"{line.digest}"}}'
-    return line_of(record)
+    return format_record(record)

@@ -1,7 +1,7 @@
-"""What all handlers share: who calls, how bodies come in, how answers and errors go out.
+"""Base class of the request handlers: access, request bodies, JSON answers and errors.
 
-Authentication happens in `prepare`, which runs before the body is read: a request that may not come in costs no more
-than its headers. Whatever goes wrong becomes an answer in one place, `write_error`.
+`prepare` authenticates and authorises a request before its body is read, so a rejected request costs only its headers.
+`write_error` turns every error into an answer. `streaming` has the base class of handlers with long answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
@@ -30,35 +31,31 @@ from ..errors import (
     InvalidJSON,
     InvalidRequest,
     MethodNotAllowed,
-    MissingScope,
     NotFound,
-    OwnerOnly,
     PayloadTooLarge,
     PolicyLimitReached,
     TooManyAttempts,
     UnsupportedMediaType,
 )
-from ..protocol.large_json import collect, encode_in_pieces, is_large
 from ..protocol.strict_json import dump_bytes, loads_strict
 from ..system.exhaustion import exhausted, out_of_resources
-from .gate import Gate, authorize
-from .log_text import one_line
+from .gate import Access, Gate, check_access
 
-# How long what is under way in the name of a token that has ended may take to say so.
-_LAST_WORDS_SECONDS = 0.3
+# A stream of a token that has ended gets this time to send the reason as its last event.
+_LAST_EVENT_SECONDS = 0.3
 _DENIED = (401, 403)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# What Jupyter Server's log shows of a request that was refused or failed.
+# Headers that Jupyter Server logs for a request that was rejected or failed.
 _LOGGED_HEADERS = ("Host", "Accept", "Referer", "User-Agent")
 _MAX_DIGITS = 18
-_PIECE_BYTES = 512 * 1024
-# What JSON may add to the code it carries: escapes, other fields.
+MAX_LOGGED_CHARACTERS = 400
+# JSON adds escapes and other fields to the code that it carries.
 _BODY_FACTOR = 4
 _BODY_SPARE_BYTES = 64 * 1024
-# A body that is refused is read to its end if no more than this is left of it, so that its sender gets the answer and
-# not a broken connection.
+# A rejected body with no more left than this is read to its end, so that its sender gets the answer instead of a broken
+# connection.
 DRAIN_BYTES = 64 * 1024 * 1024
-# What languages write for true and false when they make a query from it.
+# Languages write booleans in a query in these ways.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _BY_STATUS: dict[int, type[ExecError]] = {
     400: InvalidRequest,
@@ -71,7 +68,7 @@ _BY_STATUS: dict[int, type[ExecError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What handlers work with: the engine, the host's gate, and the host's name and version."""
+    """Dependencies of the handlers: the engine, the host's gate, and the host's name and version."""
 
     engine: ExecEngine
     gate: Gate
@@ -79,58 +76,21 @@ class Services:
     host_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a caller needs for one method of one route.
-
-    Parameters
-    ----------
-    scope : str or None
-        The scope; None if any caller may.
-    action, resource : str
-        What the deployment's authorizer is asked.
-    owner_only : bool
-        No scoped token will do.
-    or_scope : str or None
-        Another scope that will do as well here; the engine decides which of the two the request itself needs.
-    and_scope : str or None
-        Another scope that is needed, too.
-    """
-
-    scope: str | None
-    action: str
-    resource: str = "kernels"
-    owner_only: bool = False
-    or_scope: str | None = None
-    and_scope: str | None = None
-
-    @property
-    def scopes(self) -> str:
-        """What a caller needs, in words; nothing if any caller may."""
-        if self.and_scope is not None:
-            return f"{self.scope} and {self.and_scope}"
-        return " or ".join(scope for scope in (self.scope, self.or_scope) if scope is not None)
-
-    def suffices(self, scopes: Collection[str]) -> bool:
-        """Whether these scopes do."""
-        if self.scope is not None and self.scope not in scopes and self.or_scope not in scopes:
-            return False
-        return self.and_scope is None or self.and_scope in scopes
-
-
 @stream_request_body
 class ExecHandler(APIHandler):
-    """Base of our handlers; the route table says which methods there are and what each needs."""
+    """Base of our handlers. The route table has their methods, and the rights that each needs."""
 
     services: Services
     caller: Caller
     request_id = ""
+    #: Whether the client no longer waits for the answer.
+    is_abandoned = False
 
     def initialize(self, services: Services, access: Mapping[str, Access]) -> None:
-        """Take over what the route table gives."""
+        """Store the arguments from the route table."""
         self.services = services
         self._access = access
-        self._let_in = False
+        self._is_admitted = False
         self._unwatch: Callable[[], None] = _nothing
         self._end_stream: Callable[[], None] = _nothing
         self._chunks: list[bytes] = []
@@ -145,10 +105,7 @@ class ExecHandler(APIHandler):
     # --- before the body ---
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
-        """Let the request in, or not.
-
-        A refusal closes the connection, so the body is never read.
-        """
+        """Authenticate and authorise the request. A rejection closes the connection, so the body is never read."""
         if self.request.method == "OPTIONS":
             self._expect_no_body()
             await self.services.gate.preflight(self)
@@ -159,18 +116,13 @@ class ExecHandler(APIHandler):
         if access is None:
             self.set_header("Allow", ", ".join(sorted(self._access)))
             raise MethodNotAllowed(f"{self.request.method} is not possible here, only {', '.join(self._access)}")
-        if not access.suffices(self.caller.scopes):
-            names = " ".join(repr(word) if ":" in word else word for word in access.scopes.split())
-            raise MissingScope(f"this needs the scope {names}, which the token does not have")
-        if access.owner_only and not self.caller.is_owner:
-            raise OwnerOnly("this is the server's owner's to do; no scoped token will do")
-        await authorize(self, access.action, access.resource)
+        await check_access(self, self.caller, access)
         self.expect_body()
-        self._let_in = True
+        self._is_admitted = True
 
     def _token_ended(self) -> None:
-        """Let what is read meanwhile come to its own end, which tells why; cut the connection if it does not."""
-        asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._cut_off)
+        """Close the connection soon, after a stream's last event with the reason."""
+        asyncio.get_running_loop().call_later(_LAST_EVENT_SECONDS, self._cut_off)
 
     def _cut_off(self) -> None:
         connection = self.request.connection
@@ -178,38 +130,44 @@ class ExecHandler(APIHandler):
             connection.stream.close()  # type: ignore[attr-defined]  # HTTP/1 is all there is
 
     def hold_stream(self) -> None:
-        """Count this request among the caller's that are answered over time, until its answer or connection ends.
+        """Count this request as one of the caller's streams, until its answer or connection ends.
 
         Raises
         ------
         PolicyLimitReached
+            If a policy allows no more streams.
         """
         self._end_stream = self.engine.hold_stream(self.caller)
 
     def on_finish(self) -> None:
-        """Be done with the caller's token."""
+        """Release the caller's token and stream."""
         super().on_finish()
         self._unwatch()
         self._end_stream()
 
     def on_connection_close(self) -> None:
-        """Be done with the caller's token."""
+        """Release the caller's token and stream."""
         super().on_connection_close()
+        self.is_abandoned = True
         self._unwatch()
         self._end_stream()
 
+    def is_wanted(self) -> bool:
+        """Return whether the client still waits for the answer."""
+        return not self.is_abandoned
+
     def limit_body(self, max_bytes: int) -> None:
-        """Make the connection end where a body becomes longer than this."""
+        """Close the connection when the body becomes longer than this."""
         connection = self.request.connection
         if connection is not None and hasattr(connection, "set_max_body_size"):
             connection.set_max_body_size(max_bytes)
 
     def expect_body(self) -> None:
-        """Set the limit of the body, and refuse one that is known to exceed it by far."""
+        """Set the limit of the body, and reject one that is known to exceed it by far."""
         max_bytes = self._max_body_bytes = _BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES
         length = self.request.headers.get("Content-Length", "").lstrip("0")
         if not length.isdecimal():
-            # A chunked body tells its length only by ending; past this the connection is closed.
+            # A chunked body has no known length; past this limit the connection is closed.
             self.limit_body(max_bytes + _BODY_SPARE_BYTES)
         elif len(length) > _MAX_DIGITS or int(length) > max_bytes + DRAIN_BYTES:
             raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length[:_MAX_DIGITS]}")
@@ -232,11 +190,12 @@ class ExecHandler(APIHandler):
     # --- reading ---
 
     def json_body(self, if_none: Any = None) -> Any:
-        """Return the parsed body, or `if_none` if nothing was sent.
+        """Return the parsed body, or `if_none` if it is empty.
 
         Raises
         ------
         PayloadTooLarge, UnsupportedMediaType, InvalidJSON
+            If the body is too long, has another type, or cannot be parsed.
         """
         if self._body_bytes > self._max_body_bytes:
             raise PayloadTooLarge(f"the request body may have at most {self._max_body_bytes} bytes")
@@ -256,6 +215,7 @@ class ExecHandler(APIHandler):
         Raises
         ------
         InvalidRequest
+            If it is not one from `least` to `most`.
         """
         text = self.get_query_argument(name, None)
         if text is None:
@@ -265,11 +225,12 @@ class ExecHandler(APIHandler):
         return int(text)
 
     def flag_argument(self, name: str) -> bool:
-        """Return a yes or no from the query; no if it is not there.
+        """Return a boolean from the query, by default False.
 
         Raises
         ------
         InvalidRequest
+            If it is not a boolean.
         """
         flag = _FLAGS.get(self.get_query_argument(name, "false").lower())
         if flag is None:
@@ -279,72 +240,48 @@ class ExecHandler(APIHandler):
     # --- answering ---
 
     def set_default_headers(self) -> None:
-        """Answers belong to one caller and one moment."""
+        """Set the request's id, and forbid caches: an answer is for one caller at one moment."""
         super().set_default_headers()
-        if not self.request_id:  # this is called again when an error replaces an answer
+        if not self.request_id:  # Tornado calls this again when an error replaces an answer
             asked = self.request.headers.get("X-Request-Id", "")
             self.request_id = asked if _REQUEST_ID.fullmatch(asked) else secrets.token_hex(8)
         self.set_header("X-Request-Id", self.request_id)
         self.set_header("Cache-Control", "no-store")
 
     def compute_etag(self) -> None:
-        """Answers are never cached, so they need no hash."""
+        """Return None: answers are never cached, so they need no hash."""
 
     def answer(self, body: Any, status: int = 200) -> None:
         """Send `body` as JSON."""
         self.set_status(status)
         self.finish(dump_bytes(body))
 
-    async def answer_apart(
-        self, body: Any, status: int = 200, may_end: Callable[[], Awaitable[object]] | None = None
-    ) -> None:
-        """Send `body` as JSON; if it is large, without anybody else having to wait for it.
+    def answer_empty(self) -> None:
+        """Send the status 204, with no body."""
+        self.set_status(204)
+        self.finish()
 
-        Its end, without which it is nothing, is sent once `may_end` has returned.
-        """
-        if not is_large(body):
-            if may_end is not None:
-                await may_end()
-            self.answer(body, status)
-            return
-        self.set_status(status)
-        await self._send_pieces(await asyncio.to_thread(lambda: collect(encode_in_pieces(body))), may_end)
-
-    async def send(self, body: bytes) -> None:
-        """Send `body`, which is JSON."""
-        if len(body) <= _PIECE_BYTES:
-            self.finish(body)
-            return
-        await self._send_pieces(list(in_pieces([body])))
-
-    async def _send_pieces(
-        self, pieces: Sequence[bytes], may_end: Callable[[], Awaitable[object]] | None = None
-    ) -> None:
-        self.set_header("Content-Length", str(sum(map(len, pieces))))
-        *most, last = pieces
+    @contextmanager
+    def log_closed_stream(self, name: str) -> Iterator[None]:
+        """End quietly if the client closes the connection while the answer, called `name` in the log, is sent."""
         try:
-            for piece in most:
-                self.write(piece)
-                await self.flush()
-            if may_end is not None:
-                await may_end()
-            self.finish(last)
+            yield
         except StreamClosedError:
-            self.log.debug("the reader of a large answer is gone (request %s)", self.request_id)
+            self.log.debug("the client closed the connection while %s was sent (request %s)", name, self.request_id)
 
     def exec_url(self, path: str) -> str:
-        """Return the URL path of something under ``exec/v1``."""
+        """Return the URL path of a resource below ``exec/v1``."""
         return str(url_path_join(self.base_url, "exec/v1", path))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Turn whatever was raised into an answer."""
+        """Send the answer for an error."""
         exc_info = kwargs.get("exc_info")
         error = self._as_exec_error(status_code, exc_info[1] if exc_info else None)
         status, body = self.error_answer(error)
         self.set_status(status)
-        if not self._let_in:
-            # Tornado closes the connection when an answer comes before the body was read; say so, or the client
-            # would send its next request into it.
+        if not self._is_admitted:
+            # Tornado closes a connection whose body it has not read. Without this header the client would send its
+            # next request into it.
             self.set_header("Connection", "close")
         if error.status == 401:
             self.set_header("WWW-Authenticate", "Bearer")
@@ -357,7 +294,7 @@ class ExecHandler(APIHandler):
         self.finish(dump_bytes(body))
 
     def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
-        """Return the HTTP status and the JSON that tell of an error."""
+        """Return the HTTP status and the JSON of an error."""
         return error.status, self.error_body(error)
 
     def _record_denial(self, error: ExecError) -> None:
@@ -374,7 +311,7 @@ class ExecHandler(APIHandler):
         )
 
     def error_body(self, error: ExecError) -> dict[str, Any]:
-        """Return the JSON of an error: Jupyter's two fields, a stable code, and the id that the log has."""
+        """Return the JSON of an error: Jupyter's two fields, a stable code, and the request id in the log."""
         return {
             "message": error.message,
             "reason": responses.get(error.status, "Unknown"),
@@ -400,7 +337,7 @@ class ExecHandler(APIHandler):
         value: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Log a refusal as one line and a defect with its traceback; never the query, which may hold a token."""
+        """Log a rejection in one line and a defect with its traceback. The query is left out: it may hold a token."""
         if isinstance(value, (ExecError, HTTPError)):
             code = value.code if isinstance(value, ExecError) else value.status_code
             self.log.warning("%s: %s (request %s)", self._request_summary(), code, self.request_id)
@@ -417,8 +354,8 @@ class ExecHandler(APIHandler):
         return f"{one_line(request.method or '')} {one_line(request.path)} ({request.remote_ip})"
 
     def _log(self) -> None:
-        """Let the host write its access log, of a request whose texts are fit for it; nobody else reads them now."""
-        request = self.request
+        """Let the host write its access log, after the escape of texts that could forge a line of it."""
+        request = self.request  # its last reader is the log
         request.method, request.uri = one_line(request.method or ""), one_line(request.uri or "")
         for name in _LOGGED_HEADERS:
             if name in request.headers:
@@ -426,22 +363,12 @@ class ExecHandler(APIHandler):
         super()._log()
 
 
-def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Join what is short, and cut what is long, to pieces of a size that is sent at once."""
-    short: list[bytes] = []
-    size = 0
-    for part in parts:
-        if size + len(part) > _PIECE_BYTES and short:
-            yield b"".join(short)
-            short, size = [], 0
-        if len(part) > _PIECE_BYTES:
-            yield from (part[at : at + _PIECE_BYTES] for at in range(0, len(part), _PIECE_BYTES))
-        else:
-            short.append(part)
-            size += len(part)
-    if short:
-        yield b"".join(short)
-
-
 def _nothing() -> None:
     pass
+
+
+def one_line(text: str) -> str:
+    """Return text for the log: escaped to ASCII, in one line, cut after `MAX_LOGGED_CHARACTERS`."""
+    shown = ascii(text[:MAX_LOGGED_CHARACTERS])[1:-1]
+    is_cut = len(text) > MAX_LOGGED_CHARACTERS or len(shown) > MAX_LOGGED_CHARACTERS
+    return shown[:MAX_LOGGED_CHARACTERS] + ("..." if is_cut else "")

@@ -1,4 +1,4 @@
-"""The change feed over HTTP."""
+"""Handler of the change feed: a stream of changes to sessions, executions and tokens."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ import asyncio
 from collections.abc import Collection, Iterable
 
 from tornado import web
-from tornado.iostream import StreamClosedError
 
-from ..auth.scopes import scope
 from ..engine.change_feed import EXECUTION, LATE_OUTPUT, RESET, SESSION, TOKEN, FeedEntry, FeedReader
 from ..errors import Forbidden
 from ..protocol.sse import KEEP_ALIVE, MEDIA_TYPE
-from .base_handler import Access
-from .gate import authorize
+from .gate import Access, authorize
 from .streaming import StreamingHandler
 
-# What it takes to read the same things one by one.
+# Reading the same records one by one needs the same rights.
 NEEDED = {
-    SESSION: Access(scope("sessions:read"), "read"),
-    EXECUTION: Access(scope("executions:read"), "execute"),
-    LATE_OUTPUT: Access(scope("executions:read"), "execute"),
-    TOKEN: Access(scope("tokens:create"), "read", "tokens"),
+    SESSION: Access("sessions:read", "read"),
+    EXECUTION: Access("executions:read", "execute"),
+    LATE_OUTPUT: Access("executions:read", "execute"),
+    TOKEN: Access("tokens:create", "read", "tokens"),
 }
-# How often it is asked whether the caller may still see what it sees.
+# Interval of checks that the caller still has its rights.
 _ASK_SECONDS = 5.0
 # Timers may be a little early.
 _SPARE_SECONDS = 0.1
@@ -32,34 +29,28 @@ _SPARE_SECONDS = 0.1
 class ChangesHandler(StreamingHandler):
     """``/events``"""
 
-    # Or the server would never stop for lack of activity while somebody watches that there is none.
+    # An open feed is no activity: it must not keep an idle server from stopping.
     _track_activity = False
     _reader: FeedReader | None = None
 
     @web.authenticated
     async def get(self) -> None:
-        """Stream what happens to the sessions, executions and tokens that the caller may see."""
+        """Stream changes to the sessions, executions and tokens that the caller may see."""
         self.hold_stream()
-        try:
-            await self.begin_stream(MEDIA_TYPE)
+        async with self.streaming(MEDIA_TYPE, "the change feed"):
             with self.engine.feed.watch(self._cursor()) as self._reader:
                 await self._follow(self._reader)
-            self.finish()
-        except StreamClosedError:
-            self.log.debug("the reader of the change feed is gone (request %s)", self.request_id)
-        except Exception as error:
-            self.end_stream_with(error, MEDIA_TYPE)
 
     def _cursor(self) -> str:
         return self.request.headers.get("Last-Event-ID") or self.get_query_argument("after", "")
 
     async def _follow(self, reader: FeedReader) -> None:
-        """Send changes until there will be none any more, or the caller may see nothing any more."""
+        """Send changes until the feed ends, or the caller has lost its rights."""
         loop = asyncio.get_running_loop()
         ask_again_at, kinds, sent_at = 0.0, frozenset[str](), loop.time()
         look_again_seconds = min(_ASK_SECONDS, self.heartbeat_seconds)
         while (changes := await reader.read(look_again_seconds)) is not None:
-            if loop.time() >= ask_again_at:  # a stream may last for longer than what its caller may do
+            if loop.time() >= ask_again_at:  # rights may end before the stream does
                 ask_again_at, kinds = loop.time() + _ASK_SECONDS - _SPARE_SECONDS, await self._kinds()
             parts = list(self._frames(changes, kinds))
             if not parts and loop.time() >= sent_at + self.heartbeat_seconds - _SPARE_SECONDS:
@@ -69,12 +60,12 @@ class ChangesHandler(StreamingHandler):
                 sent_at = loop.time()
 
     async def _kinds(self) -> frozenset[str]:
-        """Return what kinds of change the caller may see now.
+        """Return the kinds of change that the caller may see now.
 
         Raises
         ------
         Forbidden
-            If it may see no sessions.
+            If it may not see sessions.
         """
         kinds = {RESET}
         for kind, access in NEEDED.items():
@@ -95,7 +86,7 @@ class ChangesHandler(StreamingHandler):
                 yield change.frame
 
     def on_connection_close(self) -> None:
-        """Wait for no more changes."""
+        """Stop waiting for changes."""
         super().on_connection_close()
         if self._reader is not None:
             self._reader.close()

@@ -1,4 +1,4 @@
-"""Executions over HTTP: run, read, stream, cancel, answer."""
+"""Handlers of executions: run, read, stream, cancel, answer input, approve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from tornado import web
-from tornado.iostream import StreamClosedError
 
 from ..engine.executions.live_execution import ExecutionHandle
 from ..engine.executions.log_reader import follow
@@ -17,7 +16,12 @@ from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
 from ..protocol.large_json import collect, encode_in_pieces
 from ..protocol.records_json import before_execution, execution_in, once_to_json, summary_to_json, to_json
-from ..protocol.request_parsing import execution_request_from_json, fresh_run_from_json, input_from_json
+from ..protocol.request_parsing import (
+    approval_answer_from_json,
+    execution_request_from_json,
+    fresh_run_from_json,
+    input_from_json,
+)
 from ..protocol.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
 from .gate import authorize
 from .streaming import StreamingHandler
@@ -31,7 +35,7 @@ _TO_THE_END_SECONDS = 60.0
 
 
 class ExecutionBase(StreamingHandler):
-    """What the execution handlers share."""
+    """Base of handlers that answer with an execution, or stream its events."""
 
     def wanted_stream(self) -> str | None:
         """Return the media type of an event stream, if the caller asks for one."""
@@ -39,18 +43,18 @@ class ExecutionBase(StreamingHandler):
         return next((kind for kind in (MEDIA_TYPE, NDJSON_MEDIA_TYPE) if kind in accept), None)
 
     def locate(self, execution: Execution) -> None:
-        """Say where the execution can be read again."""
+        """Set the URL of the execution."""
         self.set_header("Location", self.exec_url(f"executions/{execution.id}"))
 
     def wait_seconds(self) -> float:
         """Return the ``wait`` of the ``Prefer`` header (RFC 7240); 0 without one."""
-        match = _WAIT.search(self.request.headers.get("Prefer", "").lower())
+        match = _WAIT.search(self.preferences)
         return float(match[1]) if match else 0.0
 
     @property
     def responds_async(self) -> bool:
         """Whether the caller wants an answer before the execution has ended: ``respond-async`` in ``Prefer``."""
-        return "respond-async" in self.request.headers.get("Prefer", "").lower()
+        return "respond-async" in self.preferences
 
     def hold_if_waited_for(self) -> None:
         """Count a request to run code as a stream, unless it is answered at once.
@@ -58,6 +62,7 @@ class ExecutionBase(StreamingHandler):
         Raises
         ------
         PolicyLimitReached
+            If a policy allows no more streams.
         """
         if self.wanted_stream() is not None or not self.responds_async or self.wait_seconds():
             self.hold_stream()
@@ -65,16 +70,16 @@ class ExecutionBase(StreamingHandler):
     @property
     def minimal(self) -> bool:
         """Whether the caller wants no output twice: ``return=minimal`` in the ``Prefer`` header."""
-        return _MINIMAL.search(self.request.headers.get("Prefer", "").lower()) is not None
+        return _MINIMAL.search(self.preferences) is not None
 
     async def answer_with(
         self, record: Execution, status: int = 200, may_end: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """Send an execution, as the caller wants it; its end once `may_end` has returned."""
+        """Send an execution in the form that the caller prefers; its end once `may_end` has returned."""
         await self.answer_apart(once_to_json(record) if self.minimal else to_json(record), status, may_end)
 
     async def answer_for(self, execution: ExecutionHandle) -> None:
-        """Answer a request to run code, in the way that it wants."""
+        """Answer a request to run code: with a stream, the result, or an accepted execution."""
         self.locate(execution.record)
         media_type = self.wanted_stream()
         if media_type is not None:
@@ -95,28 +100,23 @@ class ExecutionBase(StreamingHandler):
     async def stream(
         self, log: EventLog, after: int, media_type: str, ended: Callable[[], Awaitable[Execution]]
     ) -> None:
-        """Send the log from a cursor to its end, as it grows; `ended` returns the finished record."""
+        """Send the log after a cursor to its end, as it grows; `ended` returns the finished record."""
         sse = media_type == MEDIA_TYPE
-        try:
-            await self.begin_stream(media_type)
+        async with self.streaming(media_type, "an event stream"):
             async for batch in follow(log, after, heartbeat_seconds=self.heartbeat_seconds):
                 lines = [entry.line for entry in batch]
                 if batch and batch[-1].type == EndEvent.type and not (self.minimal or log.end):
                     lines[-1] = await asyncio.to_thread(_whole, lines[-1], await ended())
                 parts = [p for entry, line in zip(batch, lines, strict=True) for p in _frame(entry, line, sse)]
                 await self.send_parts(parts or [KEEP_ALIVE if sse else b"\n"])
-            self.finish()
-        except StreamClosedError:
-            self.log.debug("the reader of an event stream is gone (request %s)", self.request_id)
-        except Exception as error:
-            self.end_stream_with(error, media_type)
 
     def idempotency_key(self, header: str = "Idempotency-Key") -> str | None:
-        """Return the key under which a repetition of this request does nothing more.
+        """Return the request's idempotency key.
 
         Raises
         ------
         InvalidRequest
+            If it is not 1 to 255 visible ASCII characters.
         """
         key = self.request.headers.get(header)
         if key is not None and not _KEY.fullmatch(key):
@@ -124,7 +124,7 @@ class ExecutionBase(StreamingHandler):
         return key
 
     def cursor(self, log: EventLog) -> int:
-        """Return the number of the last event that the caller has."""
+        """Return the number of the last event that the caller has received."""
         header = self.request.headers.get("Last-Event-ID", "")
         after = self.int_argument("after", 0, least=0, most=_MAX_SEQ)
         if header:
@@ -170,24 +170,14 @@ class ExecutionsHandler(ExecutionBase):
     async def post(self) -> None:
         """Run code in a fresh session, which ends with it: wait for the result, stream it, or answer at once."""
         session, request = fresh_run_from_json(self.json_body())
-        await authorize(self, "write", "kernels")  # as who makes a session needs
+        await authorize(self, "write", "kernels")  # it makes a session
         key = self.idempotency_key()
         self.hold_if_waited_for()
-        run = self.engine.fresh.run(self.caller, session, request, key, is_wanted=self._is_wanted)
+        run = self.engine.fresh.run(self.caller, session, request, key, is_wanted=self.is_wanted)
         await self.answer_for(await run)
 
-    _abandoned = False
-
-    def _is_wanted(self) -> bool:
-        return not self._abandoned
-
-    def on_connection_close(self) -> None:
-        """Begin nothing any more: who comes again, with the key, begins anew."""
-        super().on_connection_close()
-        self._abandoned = True
-
     def _token_ended(self) -> None:
-        self._abandoned = True
+        self.is_abandoned = True  # code that has not begun must not begin
         super()._token_ended()
 
 
@@ -221,7 +211,7 @@ class ExecutionCancelHandler(ExecutionBase):
 
     @web.authenticated
     async def post(self, execution_id: str) -> None:
-        """Cancel an execution, queued or running."""
+        """Cancel a queued or running execution."""
         record = await self.engine.cancel(self.caller, execution_id)
         await self.answer_with(record, 200 if record.state.finished else 202)
 
@@ -233,5 +223,24 @@ class ExecutionInputHandler(ExecutionBase):
     async def post(self, execution_id: str) -> None:
         """Answer ``input()``."""
         await self.engine.answer_input(self.caller, execution_id, input_from_json(self.json_body()))
-        self.set_status(204)
-        self.finish()
+        self.answer_empty()
+
+
+class ApprovalsHandler(StreamingHandler):
+    """``/approvals``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """List the executions that wait for approval, with all of their code."""
+        waiting = [to_json(execution) for execution in self.engine.approvals.list(self.caller)]
+        await self.answer_apart({"executions": waiting})
+
+
+class ApprovalHandler(StreamingHandler):
+    """``/approvals/{eid}``"""
+
+    @web.authenticated
+    async def post(self, execution_id: str) -> None:
+        """Approve an execution, as it was sent or with other code, or reject it."""
+        answer = approval_answer_from_json(self.json_body())
+        self.answer(to_json(await self.engine.approvals.decide(self.caller, execution_id, answer)))

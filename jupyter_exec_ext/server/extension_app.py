@@ -1,4 +1,4 @@
-"""The Jupyter Server extension: wires the engine into the server, and takes it down again."""
+"""Jupyter Server extension: builds the engine on the server's kernels, and shuts it down with the server."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ class ExecExtensionApp(ExtensionApp):
 
 
 def server_extension_points() -> list[dict[str, Any]]:
-    """Return what Jupyter Server asks an extension package for."""
+    """Return the extension points of this package, for Jupyter Server."""
     return [{"module": "jupyter_exec_ext.server.extension_app", "app": ExecExtensionApp}]

@@ -1,4 +1,4 @@
-"""What this server is, and its API's description."""
+"""Handlers of the server's description: version, features, limits and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InfoHandler(ExecHandler):
     async def get(self) -> None:
         """Describe the server to the caller."""
         if not self.token_authenticated:
-            # A caller known by cookie needs this cookie's value for every request that changes something.
+            # A caller authenticated by a cookie needs the XSRF cookie's value for every change; this sets it.
             self.xsrf_token  # noqa: B018
         host = self.engine.host
         self.answer(
@@ -74,9 +74,9 @@ class OpenAPIHandler(ExecHandler):
 
 
 class NotFoundHandler(ExecHandler):
-    """Whatever else lies under ``exec/v1``."""
+    """Every other path below ``exec/v1``."""
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
-        """Tell a known caller that there is nothing; an unknown one learns nothing."""
+        """Answer 404 to an authenticated caller only."""
         self.caller = await self.services.gate.authenticate(self)
         raise NotFound("there is no such path; GET exec/v1/openapi.yaml describes those there are")

@@ -1,4 +1,4 @@
-"""Sessions over HTTP."""
+"""Handlers of sessions: create, read, list, delete, interrupt, restart, and export as a notebook."""
 
 from __future__ import annotations
 
@@ -31,23 +31,16 @@ class SessionsHandler(ExecHandler):
 
     @web.authenticated
     async def post(self) -> None:
-        """Create a session, on a kernel of its own or a running one; the answer comes when the kernel is ready."""
+        """Create a session on a new kernel or a running one; the answer comes when the kernel is ready."""
         request = session_request_from_json(self.json_body(if_none={}))
-        if request.kernel_id is not None:  # whoever shares a kernel with its user runs code as that user
+        if request.kernel_id is not None:  # code in a user's kernel runs as that user
             await authorize(self, "execute", "kernels")
         session = await self.engine.create_session(self.caller, request)
-        if self._abandoned:
+        if self.is_abandoned:  # its client will never know the session's id
             await self.engine.delete_session(self.caller, session.id)
             return
         self.set_header("Location", self.exec_url(f"sessions/{session.id}"))
         self.answer(to_json(session), 201)
-
-    _abandoned = False
-
-    def on_connection_close(self) -> None:
-        """Nobody will learn the id of the session that is being made."""
-        super().on_connection_close()
-        self._abandoned = True
 
 
 class SessionHandler(ExecHandler):
@@ -63,8 +56,7 @@ class SessionHandler(ExecHandler):
     async def delete(self, session_id: str) -> None:
         """Shut a session down."""
         await self.engine.delete_session(self.caller, session_id)
-        self.set_status(204)
-        self.finish()
+        self.answer_empty()
 
 
 class SessionInterruptHandler(ExecHandler):
@@ -72,7 +64,7 @@ class SessionInterruptHandler(ExecHandler):
 
     @web.authenticated
     async def post(self, session_id: str) -> None:
-        """Interrupt what runs in the session."""
+        """Interrupt the session's running execution."""
         self.answer(to_json(await self.engine.interrupt_session(self.caller, session_id)))
 
 
@@ -81,7 +73,7 @@ class SessionRestartHandler(ExecHandler):
 
     @web.authenticated
     async def post(self, session_id: str) -> None:
-        """Give the session a fresh kernel; the answer comes when it is ready."""
+        """Restart the session's kernel; the answer comes when it is ready."""
         self.answer(to_json(await self.engine.restart_session(self.caller, session_id)))
 
 
@@ -94,14 +86,15 @@ class SessionNotebookHandler(StreamingHandler):
         self.hold_stream()
         notebook = await self.engine.notebook(self.caller, session_id)
         self.set_header("Content-Disposition", f'attachment; filename="{session_id}.ipynb"')
-        try:
-            await self.begin_stream("application/json")
-            await notebook.write_to(self.send_parts)
-            self.finish()
-        except StreamClosedError:
-            self.log.debug("the reader of a notebook is gone (request %s)", self.request_id)
-        except Exception as error:
-            self.break_off(error)
+        with self.log_closed_stream("a notebook"):
+            try:
+                await self.begin_stream("application/json")
+                await notebook.write_to(self.send_parts)
+                self.finish()
+            except StreamClosedError:
+                raise
+            except Exception as error:  # a notebook has no place for an error after its status has been sent
+                self.break_off(error)
 
     @web.authenticated
     async def post(self, session_id: str) -> None:
@@ -128,5 +121,5 @@ class SessionNotebookHandler(StreamingHandler):
 
 
 def _as_content(notebook: bytes) -> Any:
-    """Return a notebook as a contents manager takes it: it writes UTF-8, which has nothing for a lone surrogate."""
+    """Return a notebook for a contents manager, which writes UTF-8: lone surrogates are replaced."""
     return loads_strict(dumps(loads_strict(notebook)).encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Scoped tokens and policies over HTTP."""
+"""Handlers of scoped tokens and policies."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class TokensHandler(ExecHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """List tokens: the owner's are all, a token's are itself and those below it."""
+        """List tokens: all for the owner; for a token, itself and its descendants."""
         tokens = await self.engine.tokens.list(self.caller, ended=self.flag_argument("ended"))
         self.answer({"tokens": [to_json(token) for token in tokens]})
 
     @web.authenticated
     async def post(self) -> None:
-        """Create a token; its secret is in this answer and nowhere else."""
+        """Create a token. Only this answer has its secret."""
         issued = await self.engine.tokens.create(self.caller, token_request_from_json(self.json_body()))
         self.set_header("Location", self.exec_url(f"tokens/{issued.token.id}"))
         self.answer(issued_token_to_json(issued), 201)
@@ -37,10 +37,9 @@ class TokenHandler(ExecHandler):
 
     @web.authenticated
     async def delete(self, token_id: str) -> None:
-        """Revoke a token and those below it; what runs in their name ends."""
+        """Revoke a token and its descendants, and end their executions."""
         await self.engine.tokens.revoke(self.caller, token_id)
-        self.set_status(204)
-        self.finish()
+        self.answer_empty()
 
 
 class TokenRotateHandler(ExecHandler):
@@ -48,7 +47,7 @@ class TokenRotateHandler(ExecHandler):
 
     @web.authenticated
     async def post(self, token_id: str) -> None:
-        """Give a token another secret, which is in this answer and nowhere else."""
+        """Replace a token's secret. Only this answer has the new one."""
         overlap_seconds = rotation_from_json(self.json_body(if_none={}))
         issued = await self.engine.tokens.rotate(self.caller, token_id, overlap_seconds)
         self.answer(issued_token_to_json(issued))
@@ -59,5 +58,5 @@ class PoliciesHandler(ExecHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """List the policies there are."""
+        """List the policies."""
         self.answer({"policies": [policy_to_json(policy) for policy in self.engine.tokens.policies.values()]})

@@ -1,44 +1,71 @@
-"""The audit trail, for those who write to it.
+"""Audit log: appends records to the audit trail, samples floods of denials, and delivers records to subscribers.
 
-What must not be without its record is recorded in its own transaction (`AuditLog.append`); the rest follows within a
-moment, and is tried again until the storage takes it (`AuditLog.record`). Whoever subscribes is given every record once
-it is committed.
+A record that must not be missing is written in its caller's transaction (`AuditLog.append`). Other records follow soon,
+and are retried until the storage takes them (`AuditLog.record`). `audit_table` keeps the chain.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..audit.digest_chain import clipped, clipped_data
+from ..auth.rate_limiter import Budget
+from ..errors import ExecError
 from ..models import AuditKind, AuditRecord
 from ..protocol.records_json import utc_timestamp
 from ..protocol.strict_json import dumps
 from .audit_table import prune, put
 from .database import Database
 from .database_writer import Log, Writer
-from .denial_sampling import DenialFilter
 
 _KEY = "audit"
 _MAX_WAITING = 10_000
 _SUPPRESSED_SECONDS = 60.0
 _PRUNE_SECONDS = 3600.0
 _PRUNE_AGAIN_SECONDS = 60.0
-_PRUNE_RECORDS = 5000  # at once: some milliseconds
+_PRUNE_RECORDS = 5000  # takes some milliseconds
 _PRUNE_OLDEST_RECORDS = 500
 _LATEST = "9999"  # after every moment
+_DENIAL_BURST = 50
+_DENIALS_PER_MINUTE = 20.0
+_MAX_PRINCIPALS = 1000
+_OTHER = "other"
 
 Subscriber = Callable[[AuditRecord], None]
 
 
+class DenialSampler:
+    """Rate limiter of recorded denials: it counts a flood of them, so that they cannot fill the disk.
+
+    Each principal has a budget; all callers without one share a budget.
+    """
+
+    def __init__(self) -> None:
+        self._budget = Budget(_DENIAL_BURST, _DENIALS_PER_MINUTE, _MAX_PRINCIPALS)
+        self._suppressed: Counter[str] = Counter()
+
+    def should_record(self, principal: str, code: object, now: float) -> bool:
+        """Return whether to record a denial with the error `code`; count it if not."""
+        if self._budget.spend(principal, now) == 0.0:
+            return True
+        self._suppressed[code if isinstance(code, str) and code in ExecError.codes() else _OTHER] += 1
+        return False
+
+    def pop_suppressed(self) -> dict[str, int]:
+        """Return the numbers of denials that were only counted, by code, and reset them."""
+        popped = dict(self._suppressed)
+        self._suppressed.clear()
+        return popped
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is to be recorded."""
+    """A record before it has its place in the chain."""
 
     at: float
     kind: AuditKind
@@ -48,13 +75,22 @@ class _Entry:
     data: Mapping[str, Any]
 
 
+def _entry(kind: AuditKind, action: str, **data: Any) -> _Entry:
+    """Return an entry about the trail itself, with no principal and no subject."""
+    return _Entry(time.time(), kind, action, "", "", data)
+
+
 class AuditLog:
-    """Writes the trail.
+    """Writes the audit trail.
 
     Parameters
     ----------
+    writer : Writer
+        Runs the database jobs.
     max_age_seconds : float
-        Older records are removed from the beginning.
+        Older records are removed from the beginning of the trail.
+    log : Log
+        Gets the faults of subscribers.
     """
 
     def __init__(self, writer: Writer, max_age_seconds: float, log: Log) -> None:
@@ -62,22 +98,21 @@ class AuditLog:
         self._max_age_seconds = max_age_seconds
         self._log = log
         self._prune_at = 0.0
-        self._waiting: list[_Entry] = []  # added to in the loop's thread, taken from in the store's
-        self._lost = self._lost_told = 0
-        self._scheduled = False
-        self._denials = DenialFilter()
+        self._waiting: list[_Entry] = []  # the loop's thread appends, the store's thread removes
+        self._lost = self._recorded_lost = 0
+        self._is_scheduled = False
+        self._denials = DenialSampler()
         self._suppressed_timer: asyncio.TimerHandle | None = None
         self._subscribers: list[Subscriber] = []
         self._committed: deque[AuditRecord] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_thread = 0
 
-    # --- what is recorded with what it tells of ---
+    # --- records in a caller's transaction ---
 
     def append(
         self, db: Database, kind: AuditKind, action: str, principal: str, subject: str, data: Mapping[str, Any]
     ) -> None:
-        """Add a record, in the caller's transaction. Long texts are cut, but for ``code``."""
+        """Append a record in the caller's transaction. Long texts other than ``code`` are cut."""
         self._prune_if_due(db)
         self._append(db, _Entry(time.time(), kind, action, principal, subject, data))
 
@@ -91,37 +126,42 @@ class AuditLog:
             db.after_commit(lambda: self._publish(record))
 
     def _prune_if_due(self, db: Database) -> None:
-        if time.monotonic() < self._prune_at:
-            return
-        removed = prune(db, utc_timestamp(time.time() - self._max_age_seconds), _PRUNE_RECORDS)
-        more = removed is not None and removed[1] - removed[0] + 1 >= _PRUNE_RECORDS
-        self._prune_at = time.monotonic() + (_PRUNE_AGAIN_SECONDS if more else _PRUNE_SECONDS)
-        if removed is not None:
-            data = {"first_seq": removed[0], "last_seq": removed[1]}
-            self._append(db, _Entry(time.time(), AuditKind.TRAIL, "pruned", "", "", data))
+        if time.monotonic() >= self._prune_at:
+            count = self._prune(db, utc_timestamp(time.time() - self._max_age_seconds), _PRUNE_RECORDS)
+            self._prune_at = time.monotonic() + (_PRUNE_AGAIN_SECONDS if count >= _PRUNE_RECORDS else _PRUNE_SECONDS)
 
     def prune_oldest(self, db: Database) -> bool:
-        """Remove some of the oldest records, in the caller's transaction; return whether there were any."""
-        removed = prune(db, _LATEST, _PRUNE_OLDEST_RECORDS)
-        if removed is None:
-            return False
-        data = {"first_seq": removed[0], "last_seq": removed[1]}
-        self._append(db, _Entry(time.time(), AuditKind.TRAIL, "pruned", "", "", data))
-        return True
+        """Remove some of the oldest records in the caller's transaction; return whether there were any."""
+        return self._prune(db, _LATEST, _PRUNE_OLDEST_RECORDS) > 0
 
-    # --- what is recorded beside what it tells of ---
+    def _prune(self, db: Database, moment: str, limit: int) -> int:
+        """Remove and record up to `limit` records from before `moment`; return their number."""
+        removed = prune(db, moment, limit)
+        if removed is None:
+            return 0
+        first, last = removed
+        self._append(db, _entry(AuditKind.TRAIL, "pruned", first_seq=first, last_seq=last))
+        return last - first + 1
+
+    # --- records in a transaction of their own ---
 
     def record(self, kind: str, action: str, principal: str, subject: str, **data: Any) -> None:
-        """Record something soon, from the loop's thread. Never raises for the storage's sake.
+        """Record an action soon, from the loop's thread. Faults of the storage are retried, never raised.
 
         Parameters
         ----------
         kind : str
             One of `AuditKind`.
+        action : str
+            The action's name in the kind's schema.
+        principal : str
+            The author; empty for an unknown caller.
+        subject : str
+            The id or path of the object.
         **data
-            As the kind's schema has it. A refusal (``denial``) has its error code as ``code``.
+            As in the kind's schema. A refusal (``denial``) has its error code as ``code``.
         """
-        dumps(clipped_data(data))  # or a mistake of the caller's would stand in the way of every later record
+        dumps(clipped_data(data))  # raises for the caller's mistake, which would block every later record
         entry = _Entry(time.time(), AuditKind(kind), action, principal, subject, data)
         if entry.kind is AuditKind.DENIAL:
             self._record_denial(entry)
@@ -129,26 +169,24 @@ class AuditLog:
             self._put(entry)
 
     def _record_denial(self, entry: _Entry) -> None:
-        if not self._denials.lets_through(entry.principal, entry.data.get("code"), time.monotonic()):
+        if not self._denials.should_record(entry.principal, entry.data.get("code"), time.monotonic()):
             if self._suppressed_timer is None:
                 loop = asyncio.get_running_loop()
-                self._suppressed_timer = loop.call_later(_SUPPRESSED_SECONDS, self._tell_suppressed)
+                self._suppressed_timer = loop.call_later(_SUPPRESSED_SECONDS, self._record_suppressed)
             return
         path = entry.subject.partition("?")[0]  # a query may hold a secret
-        data = {**entry.data, "suppressed": self._take_suppressed()}
-        self._put(_Entry(entry.at, entry.kind, entry.action, entry.principal, path, data))
+        self._put(replace(entry, subject=path, data={**entry.data, "suppressed": self._pop_suppressed()}))
 
-    def _take_suppressed(self) -> dict[str, int]:
+    def _pop_suppressed(self) -> dict[str, int]:
         if self._suppressed_timer is not None:
             self._suppressed_timer.cancel()
             self._suppressed_timer = None
-        return self._denials.take_suppressed()
+        return self._denials.pop_suppressed()
 
-    def _tell_suppressed(self) -> None:
-        suppressed = self._take_suppressed()
+    def _record_suppressed(self) -> None:
+        suppressed = self._pop_suppressed()
         if suppressed:
-            data = {"suppressed": suppressed}
-            self._put(_Entry(time.time(), AuditKind.DENIAL, "suppressed", "", "", data))
+            self._put(_entry(AuditKind.DENIAL, "suppressed", suppressed=suppressed))
 
     def _put(self, entry: _Entry) -> None:
         if self._writer.closed:
@@ -159,64 +197,48 @@ class AuditLog:
             self._lost += 1
         else:
             self._waiting.append(entry)
-            self._write_soon()
-
-    def _write_soon(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            loop = asyncio.get_running_loop()
-            job = loop.run_in_executor(self._writer.thread, self._writer.perform_last, _KEY, self._write)
-            job.add_done_callback(lambda done: self._written(loop, done))
-
-    def _written(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
-        done.result()
-        self._writer.retry_soon(loop)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._writer.submit_last(_KEY, self._write)
 
     def _write(self, db: Database) -> None:
-        self._scheduled = False
-        batch, lost = self._waiting[:], self._lost - self._lost_told
+        self._is_scheduled = False
+        batch, lost = self._waiting[:], self._lost - self._recorded_lost
         self._prune_if_due(db)
         for entry in batch:
             self._append(db, entry)
         if lost:
-            self._append(db, _Entry(time.time(), AuditKind.TRAIL, "lost", "", "", {"count": lost}))
-        db.after_commit(lambda: self._forget(len(batch), lost))
+            self._append(db, _entry(AuditKind.TRAIL, "lost", count=lost))
+        db.after_commit(lambda: self._remove_written(len(batch), lost))
 
-    def _forget(self, count: int, lost: int) -> None:
+    def _remove_written(self, count: int, lost: int) -> None:
         del self._waiting[:count]
-        self._lost_told += lost
+        self._recorded_lost += lost
 
     def close(self) -> None:
-        """Record what is left to be told, before the writer is closed."""
-        suppressed = self._take_suppressed()
+        """Record what waits, before the writer is closed."""
+        suppressed = self._pop_suppressed()
         if suppressed:
-            data = {"suppressed": suppressed}
-            self._waiting.append(_Entry(time.time(), AuditKind.DENIAL, "suppressed", "", "", data))
-        if self._waiting or self._lost > self._lost_told:
+            self._waiting.append(_entry(AuditKind.DENIAL, "suppressed", suppressed=suppressed))
+        if self._waiting or self._lost > self._recorded_lost:
             self._writer.thread.submit(self._writer.perform_last, _KEY, self._write)
 
-    # --- who is told ---
+    # --- subscribers ---
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Give every record that this process commits from now on to `subscriber`, in its loop; see `start`."""
+        """Deliver every record that this process commits from now on to `subscriber`; see `start`."""
         self._subscribers.append(subscriber)
 
     def start(self) -> None:
-        """Begin to give records to subscribers, in the running loop; until then they are held back."""
+        """Start to deliver records, in the running loop; until then they are held back."""
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
         self._deliver()
 
     def _publish(self, record: AuditRecord) -> None:
-        """Take in a committed record; in whatever thread committed it."""
+        """Queue a committed record for delivery; in the store's thread."""
         self._committed.append(record)
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            return
-        if threading.get_ident() == self._loop_thread:
-            loop.call_soon(self._deliver)
-        else:
-            loop.call_soon_threadsafe(self._deliver)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._committed:
@@ -224,5 +246,5 @@ class AuditLog:
             for subscriber in self._subscribers:
                 try:
                     subscriber(record)
-                except Exception:
-                    self._log.exception("audit: record %d could not be passed on", record.seq)
+                except Exception:  # a fault of one subscriber must not keep records from the others
+                    self._log.exception("audit: record %d could not be delivered", record.seq)

@@ -14,18 +14,18 @@ from jupyter_exec_ext.auth.approval_patterns import (
     MAX_SEARCHED_CHARACTERS,
     NO_APPROVAL,
     ApprovalRule,
-    why_ask,
+    approval_reason,
 )
 
 
 def asked(code: str, *when: str, first_run: bool = False, **options: object) -> bool:
     rule = ApprovalRule(MATCHING, when, **options)  # type: ignore[arg-type]
-    return why_ask(rule, code, first_run=first_run) is not None
+    return approval_reason(rule, code, first_run=first_run) is not None
 
 
 def test_never_and_always() -> None:
-    assert why_ask(NO_APPROVAL, "!rm -rf /", first_run=True) is None
-    assert why_ask(ApprovalRule(ALWAYS), "1", first_run=False) == "every execution needs approval"
+    assert approval_reason(NO_APPROVAL, "!rm -rf /", first_run=True) is None
+    assert approval_reason(ApprovalRule(ALWAYS), "1", first_run=False) == "every execution needs approval"
 
 
 @pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%time\nls", "x = %who_ls", "1\n%cd /", "\f%cd /"])

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.audit.record_text import MAX_LINE_BYTES, line_of
+from jupyter_exec_ext.audit.digest_chain import MAX_LINE_BYTES, format_record
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.models import AuditKind, AuditRecord
 from tests.store.test_audit_trail import tamper
@@ -128,6 +128,6 @@ def test_records_are_followed_while_a_server_writes_them(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", [*HOSTILE, "x" * 1_000_000, "\ud800", "ü", "a b=c", ""])
 def test_a_line_is_one_line(text: str) -> None:
-    line = line_of(AuditRecord(1, "2026", AuditKind.FILE, "deleted", text, text, {"path": text, "n": 1}, ""))
+    line = format_record(AuditRecord(1, "2026", AuditKind.FILE, "deleted", text, text, {"path": text, "n": 1}, ""))
     assert re.fullmatch(r"[ -~]+", line)
     assert len(line) <= MAX_LINE_BYTES

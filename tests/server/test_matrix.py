@@ -19,7 +19,7 @@ import requests
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.token_format import new_token
-from jupyter_exec_ext.server.base_handler import Access
+from jupyter_exec_ext.server.gate import Access
 from jupyter_exec_ext.server.routes import ROUTES
 from tests.support import canaries
 from tests.support.addresses import FromAddress

@@ -252,10 +252,10 @@ async def test_what_could_not_be_kept_is_counted(
 ) -> None:
     monkeypatch.setattr(audit_module, "_MAX_WAITING", 5)
     for number in range(12):  # nothing is written before the loop goes on, or soon after
-        store.audit._scheduled = True
+        store.audit._is_scheduled = True
         store.audit.record("file", "deleted", "me", "ses_1", path=f"{number}")
-    store.audit._scheduled = False
-    store.audit._write_soon()
+    store.audit._is_scheduled = False
+    store._writer.submit_last("audit", store.audit._write)
     await settled(store)
     found = records(tmp_path)
     assert [record.action for record in found] == ["deleted"] * 5 + ["lost"]

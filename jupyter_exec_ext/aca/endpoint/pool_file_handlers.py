@@ -7,8 +7,7 @@ from tornado import web
 from ...engine.ports import FileWriter
 from ...errors import FileNotFound, PayloadTooLarge, SessionNotFound
 from ...models import FileInfo
-from ...server.file_download import send_file
-from ...server.upload_handlers import UploadHandler
+from ...server.file_handlers import UploadHandler, send_file
 from ..protocol.addresses import MAX_UPLOAD_BYTES, Family, family_asked, flag_of, identifier_of
 from ..protocol.file_format import (
     file_of,

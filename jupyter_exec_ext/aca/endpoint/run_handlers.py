@@ -12,6 +12,7 @@ from ...models.mime_bundles import pieces_of_bundle
 from ...models.model_content import joined, named
 from ...protocol.records_json import seconds_of
 from ...server.execution_handlers import ExecutionBase
+from ...server.streaming import StreamingHandler
 from ..protocol.addresses import MAX_RUN_SECONDS, Family, api_version_of
 from ..protocol.run_format import (
     RunRequest,
@@ -100,7 +101,7 @@ class ACAFirstRunHandler(ACAEnvelopeRunHandler):
         await self.answer_apart({**result, "$id": "1"}, status)
 
 
-class ACAExecutionHandler(ACAHandler):
+class ACAExecutionHandler(ACAHandler, StreamingHandler):
     """``/executions/{eid}``"""
 
     @web.authenticated

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...auth.caller import Caller
 from ...auth.policy import check_attach, check_kernel, check_kernel_name
-from ...auth.scopes import scope
+from ...auth.scopes import require_scope
 from ...errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
 from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
@@ -176,6 +176,6 @@ def _require(spec: KernelSpecInfo, least: str, why: str = "") -> None:
 
 
 def _scopes_for(request: SessionRequest) -> Iterator[str]:
-    yield scope("sessions:create" if request.kernel_id is None else "kernels:attach")
+    yield require_scope("sessions:create" if request.kernel_id is None else "kernels:attach")
     if request.env:  # some variables make a kernel run code when it starts
-        yield scope("executions:create")
+        yield require_scope("executions:create")

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from ...auth.approval_patterns import why_ask
+from ...auth.approval_patterns import approval_reason
 from ...auth.caller import Caller
 from ...errors import ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge
 from ...models import Approval, ApprovalAnswer, Decision, Execution, ExecutionState
@@ -39,7 +39,7 @@ def needed_approval(caller: Caller, code: str, source: str, *, is_first_run: boo
     """
     for policy in caller.policies:
         for text in dict.fromkeys((code, source)):
-            why = why_ask(policy.approval, text, first_run=is_first_run)
+            why = approval_reason(policy.approval, text, first_run=is_first_run)
             if why is not None:
                 return Approval(why, utc_timestamp(time.time() + policy.approval.timeout_seconds))
     return None

@@ -15,7 +15,7 @@ import requests
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.token_format import new_token
-from jupyter_exec_ext.server.base_handler import Access
+from jupyter_exec_ext.server.gate import Access
 from jupyter_exec_ext.server.routes import ACA_ROUTES
 from tests.server.test_access import AUTHORIZER
 from tests.server.test_matrix import from_elsewhere
