@@ -6,23 +6,59 @@ The code is hostile until a person has said otherwise: it is shown so that it ca
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import shlex
 import shutil
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 from ..client.sync.client import ExecClient
-from ..errors import ExecError, NotAwaitingApproval
+from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
 from ..models import Execution
 from ..protocol.records_json import to_json
-from .editor import edited
+from .common_options import add_command, add_command_group
 from .printable_text import fields, numbered, print_table
-from .server_choice import UsageError, api_client_for
+from .server_choice import UsageError, add_server_options, api_client_for
 
 _HEAD_CHARACTERS = 40
+_LOOK_SECONDS = 1.0
+_QUESTION = "Run it? y(es), n(o), e(dit), s(kip): "
+_APPROVE = """\
+Code that waits for a person's approval, since the policy of its token wants that. To decide is for the server's owner:
+use the server's own token, not one of an agent.
+
+What a policy finds in code is a hint for you. It does not find what is hidden well: against that helps the isolation of
+the kernel.
+"""
 
 
-def list_(args: argparse.Namespace) -> int:
+def add_approve_command(commands: Any) -> None:
+    """Add ``jupyter exec approve``."""
+    actions = add_command_group(commands, "approve", "decide about code that waits for a person's approval", _APPROVE)
+    listing = add_command(actions, "list", "list what waits", list_waiting)
+    show = add_command(actions, "show", "show one that waits, with its code", show_waiting)
+    accept = add_command(actions, "accept", "let code run, as it is or edited", accept_executions)
+    reject = add_command(actions, "reject", "do not let code run", reject_executions)
+    watch = add_command(actions, "watch", "show code as it comes, and ask about it", watch_executions)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    show.add_argument("id", metavar="ID")
+    for action in (accept, reject):
+        action.add_argument("ids", nargs="+", metavar="ID", help="the execution")
+        action.add_argument("--reason", default="", metavar="TEXT", help="for the agent to read")
+    replacement = accept.add_mutually_exclusive_group()
+    replacement.add_argument("--edit", action="store_true", help="edit the code first, in $VISUAL or $EDITOR")
+    replacement.add_argument("--code", metavar="FILE", help="run this file's code in its place")
+    for action in (listing, show, accept, reject, watch):
+        add_server_options(action, "auto", "auto")
+
+
+def list_waiting(args: argparse.Namespace) -> int:
     """Print what waits, one a line."""
     with api_client_for(args) as client:
         waiting = client.approvals.list()
@@ -30,32 +66,32 @@ def list_(args: argparse.Namespace) -> int:
         print(json.dumps([to_json(execution) for execution in waiting], indent=2))
         return 0
     rows = [("ID", "SESSION", "UNTIL", "WHY", "CODE")]
-    rows += [(e.id, e.session_id, until(e), why(e), e.code.strip()[:_HEAD_CHARACTERS]) for e in waiting]
+    rows += [(e.id, e.session_id, _deadline(e), _reason(e), e.code.strip()[:_HEAD_CHARACTERS]) for e in waiting]
     print_table(rows)
     return 0
 
 
-def show(args: argparse.Namespace) -> int:
+def show_waiting(args: argparse.Namespace) -> int:
     """Print one that waits, with all of its code."""
     with api_client_for(args) as client:
         execution = _waiting(client, args.id)
-        print(shown(client, execution, execution.code))
+        print(_describe(client, execution, execution.code))
     return 0
 
 
-def accept(args: argparse.Namespace) -> int:
+def accept_executions(args: argparse.Namespace) -> int:
     """Let executions run, as they are or with other code."""
     if args.code is not None and len(args.ids) > 1:
         raise UsageError("--code is the code of one execution; name one")
     replacement = None if args.code is None else _read(args.code)
     with api_client_for(args) as client:
         for execution_id in args.ids:
-            code = _edited(client, execution_id) if args.edit else replacement
+            code = _edit_waiting(client, execution_id) if args.edit else replacement
             client.approvals.approve(execution_id, code=code, reason=args.reason)
     return 0
 
 
-def reject(args: argparse.Namespace) -> int:
+def reject_executions(args: argparse.Namespace) -> int:
     """Let executions end without running."""
     with api_client_for(args) as client:
         for execution_id in args.ids:
@@ -63,7 +99,73 @@ def reject(args: argparse.Namespace) -> int:
     return 0
 
 
-def shown(client: ExecClient, execution: Execution, code: str) -> str:
+def watch_executions(args: argparse.Namespace) -> int:
+    """Ask about what waits and what comes, until Ctrl-C or the end of the input."""
+    if sys.stdin is None:
+        raise UsageError("there is no standard input to read answers from")
+    skipped: set[str] = set()
+    with api_client_for(args) as client, contextlib.suppress(EOFError):
+        print("Waiting for code to approve; Ctrl-C to leave.", file=sys.stderr, flush=True)
+        while True:
+            waiting = [execution for execution in client.approvals.list() if execution.id not in skipped]
+            for execution in waiting:
+                skipped.add(execution.id)
+                _ask_about(client, execution)
+            if not waiting:
+                time.sleep(_LOOK_SECONDS)  # no event tells of an execution that waits
+    return 0
+
+
+def _ask_about(client: ExecClient, execution: Execution) -> None:
+    """Ask until there is an answer, and send it."""
+    code = execution.code
+    print(_describe(client, execution, code), flush=True)
+    while (answer := _ask(_QUESTION).lower()[:1]) != "s":
+        if answer == "e":
+            code = _edit_or_keep(code)
+            print(_describe(client, execution, code), flush=True)
+        elif answer in ("y", "n"):
+            _decide(client, execution, code if answer == "y" else None)
+            return
+
+
+def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
+    """Send an answer; it may come too late."""
+    reason = "" if code is not None else _ask("Why not, for the agent to read: ")
+    try:
+        if code is None:
+            client.approvals.reject(execution.id, reason=reason)
+        else:
+            client.approvals.approve(execution.id, code=None if code == execution.code else code)
+    except (NotAwaitingApproval, ExecutionNotFound) as error:
+        print(f"jupyter exec: {error.message}", file=sys.stderr)
+
+
+def _edit_or_keep(code: str) -> str:
+    try:
+        return _edit(code)
+    except UsageError as error:
+        print(f"jupyter exec: {error}", file=sys.stderr)
+        return code
+
+
+def _ask(question: str) -> str:
+    """Ask, and take only what was typed after the question: what came before it was no answer to it."""
+    _discard_typed_ahead()
+    return input(question).strip()
+
+
+def _discard_typed_ahead() -> None:
+    if not sys.stdin.isatty():
+        return
+    try:
+        import termios
+    except ImportError:  # Windows
+        return
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+def _describe(client: ExecClient, execution: Execution, code: str) -> str:
     """Return what a person needs to know to decide about code; what is sure stands last, nearest to the question."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     facts = [
@@ -72,18 +174,18 @@ def shown(client: ExecClient, execution: Execution, code: str) -> str:
         ("token", _whose(client, execution)),
         ("language", execution.language or "the kernel's own"),
         ("input()", "the agent answers it, unseen" if execution.allow_input else "not answered"),
-        ("why", why(execution)),
-        ("until", until(execution)),
+        ("why", _reason(execution)),
+        ("until", _deadline(execution)),
     ]
     return f"{numbered(code, columns)}\n\n{fields(facts)}"
 
 
-def why(execution: Execution) -> str:
+def _reason(execution: Execution) -> str:
     """Return why it waits."""
     return execution.approval.why if execution.approval is not None else ""
 
 
-def until(execution: Execution) -> str:
+def _deadline(execution: Execution) -> str:
     """Return until when it waits."""
     return execution.approval.expires_at if execution.approval is not None else ""
 
@@ -110,9 +212,9 @@ def _waiting(client: ExecClient, execution_id: str) -> Execution:
     )
 
 
-def _edited(client: ExecClient, execution_id: str) -> str:
+def _edit_waiting(client: ExecClient, execution_id: str) -> str:
     code = _waiting(client, execution_id).code
-    text = edited(code)
+    text = _edit(code)
     if text == code:  # who changes nothing may have thought better of it
         raise UsageError(
             f"nothing was changed, so {execution_id} was not approved; to approve it as it is, leave --edit out"
@@ -125,3 +227,25 @@ def _read(path: str) -> str:
         return Path(path).read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--code cannot be read: {error}") from error
+
+
+def _edit(code: str) -> str:
+    """Return code as a person has left it.
+
+    Raises
+    ------
+    UsageError
+        If the editor cannot be started, fails or leaves something that is not text; nothing is to be done then.
+    """
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory() as directory:  # for its owner alone
+        file = Path(directory) / "code.txt"
+        file.write_bytes(code.encode())
+        try:
+            done = subprocess.run([*editor, str(file)], check=False)
+            text = file.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the code cannot be edited: {error}; EDITOR names the editor") from error
+    if done.returncode != 0:
+        raise UsageError(f"the editor ended with {done.returncode}, so nothing was done")
+    return code if text == f"{code}\n" else text  # editors end the last line

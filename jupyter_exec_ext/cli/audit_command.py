@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..audit.digest_chain import ChainedLine, Head, format_record, verify
 from ..errors import StoreUnavailable
+from .common_options import add_command
 from .server_choice import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +19,30 @@ if TYPE_CHECKING:
 
 _FOLLOW_SECONDS = 0.5
 _MAX_FAULTS_SHOWN = 100
+
+
+def _head(text: str) -> Head:
+    return Head.parse(text)
+
+
+_head.__name__ = "head (SEQ:DIGEST)"
+
+
+def add_audit_command(commands: Any) -> None:
+    """Add ``jupyter exec audit``."""
+    parser = commands.add_parser(
+        "audit", help="check and show the audit trail", description="The audit trail of the servers on this machine."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    verify = add_command(actions, "verify", "check that no record was removed, changed or reordered", verify_trail)
+    tail = add_command(actions, "tail", "show the newest records", show_tail)
+    for action in (verify, tail):
+        action.add_argument("--store", metavar="DIR", help="the directory of ExecStore.path (default: the usual one)")
+    verify.add_argument("--head", type=_head, metavar="SEQ:DIGEST", help="a head that an earlier check printed")
+    verify.epilog = "Exit code: 0 if the trail is whole, 1 if not. Keep the head that is printed on another machine."
+    tail.add_argument("-n", type=int, default=20, dest="count", metavar="N", help="how many records (default: 20)")
+    tail.add_argument("--follow", action="store_true", help="and those to come, until Ctrl-C")
+    tail.add_argument("--json", action="store_true", help="the whole records, as JSON")
 
 
 @contextmanager
@@ -33,7 +58,7 @@ def _reader(args: argparse.Namespace) -> Iterator[AuditReader]:
         reader.close()
 
 
-def check(args: argparse.Namespace) -> int:
+def verify_trail(args: argparse.Namespace) -> int:
     """Check the whole chain, say what is wrong with it, and print its head."""
     faults = 0
     try:
@@ -54,7 +79,7 @@ def check(args: argparse.Namespace) -> int:
     return 0
 
 
-def tail(args: argparse.Namespace) -> int:
+def show_tail(args: argparse.Namespace) -> int:
     """Print the newest records; with ``--follow``, those to come."""
     if args.count < 0:
         raise UsageError("-n must not be negative")

@@ -13,12 +13,17 @@ from typing import Any
 from ..client.sync.client import ExecClient
 from ..errors import ApiNotFound, ConnectionFailed, ExecError, OwnerOnly
 from ..models import ISOLATION_LEVELS
-from .doctor_finding import Finding
-from .front_end_check import front_end
-from .isolation_check import isolation_here, level_on_request, problems_here, unprotected
-from .server_choice import client_for
+from .common_options import add_command
+from .doctor_checks import Finding, front_end, isolation_here, level_on_request, problems_here, unprotected
+from .server_choice import add_server_options, client_for
 
 _DISTRIBUTION = "jupyter-exec-ext"
+
+
+def add_doctor_command(commands: Any) -> None:
+    """Add ``jupyter exec doctor``."""
+    parser = add_command(commands, "doctor", "check the installation, and say what to do about what is wrong", doctor)
+    add_server_options(parser, None, "only this machine is checked")
 
 
 def doctor(args: argparse.Namespace) -> int:

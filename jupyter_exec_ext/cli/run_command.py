@@ -35,10 +35,10 @@ from ..models.model_content import error_text, is_printed
 from ..models.repeated_lines import fold_repeats
 from ..protocol.languages import normalize_language
 from ..protocol.output_joining import truncation_marker
+from .common_options import add_command, add_isolation_option, seconds
 from .escape_filter import EscapeFilter
-from .output_command import hint
 from .printable_text import printable
-from .server_choice import UsageError, client_for
+from .server_choice import UsageError, add_server_options, client_for
 from .signals import Interrupts, ctrl_c
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
@@ -47,6 +47,28 @@ _EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
 _SHELLS = ("bash", "sh")
 _SHELL_EXIT = re.compile(r"Command '.*' returned non-zero exit status (\d{1,3})\.", re.DOTALL)
 _EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
+
+
+def add_run_command(commands: Any) -> None:
+    """Add ``jupyter exec run``."""
+    parser = add_command(commands, "run", "run code and show its output as it comes", run)
+    source = parser.add_mutually_exclusive_group()  # one of them: `run.run` says so, and why FILE may be missing
+    source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
+    source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
+    parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
+    add_isolation_option(parser)
+    parser.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
+    parser.add_argument("--language", metavar="NAME", help="language of the code, such as bash (default: the kernel's)")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop the code after this run time")
+    parser.add_argument(
+        "--output-dir", metavar="DIR", default=".", help="where displayed images and HTML pages are saved (default: .)"
+    )
+    add_server_options(parser, None, "a gateway that is started for this and stopped again")
+    parser.epilog = (
+        "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if its time "
+        "was up; 126 if a person rejected it; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if the "
+        "server failed, or the token ended."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -205,7 +227,7 @@ class _Terminal:
             _tell_of_editing(event.execution)
             if event.execution.reason:
                 print(f"jupyter exec: {event.execution.reason}", file=sys.stderr)
-            advice = hint(event.execution)
+            advice = _spool_hint(event.execution)
             if self._lasting and advice is not None:
                 print(f"jupyter exec: {advice}", file=sys.stderr)
 
@@ -214,6 +236,14 @@ class _Terminal:
         for name, escapes in self._filters.items():
             if reset := escapes.close():
                 print(reset, end="", file=getattr(sys, name), flush=True)
+
+
+def _spool_hint(execution: Execution) -> str | None:
+    """Return how to get what was left out of what `run` shows, if it is kept."""
+    if not execution.spooled:
+        return None
+    names = ", ".join(output.name for output in execution.spooled[:10])
+    return f"the output left out is kept: jupyter exec output download {execution.id} NAME (of {names})"
 
 
 def exit_code(execution: Execution) -> int:

@@ -10,12 +10,31 @@ import secrets
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..client.server_connection import JupyterConnectionInfo
+from .common_options import add_command
 
 if TYPE_CHECKING:
     from .gateway_app import ExecGatewayApp
+
+
+def add_serve_command(commands: Any) -> None:
+    """Add ``jupyter exec serve``."""
+    parser = add_command(commands, "serve", "serve exec/v1 from a Jupyter Server or a Kernel Gateway", serve)
+    parser.add_argument("--gateway", action="store_true", help="a Kernel Gateway (default: a Jupyter Server)")
+    parser.add_argument("--ip", default="127.0.0.1", metavar="ADDRESS", help="listen here (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8888, help="0 for a free one (default: 8888)")
+    parser.add_argument("--base-url", default="/", metavar="PATH", help="serve below this path (default: /)")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="take the token from this file, made with a new token if it is not there (default: JUPYTER_TOKEN, else a "
+        "new token, which is shown)",
+    )
+    parser.add_argument(
+        "options", nargs="*", metavar="-- OPTION", help="after --: options of the Jupyter Server or Kernel Gateway"
+    )
 
 
 def serve(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Which server a command talks to."""
+"""Choice of a command's server: options, their check, and a client of the chosen or started server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,79 @@ from pathlib import Path
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient
 from ..executors.binder import BinderServer
+from ..executors.binder_launch import build_path
 from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
-from .common_options import BINDER_URL
 from .signals import leaving_in_order
+
+_SERVER_HELP = (
+    "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
+)
+BINDER_URL = "https://mybinder.org"
 
 
 class UsageError(Exception):
     """The command was given something it cannot use."""
+
+
+def add_server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
+    """Add the options that say where the server is; `without` them, it is said what is used.
+
+    A command without a `default` needs a server for its own time alone: it stops what it has started at a JupyterHub,
+    and may launch a Binder or a container.
+    """
+    passing = default is None
+    parser.set_defaults(stop_server=passing, binder=None, binder_url=None, docker=None)
+    group = parser.add_argument_group("server")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
+    where.add_argument(
+        "--hub",
+        metavar="URL",
+        help="a JupyterHub: your server there, started if it does not run"
+        + (", and then stopped again" if passing else ", and left running"),
+    )
+    group.add_argument("--hub-user", metavar="NAME", help="with --hub: whose server (default: the token's user's)")
+    group.add_argument("--hub-server", metavar="NAME", help="with --hub: one of the user's named servers")
+    if passing:
+        where.add_argument(
+            "--binder",
+            type=binder_spec,
+            metavar="SPEC",
+            help="a server made from a repository, such as gh/org/repo/HEAD, launched for this at a BinderHub",
+        )
+        where.add_argument(
+            "--docker",
+            nargs="?",
+            const="",
+            metavar="IMAGE",
+            help="a server in a container, which is removed afterwards; FILE stands before this option. IMAGE runs a "
+            "gateway on port 8888 with the token in TOKEN (default: this package's own, built when first needed)",
+        )
+        group.add_argument(
+            "--binder-url",
+            metavar="URL",
+            help=f"with --binder: the BinderHub (default: {BINDER_URL})",
+        )
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the server's or the Hub's token; without it the token in the URL, then JUPYTER_TOKEN, is "
+        "used",
+    )
+    group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
+
+
+def binder_spec(text: str) -> str:
+    """Check what is to be launched as a Binder."""
+    build_path(text)
+    return text
+
+
+# argparse's message names the type so.
+binder_spec.__name__ = "spec (such as gh/org/repo/HEAD)"
 
 
 def check_server_options(args: argparse.Namespace) -> None:

@@ -11,11 +11,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..models import IssuedToken, Token
 from ..protocol.records_json import issued_token_to_json, to_json
+from .common_options import add_command, add_command_group, duration, named_value
 from .printable_text import fields, print_table, printable
-from .server_choice import UsageError, api_client_for
+from .server_choice import UsageError, add_server_options, api_client_for
 
 # Names for the scopes that go together.
 PRESETS: dict[str, tuple[str, ...]] = {
@@ -32,9 +34,77 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "reader": ("sessions:read", "executions:read", "files:read"),
 }
 DEFAULT_PRESET = "agent"
+_TOKEN = """\
+Tokens for agents. A token may do what its scopes say, within its policy, until it expires or is revoked, and never more
+than whoever created it. It is of use with exec/v1 alone, not with the rest of the Jupyter server.
+
+  TOKEN=$(jupyter exec token create claude --expires 8h)
+  jupyter exec token create claude --policy restricted --limit max_sessions=1 --output token
+"""
 
 
-def create(args: argparse.Namespace) -> int:
+def add_token_command(commands: Any) -> None:
+    """Add ``jupyter exec token``."""
+    actions = add_command_group(commands, "token", "create, list, rotate and revoke tokens for agents", _TOKEN)
+    create = add_command(actions, "create", "create a token and print it, this once", create_token)
+    listing = add_command(actions, "list", "list tokens, without their secrets", list_tokens)
+    show = add_command(actions, "show", "show a token, without its secret", show_token)
+    rotate = add_command(actions, "rotate", "give a token another secret and print it, this once", rotate_token)
+    revoke = add_command(actions, "revoke", "revoke tokens and those below them; what they run ends", revoke_tokens)
+    policies = add_command(actions, "policies", "list the policies there are", list_policies)
+    _create_options(create)
+    listing.add_argument("--ended", action="store_true", help="those that were revoked or have expired, too")
+    for action in (show, rotate):
+        action.add_argument("id", metavar="ID")
+    rotate.add_argument(
+        "--overlap",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="for how long the secret before it is still good, such as 1h (default: not at all)",
+    )
+    revoke.add_argument("ids", nargs="+", metavar="ID")
+    for action in (create, rotate):
+        action.add_argument(
+            "--output", metavar="FILE", help="write it to this file, for you alone, and do not print it"
+        )
+    for action in (create, listing, show, rotate, policies):
+        action.add_argument("--json", action="store_true", help="print JSON")
+    for action in (create, listing, show, rotate, revoke, policies):
+        add_server_options(action, "auto", "auto")
+
+
+def _create_options(create: argparse.ArgumentParser) -> None:
+    presets = "; ".join(f"'{name}' is {', '.join(scopes)}" for name, scopes in PRESETS.items())
+    create.add_argument("name", metavar="NAME", help="what it is for, so that you recognise it in the list")
+    create.add_argument(
+        "--scope",
+        action="append",
+        default=[],
+        dest="scopes",
+        metavar="SCOPE[,SCOPE]",
+        help=f"what it may do; may be repeated. {presets} (default: {DEFAULT_PRESET})",
+    )
+    create.add_argument("--policy", metavar="NAME", help="policy that holds for it (default: the server's 'default')")
+    create.add_argument(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="how long it is good: 90, 30m, 8h, 30d (default: the server's)",
+    )
+    create.add_argument(
+        "--limit",
+        type=named_value,
+        action="append",
+        default=[],
+        dest="limits",
+        metavar="NAME=VALUE",
+        help="narrow a field of the policy for it, such as max_sessions=1, approval=always or "
+        "'kernelspecs=[\"python3\"]'; may be repeated. 'token policies' shows the fields",
+    )
+
+
+def create_token(args: argparse.Namespace) -> int:
     """Create a token and hand its secret out."""
     scopes = chosen_scopes(args.scopes)
     with _secret_output(args) as hand_out, api_client_for(args) as client:
@@ -43,14 +113,14 @@ def create(args: argparse.Namespace) -> int:
     return 0
 
 
-def rotate(args: argparse.Namespace) -> int:
+def rotate_token(args: argparse.Namespace) -> int:
     """Give a token another secret and hand it out."""
     with _secret_output(args) as hand_out, api_client_for(args) as client:
         hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap))
     return 0
 
 
-def list_(args: argparse.Namespace) -> int:
+def list_tokens(args: argparse.Namespace) -> int:
     """Print the tokens, one a line."""
     with api_client_for(args) as client:
         tokens = client.tokens.list(ended=args.ended)
@@ -63,7 +133,7 @@ def list_(args: argparse.Namespace) -> int:
     return 0
 
 
-def show(args: argparse.Namespace) -> int:
+def show_token(args: argparse.Namespace) -> int:
     """Print a token, without its secret."""
     with api_client_for(args) as client:
         token = client.tokens.get(args.id)
@@ -71,7 +141,7 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-def revoke(args: argparse.Namespace) -> int:
+def revoke_tokens(args: argparse.Namespace) -> int:
     """Revoke tokens."""
     with api_client_for(args) as client:
         for token_id in args.ids:
@@ -79,7 +149,7 @@ def revoke(args: argparse.Namespace) -> int:
     return 0
 
 
-def policies(args: argparse.Namespace) -> int:
+def list_policies(args: argparse.Namespace) -> int:
     """Print the policies with the limits that they set."""
     with api_client_for(args) as client:
         found = client.tokens.policies()

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext.cli import isolation_check
-from jupyter_exec_ext.cli.doctor_finding import Finding
-from jupyter_exec_ext.cli.isolation_check import isolation_here, problems_here
+from jupyter_exec_ext.cli import doctor_checks
+from jupyter_exec_ext.cli.doctor_checks import Finding, isolation_here, problems_here
 from jupyter_exec_ext.cli.kernelspecs import local_kernels
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
@@ -119,7 +118,7 @@ def test_the_doctor_says_what_is_limited_as_a_whole(
     group = None if limits is None else _Group(limits)
     monkeypatch.setattr(cgroup, "new_group", lambda memory_bytes, processes: group)
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    findings = list(isolation_check._limits())
+    findings = list(doctor_checks._limits())
     assert [finding.mark for finding in findings] == marks
     assert words in str(findings)
     assert group is None or group.removed == 1

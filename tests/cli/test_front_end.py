@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext import __version__
-from jupyter_exec_ext.cli import front_end_check
-from jupyter_exec_ext.cli.doctor_finding import Finding
-from jupyter_exec_ext.cli.front_end_check import NAME, front_end
+from jupyter_exec_ext.cli import doctor_checks
+from jupyter_exec_ext.cli.doctor_checks import NAME, Finding, front_end
 from tests.support.hosts import clean_environment
 
 
@@ -81,5 +80,5 @@ def test_one_that_is_disabled_can_be_enabled_as_the_doctor_says(places: Path, tm
 
 
 def test_where_there_is_no_jupyterlab_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_end_check, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
     assert list(front_end()) == []

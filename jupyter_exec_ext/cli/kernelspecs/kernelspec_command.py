@@ -43,7 +43,7 @@ it. Whoever runs Jupyter needs the role 'Azure ContainerApps Session Executor' o
 """
 
 
-def add_kernelspec(commands: Any) -> None:
+def add_kernelspec_command(commands: Any) -> None:
     """Add ``jupyter exec kernelspec``."""
     parser = commands.add_parser(
         "kernelspec",

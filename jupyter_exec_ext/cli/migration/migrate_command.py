@@ -13,7 +13,9 @@ import tempfile
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from ..common_options import add_command
 from ..printable_text import printable
 from ..server_choice import UsageError
 from .import_rewriting import IMPORTS, rewrite_imports
@@ -23,6 +25,22 @@ from .notebook_cells import Notebook, mask_magics
 _ROOTS = {module.partition(".")[0].encode() for module in IMPORTS}
 _SUFFIXES = (".py", ".pyi", ".ipynb")
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+
+
+def add_migrate_command(commands: Any) -> None:
+    """Add ``jupyter exec migrate``."""
+    parser = add_command(
+        commands,
+        "migrate",
+        "move a project's imports from AutoGen's executors to this package",
+        migrate,
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="Python files, notebooks, or directories with them")
+    parser.add_argument("--write", action="store_true", help="make the changes (default: print them)")
+    parser.epilog = (
+        "Names that this package does not have stay where they are, and what could not be moved is said. Exit code: 0, "
+        "or 1 if a file could not be read or written and was left alone."
+    )
 
 
 def migrate(args: argparse.Namespace) -> int:

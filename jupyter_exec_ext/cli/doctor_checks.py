@@ -1,16 +1,20 @@
-"""Whether kernels can be isolated, on this machine or on a server, and what it means where they are not."""
+"""Checks of ``jupyter exec doctor`` on isolation and on the JupyterLab front end, and the record of one finding."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import __version__
 from ..client.sync.client import ExecClient
 from ..errors import ExecError, IsolationRequired
-from .doctor_finding import Finding
 
 if TYPE_CHECKING:
     from .kernelspecs.local_kernels import LocalKernel
@@ -22,6 +26,11 @@ _WORDS = {"sandbox": "sandboxed", "landlock": "isolated by Landlock"}
 _TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES = 1024**3, 512
 _VERSION_SECONDS = 20.0
 
+NAME = "@jupyter-exec-ext/labextension"
+_INSTALL = (
+    "install a wheel of this package, which carries it (pip install --force-reinstall --no-deps jupyter-exec-ext), or "
+    "from a checkout with Node.js: REQUIRE_LABEXTENSION=1 pip install . ; the server works without it"
+)
 _REFUSED = "so scoped tokens may not run code there, unless ExecEngine.allow_unprotected_tokens is set"
 _ALLOWED = (
     "scoped tokens may run code there all the same (ExecEngine.allow_unprotected_tokens), so their scopes and policies "
@@ -31,6 +40,30 @@ _CONTROL_GROUPS = (
     "let servers make control groups with the controllers 'memory' and 'pids' (systemd: Delegate=yes in their unit; a "
     "container: /sys/fs/cgroup mounted so that it can be written)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    remedy : str
+        What to do about it, or what follows from it; empty if it is in order.
+    fails : bool
+        False for what works as it is meant to, and is yet good to know.
+    """
+
+    what: str
+    remedy: str = ""
+    fails: bool = True
+
+    @property
+    def mark(self) -> str:
+        """``ok``, ``note`` or ``FAIL``."""
+        if not self.remedy:
+            return "ok"
+        return "FAIL" if self.fails else "note"
 
 
 def unprotected(names: Sequence[str], level: str | None, *, allowed: bool = False) -> Iterator[Finding]:
@@ -141,3 +174,29 @@ def _limits() -> Iterator[Finding]:
         )
     else:
         yield Finding("the number of processes of a sandbox is limited (RLIMIT_NPROC)")
+
+
+def front_end() -> Iterator[Finding]:
+    """Look where JupyterLab and Notebook look for what they load, if one of them is here."""
+    if find_spec("jupyterlab_server") is None:
+        return
+    from jupyter_core.paths import jupyter_path
+    from jupyterlab_server.config import get_page_config
+
+    paths = jupyter_path("labextensions")
+    found = next((path for path in (Path(place, NAME, "package.json") for place in paths) if path.is_file()), None)
+    if found is None:
+        yield Finding("the JupyterLab front end is not installed", _INSTALL, fails=False)
+        return
+    page = get_page_config(paths)
+    loaded = [extension["name"] for extension in page["federated_extensions"]]
+    theirs = str(json.loads(found.read_text()).get("version"))
+    if NAME not in loaded:
+        yield Finding(f"the JupyterLab front end is not whole ({found.parent})", _INSTALL)
+    elif NAME in page["disabledExtensions"]:
+        yield Finding("the JupyterLab front end is disabled", f"jupyter labextension enable {NAME}", fails=False)
+    elif theirs != __version__:
+        what = f"the JupyterLab front end is of version {theirs}, and this package is {__version__} ({found.parent})"
+        yield Finding(what, _INSTALL)
+    else:
+        yield Finding("the JupyterLab front end is enabled")
