@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer
-from jupyter_exec_ext.adapters._autogen_session import run_own_server
+from jupyter_exec_ext.adapters._autogen_resources import run_own_server
 from jupyter_exec_ext.adapters._code_session import CodeSession
 from jupyter_exec_ext.adapters._conversations import Conversations
 from jupyter_exec_ext.adapters._tool_text import NotRun
@@ -217,7 +217,7 @@ async def test_a_server_of_ones_own_is_stopped_also_if_nobody_waits_for_it_any_m
             super().__init__(**options)
             started.append(self)
 
-    monkeypatch.setattr("jupyter_exec_ext.adapters._autogen_session.LocalJupyterServer", Noted)
+    monkeypatch.setattr("jupyter_exec_ext.adapters._autogen_resources.LocalJupyterServer", Noted)
     entering = asyncio.create_task(run_own_server().__aenter__())
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # its thread has begun

@@ -174,8 +174,8 @@ async def test_without_a_server_it_has_one_of_its_own_and_stops_it(
         result = await run(executor, "import os; print(os.getpid())", SHOW_PICTURE)
         assert isinstance(result, JupyterCodeResult)
         assert result.output_files[0].parent == tmp_path / "new" / "output"
-        assert executor._running is not None
-        own = executor._running[0].connection_info
+        assert executor._resources.running is not None
+        own = executor._resources.running[0].connection_info
         assert own is not None
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(own.host, own.port)
