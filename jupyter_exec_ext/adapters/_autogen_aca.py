@@ -1,4 +1,4 @@
-"""The executor for Azure Container Apps sessions as a component of AutoGen's, which can be dumped and loaded."""
+"""Executor for Azure Container Apps sessions as an AutoGen component, which can be dumped and loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._autogen_results import JupyterCodeResult
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# It finds its secrets where it is made, so that its name is all there is to store.
+# It finds its secrets in its environment, so its name can be stored.
 _DEFAULT: Literal["DefaultAzureCredential"] = "DefaultAzureCredential"
 _HOSTS_OPTIONS = ("allowed_hosts", "scope", "verify")
 
@@ -25,7 +25,7 @@ _HOSTS_OPTIONS = ("allowed_hosts", "scope", "verify")
 class ACADynamicSessionsCodeExecutorConfig(BaseModel):
     """An `ACADynamicSessionsCodeExecutor` as data. It names a kind of credential, and never holds a secret."""
 
-    # A secret that somebody writes into it is refused rather than ignored, and not shown by the error.
+    # A secret written into a config is refused rather than ignored, and the error does not show it.
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     pool_management_endpoint: str
@@ -57,7 +57,7 @@ class ACADynamicSessionsCodeExecutor(
         if self._functions:
             raise ValueError("an executor with functions cannot be dumped: whoever loads it could not see what they do")
         options, usual = self._client_options, inspect.signature(aca_executor.ACADynamicSessionsCodeExecutor).parameters
-        # Whoever writes a config could otherwise choose where access tokens are sent.
+        # Otherwise the author of a config could choose the server that gets access tokens.
         if any(options[name] != usual[name].default for name in _HOSTS_OPTIONS):
             raise ValueError(f"an executor with its own {', '.join(_HOSTS_OPTIONS)} cannot be dumped")
         return self.component_config_schema(

@@ -120,7 +120,7 @@ class _BackgroundLoop:
     def start(self, work: Coroutine[Any, Any, T]) -> tuple[Future[T], Callable[[], object]]:
         """Start work on the loop. Return its outcome, which comes at its end, and a function that cancels it."""
         outcome: Future[T] = Future()
-        outcome.set_running_or_notify_cancel()  # who waits for it cannot cancel it: it comes at the end of the work
+        outcome.set_running_or_notify_cancel()  # so its waiters cannot cancel it: it must come at the end of the work
 
         async def carry_out() -> None:
             try:

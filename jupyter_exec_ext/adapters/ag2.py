@@ -1,4 +1,4 @@
-"""ag2 1.x: a `CodeEnvironment` on a Jupyter kernel, and a tool whose results have pictures.
+"""ag2 1.x: a `CodeEnvironment` on a Jupyter kernel, and a tool that returns pictures.
 
 For example::
 
@@ -72,7 +72,7 @@ class JupyterCodeEnvironment:
         await asyncio.to_thread(self._session.close)
 
     async def aclose(self) -> None:
-        """Do the same as `close`, by ag2's name."""
+        """Call `close`; ag2's name for it."""
         await self.close()
 
     @property
@@ -83,6 +83,15 @@ class JupyterCodeEnvironment:
     async def run(self, code: str, language: CodeLanguage, *, context: Any = None) -> CodeRunResult:
         """Run code; cancelling the task stops it.
 
+        Parameters
+        ----------
+        code : str
+            The code.
+        language : str
+            Its language.
+        context : object
+            ag2's context, which is not used.
+
         Returns
         -------
         ag2.tools.code.CodeRunResult
@@ -92,14 +101,16 @@ class JupyterCodeEnvironment:
         return CodeRunResult(output=outcome.to_text(), exit_code=0 if outcome.ok else 1)
 
     def tool(self, name: str = "run_code", description: str = _DESCRIPTION) -> Any:
-        """Return a tool that runs code here and gives texts and pictures, for models that see pictures.
+        """Return a tool that runs code and returns texts and pictures, for models that see pictures.
 
         The results' metadata has the ``execution_id``, with which a client gets the whole execution, and its ``state``.
 
         Parameters
         ----------
+        name : str
+            Name of the tool.
         description : str
-            For the model; ``{languages}`` in it stands for those of the environment.
+            Description for the model; ``{languages}`` in it stands for those of the environment.
         """
 
         async def run_code(code: str, language: CodeLanguage = "python") -> ToolResult:

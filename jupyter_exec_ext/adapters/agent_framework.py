@@ -1,4 +1,4 @@
-"""Code execution for Microsoft Agent Framework: the function tool `execute_code`, and a context provider with it."""
+"""Microsoft Agent Framework: the function tool `execute_code`, and a context provider with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def execute_code_tool(session: CodeSession, *, approval_mode: ApprovalMode = "ne
     session : CodeSession
         The session of one conversation; variables are kept until it is closed.
     approval_mode : str
-        ``"always_require"`` if a person has to approve each call.
+        ``"always_require"`` if a person must approve each call.
     """
     return _tool(session.run, approval_mode)
 
@@ -45,23 +45,23 @@ def execute_code_tool(session: CodeSession, *, approval_mode: ApprovalMode = "ne
 class JupyterCodeActProvider(ContextProvider):
     """Gives an agent `execute_code`, with a Jupyter session for each of its conversations.
 
-    A conversation is what Agent Framework calls an ``AgentSession``: what is run with the same one shares variables,
-    and nothing else does. A run without one gets a session of its own. They are closed when the provider is left as a
-    context manager or by `close`; `close_session` closes that of a conversation which is over.
+    A conversation is an ``AgentSession`` of Agent Framework. Runs with the same one share variables. A run without one
+    gets a session of its own. Leaving the provider as a context manager, or `close`, closes all sessions;
+    `close_session` closes that of one conversation.
 
     Parameters
     ----------
     server, token
         The Jupyter server, as for `CodeSession`.
     max_conversations : int
-        How many of them have a Jupyter session at once. For one more, the one is closed that was not used for longest;
-        should that conversation go on, the model is told that its variables are gone.
+        Largest number of conversations that have a Jupyter session at once. One more closes the least recently used
+        session. If its conversation goes on, the model is told that its variables are gone.
     idle_timeout_seconds : float
-        After how much idle time the server ends a session, where it has ``exec/v1``.
+        Idle time after which the server ends a session, if it has ``exec/v1``.
     approval_mode : str
-        ``"always_require"`` if a person has to approve each call.
+        ``"always_require"`` if a person must approve each call.
     instructions : str
-        What the model is told about the tool beside its description; may be empty.
+        Instructions on the tool for the model, in addition to its description; may be empty.
     source_id : str
         Name by which the agent knows the provider.
     **session_options
@@ -109,7 +109,7 @@ class JupyterCodeActProvider(ContextProvider):
     async def before_run(
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        """Give the tool of this conversation, and the instructions, to a run that begins."""
+        """Add the tool of this conversation, and the instructions, to a run."""
         conversation = session.session_id
 
         async def run(code: str) -> Execution | NotRun:
@@ -120,7 +120,7 @@ class JupyterCodeActProvider(ContextProvider):
             context.extend_instructions(self.source_id, self._instructions)
 
     async def close_session(self, session: AgentSession) -> None:
-        """Shut down the Jupyter session of a conversation that is over."""
+        """Shut down the Jupyter session of a finished conversation."""
         await self._conversations.close(session.session_id)
 
     async def close(self) -> None:

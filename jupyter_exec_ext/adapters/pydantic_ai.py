@@ -1,4 +1,4 @@
-"""Code execution for Pydantic AI: a toolset with one tool, `execute_code`."""
+"""Pydantic AI: a toolset with one tool, `execute_code`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ DepsT = TypeVar("DepsT")
 
 
 class JupyterToolset(FunctionToolset[DepsT]):
-    """Lets an agent run code in a Jupyter session of its conversation; for ``Agent(toolsets=[…])``.
+    """Toolset for ``Agent(toolsets=[…])`` that runs code in a Jupyter session of the agent's conversation.
 
-    Variables are kept for the length of a run and, while the agent or the toolset is entered with ``async with``,
-    from run to run of the same conversation, as Pydantic AI's ``conversation_id`` tells it. Cancelling a run stops its
+    Variables are kept during a run. While the agent or the toolset is entered with ``async with``, they are kept from
+    run to run of the same conversation, by Pydantic AI's ``conversation_id``. Cancelling a run stops its
     code on the server.
 
     The model gets text and pictures. The application finds the whole `Execution` as the tool return's ``metadata``.
@@ -38,12 +38,12 @@ class JupyterToolset(FunctionToolset[DepsT]):
     server, token
         The Jupyter server, as for `CodeSession`.
     max_conversations : int
-        How many conversations have a Jupyter session at once. For one more, the one is closed that was not used for
-        longest; should that conversation go on, the model is told that its variables are gone.
+        Largest number of conversations that have a Jupyter session at once. One more closes the least recently used
+        session. If its conversation goes on, the model is told that its variables are gone.
     idle_timeout_seconds : float
-        After how much idle time the server ends a session, where it has ``exec/v1``.
+        Idle time after which the server ends a session, if it has ``exec/v1``.
     requires_approval : bool
-        Whether each call has to be approved: the run then ends with ``DeferredToolRequests``.
+        Whether each call needs approval; the run then ends with ``DeferredToolRequests``.
     id : str, optional
         The toolset's id, for durable execution.
     **session_options
@@ -81,7 +81,7 @@ class JupyterToolset(FunctionToolset[DepsT]):
         return _tool_return(await self.conversations.run(ctx.conversation_id, code))
 
     async def for_run(self, ctx: RunContext[DepsT]) -> AbstractToolset[DepsT]:
-        """Return what holds the conversation's session for the length of the run."""
+        """Return a toolset that holds the conversation's session during the run."""
         return _OfOneRun(self, self.conversations, ctx.conversation_id)
 
     async def __aenter__(self) -> Self:
@@ -92,17 +92,17 @@ class JupyterToolset(FunctionToolset[DepsT]):
         await self.conversations.release_all()
 
     async def close(self) -> None:
-        """Shut down the sessions of all conversations; each of them gets a fresh one if it goes on."""
+        """Shut down the sessions of all conversations; one that goes on gets a fresh session."""
         await self.conversations.close_all()
 
     async def close_conversation(self, conversation_id: str) -> None:
-        """Shut down the session of a conversation that is over; for an agent that is entered for long."""
+        """Shut down the session of a finished conversation, for an agent that stays entered."""
         await self.conversations.close(conversation_id)
 
 
 @dataclass
 class _OfOneRun(WrapperToolset[DepsT]):
-    """The toolset in one run: entering and leaving it holds one conversation instead of all."""
+    """The toolset in one run, which holds one conversation instead of all."""
 
     conversations: Conversations
     conversation_id: str | None

@@ -1,6 +1,6 @@
-"""``jupyter exec approve``: what agents want to run, and what a person says about it.
+"""``jupyter exec approve``: lists, shows, edits and decides about code that waits for approval.
 
-The code is hostile until a person has said otherwise: it is shown so that it cannot pass for anything else.
+Waiting code may be hostile. Its lines are numbered and escaped, so that none can imitate this command's own output.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def add_approve_command(commands: Any) -> None:
 
 
 def list_waiting(args: argparse.Namespace) -> int:
-    """Print what waits, one a line."""
+    """Print waiting executions, one a line."""
     with api_client_for(args) as client:
         waiting = client.approvals.list()
     if args.json:
@@ -72,7 +72,7 @@ def list_waiting(args: argparse.Namespace) -> int:
 
 
 def show_waiting(args: argparse.Namespace) -> int:
-    """Print one that waits, with all of its code."""
+    """Print a waiting execution with all of its code."""
     with api_client_for(args) as client:
         execution = _waiting(client, args.id)
         print(_describe(client, execution, execution.code))
@@ -80,7 +80,7 @@ def show_waiting(args: argparse.Namespace) -> int:
 
 
 def accept_executions(args: argparse.Namespace) -> int:
-    """Let executions run, as they are or with other code."""
+    """Approve executions, as they are or with other code."""
     if args.code is not None and len(args.ids) > 1:
         raise UsageError("--code is the code of one execution; name one")
     replacement = None if args.code is None else _read(args.code)
@@ -92,7 +92,7 @@ def accept_executions(args: argparse.Namespace) -> int:
 
 
 def reject_executions(args: argparse.Namespace) -> int:
-    """Let executions end without running."""
+    """Reject executions."""
     with api_client_for(args) as client:
         for execution_id in args.ids:
             client.approvals.reject(execution_id, reason=args.reason)
@@ -100,7 +100,7 @@ def reject_executions(args: argparse.Namespace) -> int:
 
 
 def watch_executions(args: argparse.Namespace) -> int:
-    """Ask about what waits and what comes, until Ctrl-C or the end of the input."""
+    """Ask about each waiting execution as it comes, until Ctrl-C or the end of the input."""
     if sys.stdin is None:
         raise UsageError("there is no standard input to read answers from")
     skipped: set[str] = set()
@@ -112,12 +112,12 @@ def watch_executions(args: argparse.Namespace) -> int:
                 skipped.add(execution.id)
                 _ask_about(client, execution)
             if not waiting:
-                time.sleep(_LOOK_SECONDS)  # no event tells of an execution that waits
+                time.sleep(_LOOK_SECONDS)  # the API has no event for a waiting execution
     return 0
 
 
 def _ask_about(client: ExecClient, execution: Execution) -> None:
-    """Ask until there is an answer, and send it."""
+    """Ask until the person decides, and send the decision."""
     code = execution.code
     print(_describe(client, execution, code), flush=True)
     while (answer := _ask(_QUESTION).lower()[:1]) != "s":
@@ -130,7 +130,7 @@ def _ask_about(client: ExecClient, execution: Execution) -> None:
 
 
 def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
-    """Send an answer; it may come too late."""
+    """Send a decision, which may come too late."""
     reason = "" if code is not None else _ask("Why not, for the agent to read: ")
     try:
         if code is None:
@@ -150,7 +150,7 @@ def _edit_or_keep(code: str) -> str:
 
 
 def _ask(question: str) -> str:
-    """Ask, and take only what was typed after the question: what came before it was no answer to it."""
+    """Ask, and read only input that was typed after the question was shown."""
     _discard_typed_ahead()
     return input(question).strip()
 
@@ -166,7 +166,7 @@ def _discard_typed_ahead() -> None:
 
 
 def _describe(client: ExecClient, execution: Execution, code: str) -> str:
-    """Return what a person needs to know to decide about code; what is sure stands last, nearest to the question."""
+    """Return the code and the facts about it; the facts, which an agent cannot fake, stand nearest to the question."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     facts = [
         ("execution", execution.id),
@@ -181,17 +181,17 @@ def _describe(client: ExecClient, execution: Execution, code: str) -> str:
 
 
 def _reason(execution: Execution) -> str:
-    """Return why it waits."""
+    """Return the reason why an execution waits."""
     return execution.approval.why if execution.approval is not None else ""
 
 
 def _deadline(execution: Execution) -> str:
-    """Return until when it waits."""
+    """Return the time at which an execution stops waiting."""
     return execution.approval.expires_at if execution.approval is not None else ""
 
 
 def _whose(client: ExecClient, execution: Execution) -> str:
-    """Return the token that the session belongs to, with its name."""
+    """Return the id and name of the token that owns the session."""
     try:
         principal = client.get_session(execution.session_id).record.owner
     except ExecError as error:
@@ -199,7 +199,7 @@ def _whose(client: ExecClient, execution: Execution) -> str:
     token_id = principal.removeprefix("token:").rpartition("/")[2]
     try:
         return f"{token_id} ({client.tokens.get(token_id).name})"
-    except ExecError:  # its id says enough
+    except ExecError:  # the id alone identifies it
         return token_id
 
 
@@ -215,7 +215,7 @@ def _waiting(client: ExecClient, execution_id: str) -> Execution:
 def _edit_waiting(client: ExecClient, execution_id: str) -> str:
     code = _waiting(client, execution_id).code
     text = _edit(code)
-    if text == code:  # who changes nothing may have thought better of it
+    if text == code:  # leaving the editor without a change may mean a change of mind
         raise UsageError(
             f"nothing was changed, so {execution_id} was not approved; to approve it as it is, leave --edit out"
         )
@@ -230,12 +230,12 @@ def _read(path: str) -> str:
 
 
 def _edit(code: str) -> str:
-    """Return code as a person has left it.
+    """Return code after a person has edited it.
 
     Raises
     ------
     UsageError
-        If the editor cannot be started, fails or leaves something that is not text; nothing is to be done then.
+        If the editor cannot be started, fails, or leaves a file that is not text.
     """
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory() as directory:  # for its owner alone

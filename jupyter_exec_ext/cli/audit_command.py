@@ -1,4 +1,4 @@
-"""``jupyter exec audit``: the audit trail of the servers on this machine, checked and shown."""
+"""``jupyter exec audit``: verifies and shows the audit trail of the servers on this machine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _reader(args: argparse.Namespace) -> Iterator[AuditReader]:
 
 
 def verify_trail(args: argparse.Namespace) -> int:
-    """Check the whole chain, say what is wrong with it, and print its head."""
+    """Verify the whole chain, and print its faults or its head."""
     faults = 0
     try:
         with _reader(args) as reader, reader.snapshot() as (ends, lines):
@@ -91,7 +91,7 @@ def show_tail(args: argparse.Namespace) -> int:
                 print(_shown(line, as_json=args.json), flush=args.follow)
             if not args.follow:
                 return 0
-            time.sleep(_FOLLOW_SECONDS)  # nobody tells another process of a new record
+            time.sleep(_FOLLOW_SECONDS)  # the store cannot notify another process of a new record
             lines = reader.after(last_seq)
             last_seq = lines[-1].seq if lines else last_seq
 

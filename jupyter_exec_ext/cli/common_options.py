@@ -1,4 +1,4 @@
-"""What commands have in common: where the server is, and how values are written."""
+"""Parts of the grammar that commands share: adding a command, isolation, and types of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 def add_command(
     commands: Any, name: str, help_: str, action: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    """Add a command that carries out `action`."""
+    """Add a command that calls `action` with its arguments."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
     parser.set_defaults(action=action)
     return parser
@@ -31,7 +31,7 @@ def add_command_group(commands: Any, name: str, help_: str, description: str) ->
 
 
 def add_isolation_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that asks for isolation."""
+    """Add ``--isolation``."""
     parser.add_argument(
         "--isolation",
         choices=ISOLATION_LEVELS,
@@ -41,7 +41,7 @@ def add_isolation_option(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Read a number of seconds."""
+    """Parse a positive number of seconds; raise `ValueError` for any other text."""
     value = float(text)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError
@@ -49,13 +49,13 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Read a duration, such as ``90``, ``30m``, ``8h`` or ``30d``, as seconds."""
+    """Parse a duration, such as ``90``, ``30m``, ``8h`` or ``30d``, to seconds."""
     unit = _UNITS.get(text[-1:])
     return seconds(text) if unit is None else seconds(text[:-1]) * unit
 
 
 def named_value(text: str) -> tuple[str, Any]:
-    """Read ``NAME=VALUE``, where VALUE is JSON, or a text that needs no quotation marks."""
+    """Parse ``NAME=VALUE``, where VALUE is JSON, or else a text without quotation marks."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ValueError

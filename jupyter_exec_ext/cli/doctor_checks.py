@@ -19,10 +19,10 @@ from ..errors import ExecError, IsolationRequired
 if TYPE_CHECKING:
     from .kernelspecs.local_kernels import LocalKernel
 
-#: What isolates kernels on the server's machine, the best first.
+#: Levels of isolation on the server's machine, the strongest first.
 LOCAL_LEVELS = ("sandbox", "landlock")
 _WORDS = {"sandbox": "sandboxed", "landlock": "isolated by Landlock"}
-# Any will do to see whether a control group can be had.
+# Arbitrary limits for a trial control group.
 _TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES = 1024**3, 512
 _VERSION_SECONDS = 20.0
 
@@ -44,14 +44,16 @@ _CONTROL_GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One result of a check.
 
     Parameters
     ----------
+    what : str
+        The result, in words.
     remedy : str
-        What to do about it, or what follows from it; empty if it is in order.
+        The remedy or the consequence; empty for a good result.
     fails : bool
-        False for what works as it is meant to, and is yet good to know.
+        False for a note: a result with a consequence that is no failure.
     """
 
     what: str
@@ -67,14 +69,16 @@ class Finding:
 
 
 def unprotected(names: Sequence[str], level: str | None, *, allowed: bool = False) -> Iterator[Finding]:
-    """Say what it means that kernels are not isolated.
+    """Report kernels without isolation, and the consequences.
 
     Parameters
     ----------
+    names : sequence of str
+        Their kernelspecs.
     level : str or None
-        The most isolation that these kernels can be given, None for none.
+        The strongest isolation that these kernels can get on request; None for none.
     allowed : bool
-        Whether scoped tokens may use them as they are.
+        Whether scoped tokens may use them without isolation.
     """
     if names:
         given = (
@@ -89,20 +93,20 @@ def unprotected(names: Sequence[str], level: str | None, *, allowed: bool = Fals
 
 
 def level_on_request(client: ExecClient, kernel_name: str) -> str | None:
-    """Return the most isolation that a server can give a kernel that has none by itself, found out by starting it."""
+    """Return the strongest isolation that a server gives a kernel on request, found by starting it."""
     for level in LOCAL_LEVELS:
         try:
             client.session(kernel_name, isolation=level).close()
         except IsolationRequired:
             continue
-        except ExecError:  # it says nothing about isolation; a run, which comes next, fails as well
+        except ExecError:  # the server failed for another reason, which the next check reports
             return None
         return level
     return None
 
 
 def problems_here() -> dict[str, str | None]:
-    """Return why kernels of this machine cannot have a level of isolation, or None, for each level there is."""
+    """Return, for each level of isolation, the problem that it has on this machine, or None."""
     from .kernelspecs.local_kernels import PROVISIONERS, provisioner_class, why_unavailable
 
     installed = [level for level in LOCAL_LEVELS if provisioner_class(PROVISIONERS[level]) is not None]
@@ -110,14 +114,14 @@ def problems_here() -> dict[str, str | None]:
 
 
 def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Say which isolation kernels of this machine can have, and what that limits.
+    """Report the isolation that kernels of this machine can have, and its limits.
 
     Parameters
     ----------
     kernels : sequence of LocalKernel
-        Those that are installed.
+        The installed kernelspecs.
     problems : mapping
-        What `problems_here` returned.
+        The result of `problems_here`.
     """
     if not sys.platform.startswith("linux"):
         yield Finding(
@@ -131,7 +135,7 @@ def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | 
             by = f" ({_bubblewrap()})" if level == "sandbox" else ""
             yield Finding(f"kernels can be {_WORDS[level]} here{by}")
             continue
-        # Nobody has to isolate; but a kernelspec that asks for it is one that does not start.
+        # Isolation is optional, so only a kernelspec that asks for it fails.
         broken = [kernel.name for kernel in kernels if kernel.level == level]
         which = f", so these do not start: {', '.join(broken)}" if broken else ""
         yield Finding(f"kernels cannot be {_WORDS[level]} here{which}", problem, fails=bool(broken))
@@ -148,7 +152,7 @@ def _bubblewrap() -> str:
 
 
 def _limits() -> Iterator[Finding]:
-    """Say what is limited for all processes of a sandbox together; code can start many."""
+    """Report the limits that hold for all processes of a sandbox together."""
     from ..isolation.common.cgroup import new_group
 
     group = new_group(_TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES)
@@ -165,7 +169,7 @@ def _limits() -> Iterator[Finding]:
         )
     if "processes" in limits:
         yield Finding("the number of processes of a sandbox is limited (control group)")
-    elif os.geteuid() == 0:  # whom the system's own limit does not hold for
+    elif os.geteuid() == 0:  # RLIMIT_NPROC does not bind root
         yield Finding(
             "the number of processes of a sandbox is not limited where the server runs as root: code can start "
             "processes until the machine has no more (a fork bomb)",
@@ -177,7 +181,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def front_end() -> Iterator[Finding]:
-    """Look where JupyterLab and Notebook look for what they load, if one of them is here."""
+    """Check the front end in the directories that JupyterLab and Notebook load, if one of them is installed."""
     if find_spec("jupyterlab_server") is None:
         return
     from jupyter_core.paths import jupyter_path

@@ -1,4 +1,4 @@
-"""``jupyter exec doctor``: is everything in place, and if not, what to do."""
+"""``jupyter exec doctor``: checks the installation or a server, and prints remedies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_doctor_command(commands: Any) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Print what was found; the exit code is 1 if anything has failed."""
+    """Print the findings; return 1 if any check has failed."""
     checks: list[Callable[[], Iterator[Finding]]] = [_packages, _extension, front_end, _kernelspecs, _gateway]
     if any(where is not None for where in (args.server, args.hub, args.binder, args.docker)):
         checks = [lambda: _server(args)]
@@ -42,7 +42,7 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def _packages() -> Iterator[Finding]:
-    """Compare what is installed with what this package asks for."""
+    """Compare installed packages with the requirements of this one."""
     from packaging.requirements import Requirement
 
     yield Finding(f"Python {sys.version.split()[0]}, {_DISTRIBUTION} {version(_DISTRIBUTION)}")
@@ -61,7 +61,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _extension() -> Iterator[Finding]:
-    """Look where Jupyter Server looks for enabled extensions."""
+    """Check whether Jupyter Server has the extension enabled."""
     from jupyter_core.paths import jupyter_config_path
     from jupyter_server.extension.config import ExtensionConfigManager
 
@@ -95,12 +95,12 @@ def _kernelspecs() -> Iterator[Finding]:
     yield from isolation_here(usable, problems)
     level = next((level for level, problem in problems.items() if problem is None), None)
     yield from unprotected([kernel.name for kernel in usable if kernel.provisioner in ISOLATABLE], level)
-    # Isolated by their provisioner, and given the network all the same.
+    # The host network undoes the isolation of their provisioner.
     yield from unprotected([kernel.name for kernel in usable if kernel.has_host_network], None)
 
 
 def _gateway() -> Iterator[Finding]:
-    """Start a gateway and run something on it, as an executor would."""
+    """Start a gateway and run code on it, as an executor would."""
     from ..executors.local import LocalJupyterServer
 
     try:
@@ -115,7 +115,7 @@ def _gateway() -> Iterator[Finding]:
 
 
 def _server(args: argparse.Namespace) -> Iterator[Finding]:
-    """Look at a server from outside."""
+    """Check a server through its API."""
     with client_for(args) as client:
         try:
             info = client.info()
@@ -134,7 +134,7 @@ def _server(args: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
-    """Say what kernels are kept from, as far as the caller may use them, and whom that concerns."""
+    """Report the isolation of the kernels that the caller may use, and its consequences."""
     from .kernelspecs.local_kernels import ISOLATABLE
 
     specs = client.kernelspecs()
@@ -165,7 +165,7 @@ def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
 
 def _policies(client: ExecClient, info: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """Return the server's policies or, for the bearer of a scoped token, those that hold for it."""
-    if "tokens" not in info["features"]:  # an earlier version
+    if "tokens" not in info["features"]:  # a server of an earlier version
         return ()
     try:
         return client.tokens.policies()

@@ -1,8 +1,8 @@
-"""Filter for escape sequences on their way to a terminal: colours pass, nothing else steers the terminal.
+"""Filter for escape sequences on their way to a terminal: colours pass, all others are removed.
 
-Code, kernels and servers choose much of what the commands print. A terminal obeys escape sequences in it: they move the
-cursor over earlier lines, set titles, write to the clipboard, or make the terminal type. A file or pipe gets everything
-as it is. `text` shows names and code that a person decides about, and escapes more than this.
+Code, kernels and servers choose much of the commands' output. A terminal obeys escape sequences in it: they move the
+cursor over earlier lines, set titles, write to the clipboard, or make the terminal type. Files and pipes get the output
+unchanged. `printable_text` escapes names and code that a person decides about.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 _RESET = "\x1b[0m"
-# Bytes between the beginning of a sequence and its last letter. What has more is shown, or it could hide any text.
+# Longest parameters of a sequence. A longer sequence is shown, since it could hide any text.
 _MAX_PARAMETERS = 64
-# Left alone: tab, line feed, and backspace and carriage return, which progress bars need and which stay in their line.
+# Tab and line feed pass, and so do backspace and carriage return: progress bars need them, and they stay in their line.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _CSI = r"(?:\x1b\[|\x9b)"
 _SEQUENCE = re.compile(
@@ -46,7 +46,7 @@ class EscapeFilter:
         self._coloured = False
 
     def feed(self, text: str) -> str:
-        """Return what a terminal may get of a piece of text."""
+        """Return a piece of text without the sequences that are removed."""
         text, self._kept = self._kept + text, ""
         if not self._in_string and _CONTROL.search(text) is None:
             return text
@@ -85,31 +85,31 @@ class EscapeFilter:
         return end.start() + next((len(mark) for mark in _TERMINATORS if text.startswith(mark, end.start())), 0)
 
     def drop_unfinished(self) -> None:
-        """End a sequence that has only begun."""
+        """Drop an unfinished sequence."""
         self._kept, self._in_string = "", False
 
     def close(self) -> str:
-        """End what is unfinished; return what ends colours that are left, so that what follows is not in them."""
+        """Drop an unfinished sequence; return the reset of colours that are still on."""
         self.drop_unfinished()
         coloured, self._coloured = self._coloured, False
         return _RESET if coloured else ""
 
 
 def without_escapes(text: str) -> str:
-    """Return a whole text as a terminal may get it."""
+    """Return a whole text, filtered."""
     escapes = EscapeFilter()
     return escapes.feed(text) + escapes.close()
 
 
 class TerminalStream:
-    """A text stream to a terminal that filters each text that is written. All else is the stream's own."""
+    """A text stream to a terminal that filters each text that is written. All other attributes are the stream's."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._escapes = EscapeFilter()
 
     def write(self, text: str) -> int:
-        """Write a text, which holds its escape sequences as a whole."""
+        """Write a text; its escape sequences must not continue in the next one."""
         self._stream.write(self._escapes.feed(text))
         self._escapes.drop_unfinished()
         return len(text)
@@ -120,7 +120,7 @@ class TerminalStream:
             self.write(line)
 
     def end_colours(self) -> None:
-        """End colours that are left."""
+        """Reset colours that are still on."""
         with contextlib.suppress(OSError):  # the terminal may be gone
             self._stream.write(self._escapes.close())
             self._stream.flush()
@@ -133,7 +133,7 @@ class TerminalStream:
 
 @contextmanager
 def protected_terminal() -> Iterator[None]:
-    """Filter what is written to standard output and standard error, where they are a terminal."""
+    """Filter standard output and standard error, if they are a terminal."""
     before = sys.stdout, sys.stderr
     protected = [_protected(stream) for stream in before]
     sys.stdout, sys.stderr = (cast(TextIO, stream) for stream in protected)

@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    _print_anything()
+    _replace_unprintable()
     args = build_parser().parse_args(argv)
     with protected_terminal():
         return _run(args)
@@ -79,11 +79,11 @@ def _run(args: argparse.Namespace) -> int:
         print(f"jupyter exec: {error}", file=sys.stderr)
         return _EXIT_USAGE
     except ExecError as error:
-        # A token that has ended was passed.
+        # Other errors of this family are about a token that was passed.
         hint = "; pass --token-file or set JUPYTER_TOKEN" if type(error) is Unauthenticated else ""
         print(f"jupyter exec: {error.message}{hint}", file=sys.stderr)
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails, too
         return _EXIT_BROKEN_PIPE
     except (OSError, ValueError) as error:
         print(f"jupyter exec: {error}", file=sys.stderr)
@@ -92,8 +92,8 @@ def _run(args: argparse.Namespace) -> int:
     return EXIT_SERVER_FAILED
 
 
-def _print_anything() -> None:
-    """Print a replacement for what the terminal's encoding cannot show, rather than end."""
+def _replace_unprintable() -> None:
+    """Replace characters that the terminal's encoding cannot show, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

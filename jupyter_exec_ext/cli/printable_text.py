@@ -1,7 +1,7 @@
-"""Text that others have chosen, so that a terminal shows it and does nothing else.
+"""Escaping of untrusted names and code, so that a terminal only shows them.
 
-A terminal obeys control characters: they move the cursor, and so can write over what was shown before, or hide a line.
-Some letters show nothing, or turn the direction of writing round. They are all shown as escapes.
+Control characters can move the cursor, overwrite earlier output, or hide a line. Some letters are invisible, or reverse
+the direction of writing. All of them are shown as escapes. `escape_filter` filters the output of code instead.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-# Printable, as Unicode has it, and yet nothing to see.
+# Printable by their Unicode category, and still invisible.
 _SHOW_NOTHING = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _GUTTER = 6
 _LEAST_COLUMNS = 20
 
 
 def printable(text: str) -> str:
-    """Return a name as one that cannot steer a terminal."""
-    return text if all(map(_is_seen, text)) else ascii(text)
+    """Return a name, escaped if it has characters that a terminal would obey or not show."""
+    return text if all(map(_is_visible, text)) else ascii(text)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns, the first one being the heads."""
+    """Print rows in columns; the first row has the headings."""
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     for row in cells:
@@ -29,12 +29,15 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def numbered(code: str, columns: int | None) -> str:
-    """Return code with a number before each line, so that no line of it can pass for one of ours.
+    """Return code with a number before each line, so that none can imitate a line of this command.
 
     Parameters
     ----------
+    code : str
+        The code.
     columns : int or None
-        How wide the terminal is. Longer lines are broken, or the terminal would begin a line where the code wants it.
+        Width of the terminal. Longer lines are broken here, since the terminal would break them at a place that the
+        code chooses.
     """
     lines = []
     room = None if columns is None else max(_LEAST_COLUMNS, columns - _GUTTER - 3)
@@ -45,16 +48,16 @@ def numbered(code: str, columns: int | None) -> str:
 
 
 def visible(text: str) -> str:
-    """Return text with escapes in place of what cannot be seen."""
-    return "".join(char if _is_seen(char) else char.encode("unicode_escape").decode() for char in text)
+    """Return text with escapes for invisible characters."""
+    return "".join(char if _is_visible(char) else char.encode("unicode_escape").decode() for char in text)
 
 
-def _is_seen(char: str) -> bool:
+def _is_visible(char: str) -> bool:
     return char.isprintable() and char not in _SHOW_NOTHING
 
 
 def _pieces(text: str, room: int | None) -> Iterator[str]:
-    """Cut a line into what fits; a character that might take two columns is counted as two."""
+    """Cut a line into pieces that fit; characters of doubtful width count as two columns."""
     if room is None or len(text) * 2 <= room:
         yield text
         return
@@ -69,5 +72,5 @@ def _pieces(text: str, room: int | None) -> Iterator[str]:
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return names and values, a pair a line."""
+    """Return names and values, one pair a line."""
     return "\n".join(f"{name:<12} {printable(value)}" for name, value in pairs)

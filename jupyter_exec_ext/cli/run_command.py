@@ -1,4 +1,4 @@
-"""``jupyter exec run``: code in, output as it comes, the code's own exit code."""
+"""``jupyter exec run``: runs code, shows its output as it comes, and exits with the code's own exit code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .server_choice import UsageError, add_server_options, client_for
 from .signals import Interrupts, ctrl_c
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
-_KEPT_CHARACTERS = 4000  # of what was printed, to see whether an error is in it
+_KEPT_CHARACTERS = 4000  # of the printed text, in which a traceback may already be
 _EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
 _SHELLS = ("bash", "sh")
 _SHELL_EXIT = re.compile(r"Command '.*' returned non-zero exit status (\d{1,3})\.", re.DOTALL)
@@ -52,7 +52,7 @@ _EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
 def add_run_command(commands: Any) -> None:
     """Add ``jupyter exec run``."""
     parser = add_command(commands, "run", "run code and show its output as it comes", run)
-    source = parser.add_mutually_exclusive_group()  # one of them: `run.run` says so, and why FILE may be missing
+    source = parser.add_mutually_exclusive_group()  # `run` requires one: its message explains where FILE went
     source.add_argument("file", nargs="?", metavar="FILE", help="the code; - for standard input")
     source.add_argument("-c", dest="code", metavar="CODE", help="the code itself")
     parser.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
@@ -72,7 +72,7 @@ def add_run_command(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the code and return the exit code it amounts to."""
+    """Run the code and return its exit code."""
     if args.session and args.isolation:
         raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
     if args.session and (args.binder or args.docker is not None):
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> tuple[str, str]:
-    """Return the code, and what to call files that it displays."""
+    """Return the code, and the stem for names of displayed files."""
     if args.code is not None:
         return args.code, "output"
     if args.file is None:
@@ -115,14 +115,14 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def _no_code(image: str | None) -> str:
-    """Say that there is no code, and where it went if ``--docker``, whose IMAGE may be left out, has taken FILE."""
+    """Return the message for missing code; ``--docker``, whose IMAGE is optional, may have taken FILE."""
     if image and Path(image).is_file():
         return f"{image} was taken for the image; put the file before --docker, or write --docker=IMAGE"
     return "one of the arguments FILE -c is required"
 
 
 def _output_dir(path: str) -> Path:
-    """Return where pictures go; that they can go there is known before the code runs."""
+    """Return the directory for pictures, checked before the code runs."""
     directory = Path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -136,14 +136,14 @@ def _output_dir(path: str) -> Path:
 @contextmanager
 def _session(client: ExecClient, args: argparse.Namespace) -> Iterator[ExecSession | StandardExecSession]:
     if args.session:
-        yield client.get_session(args.session)  # somebody else's to close
+        yield client.get_session(args.session)  # it existed before, so it is not closed
         return
     try:
         session: ExecSession | StandardExecSession = client.session(
             args.kernel, name="jupyter exec run", isolation=args.isolation
         )
     except ApiNotFound:
-        if args.isolation is not None:  # nobody there would heed it
+        if args.isolation is not None:  # the standard API has no isolation
             raise
         session = client.standard_session(args.kernel)
     with session:
@@ -154,24 +154,24 @@ def _session(client: ExecClient, args: argparse.Namespace) -> Iterator[ExecSessi
 def _started(
     session: ExecSession | StandardExecSession, code: str, options: dict[str, Any], interrupts: Interrupts
 ) -> Iterator[Iterator[OutputEvent]]:
-    """Yield the events of the code. Ctrl-C ends our code and no other's; so does leaving before its end."""
+    """Yield the events of the code. Ctrl-C, and leaving the context early, end this code only."""
     on_input = interrupts.ask if sys.stdin is not None and sys.stdin.isatty() else None
-    if isinstance(session, StandardExecSession):  # a kernel of our own, gone when we leave
+    if isinstance(session, StandardExecSession):  # its kernel was started for this command, and ends with it
         interrupts.stop = session.interrupt
         yield session.stream(code, **options, on_input=on_input)
         return
     execution = session.submit(code, **options, allow_input=on_input is not None)
     interrupts.stop = execution.cancel
     try:
-        _tell_of_waiting(execution.record)
+        _print_approval(execution.record)
         yield execution.events(on_input=on_input)
     except BaseException:
-        with contextlib.suppress(ExecError):  # what made us leave says more than that this fails, too
+        with contextlib.suppress(ExecError):  # the first error matters more than a failed cancellation
             execution.cancel()
         raise
 
 
-def _tell_of_waiting(execution: Execution) -> None:
+def _print_approval(execution: Execution) -> None:
     approval = execution.approval
     if approval is not None and execution.state is ExecutionState.AWAITING_APPROVAL:
         print(
@@ -181,7 +181,7 @@ def _tell_of_waiting(execution: Execution) -> None:
         )
 
 
-def _tell_of_editing(execution: Execution) -> None:
+def _print_editing(execution: Execution) -> None:
     approval = execution.approval
     if approval is not None and approval.decision is Decision.EDITED:
         because = f": {printable(approval.reason)}" if approval.reason else ""
@@ -190,17 +190,17 @@ def _tell_of_editing(execution: Execution) -> None:
 
 
 class _Terminal:
-    """Shows output events; on a `lasting` server, also where to find what is not shown."""
+    """Printer of output events; on a `lasting` server, it also prints where output beyond the cap is kept."""
 
     def __init__(self, saver: OutputDirectory, *, lasting: bool) -> None:
         self._saver = saver
         self._lasting = lasting
         self._filters = {"stdout": EscapeFilter(), "stderr": EscapeFilter()}
-        self._printed = ""  # the end of it
+        self._printed = ""  # the end of the printed text
         self.finished: Execution | None = None
 
     def show(self, event: OutputEvent) -> None:
-        """Show an event; colours of the code's output end before anything else is shown."""
+        """Print an event; colours of the code's output are reset before any other text."""
         if isinstance(event, StreamEvent):
             name = "stderr" if event.name == "stderr" else "stdout"
             file = getattr(sys, name)
@@ -224,7 +224,7 @@ class _Terminal:
             print("jupyter exec: the kernel answers again", file=sys.stderr)
         elif isinstance(event, EndEvent):
             self.finished = event.execution
-            _tell_of_editing(event.execution)
+            _print_editing(event.execution)
             if event.execution.reason:
                 print(f"jupyter exec: {event.execution.reason}", file=sys.stderr)
             advice = _spool_hint(event.execution)
@@ -232,14 +232,14 @@ class _Terminal:
                 print(f"jupyter exec: {advice}", file=sys.stderr)
 
     def close(self) -> None:
-        """End the colours that the code's output has left."""
+        """Reset colours that the code's output has left on."""
         for name, escapes in self._filters.items():
             if reset := escapes.close():
                 print(reset, end="", file=getattr(sys, name), flush=True)
 
 
 def _spool_hint(execution: Execution) -> str | None:
-    """Return how to get what was left out of what `run` shows, if it is kept."""
+    """Return the command that downloads output beyond the cap; None if none is kept."""
     if not execution.spooled:
         return None
     names = ", ".join(output.name for output in execution.spooled[:10])
@@ -264,17 +264,17 @@ def exit_code(execution: Execution) -> int:
     if execution.error is not None and execution.error.name == "SystemExit":
         return _system_exit(execution.error.value)
     if execution.error is not None and execution.error.name == "CalledProcessError":
-        told = (
+        match = (
             _SHELL_EXIT.fullmatch(execution.error.value)
             if normalize_language(execution.language or "") in _SHELLS
             else None
         )
-        return int(told[1]) if told else 1
+        return int(match[1]) if match else 1
     return execution.kernel_exit_code or 1
 
 
 def _system_exit(value: str) -> int:
-    """Return what Python would exit with: a number, 0 for None, and 1 for any other object, which it prints."""
+    """Return Python's exit code for a `SystemExit`: its number, 0 for None, else 1 with the object printed."""
     if value in ("", "None"):
         return 0
     if value.lstrip("-").isdecimal():

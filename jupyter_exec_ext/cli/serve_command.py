@@ -1,4 +1,4 @@
-"""``jupyter exec serve``: a server with ``exec/v1``, without writing any configuration."""
+"""``jupyter exec serve``: a Jupyter Server or Kernel Gateway with ``exec/v1``, without configuration files."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _token(path: str | None) -> tuple[str, bool]:
-    """Return the token and whether it has to be shown, since nobody else knows it."""
+    """Return the token, and whether it is new and must be shown."""
     if path is not None:
         file = Path(path)
         if not file.exists():
             _make_token_file(file)
         token = file.read_text().strip()
-        if not token:  # to the server an empty token means that everybody may come in
+        if not token:  # an empty token would open the server to everyone
             raise ValueError(f"the token file {path} is empty; write a token into it, or remove it to get a new one")
         return token, False
-    # Out of the environment, so that child processes do not inherit it.
+    # Removed from the environment, so that child processes do not inherit it.
     given = os.environ.pop("JUPYTER_TOKEN", "").strip()
     return given or secrets.token_hex(32), not given
 
 
 def _make_token_file(file: Path) -> None:
-    """Write a new token in one step: the file is never there without the token, whoever looks or interrupts."""
+    """Write a new token in one step, so that the file never exists without it."""
     descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # for its owner alone
     try:
         with open(descriptor, "w") as new:
             new.write(secrets.token_hex(32) + "\n")
-        with contextlib.suppress(FileExistsError):  # another server was faster; its token holds for both
+        with contextlib.suppress(FileExistsError):  # another server was faster; both use its token
             os.link(draft, file)
     finally:
         os.unlink(draft)
@@ -84,7 +84,7 @@ def _serve_jupyter(args: argparse.Namespace, token: str | None) -> None:
     config.ServerApp.base_url = args.base_url
     config.ServerApp.open_browser = False
     config.ServerApp.jpserver_extensions = {"jupyter_exec_ext": True}
-    if token is not None:  # else the server makes one, and shows it: one that it is given it takes for known
+    if token is not None:  # without it the server makes a token and shows it, which it does not do for a given one
         config.IdentityProvider.token = token
     ServerApp.launch_instance(argv=args.options, config=config)
 
@@ -108,7 +108,7 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
         info = JupyterConnectionInfo(host, bool(app.keyfile), app.port, token, args.base_url)
         file.parent.mkdir(parents=True, exist_ok=True)
         with secure_write(str(file)) as out:
-            # What Jupyter servers leave about themselves, so that `--server auto` and `jupyter server list` find us.
+            # Jupyter servers write this file, by which `--server auto` and `jupyter server list` find them.
             json.dump({"url": info.url, "token": token, "base_url": info.base_url, "pid": os.getpid()}, out)
         print(f"Serving exec/v1 at {info.url}", file=sys.stderr)
         if shown:

@@ -29,14 +29,14 @@ BINDER_URL = "https://mybinder.org"
 
 
 class UsageError(Exception):
-    """The command was given something it cannot use."""
+    """An argument of the command cannot be used; exit code 2."""
 
 
 def add_server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
-    """Add the options that say where the server is; `without` them, it is said what is used.
+    """Add the options that choose the server. `without` describes the server that is used without them.
 
-    A command without a `default` needs a server for its own time alone: it stops what it has started at a JupyterHub,
-    and may launch a Binder or a container.
+    A command without a `default` needs a server only while it runs. It may launch a Binder or a container, and it stops
+    a server that it has started at a JupyterHub.
     """
     passing = default is None
     parser.set_defaults(stop_server=passing, binder=None, binder_url=None, docker=None)
@@ -81,7 +81,7 @@ def add_server_options(parser: argparse.ArgumentParser, default: str | None, wit
 
 
 def binder_spec(text: str) -> str:
-    """Check what is to be launched as a Binder."""
+    """Return the SPEC of a Binder; raise `ValueError` for an invalid one."""
     build_path(text)
     return text
 
@@ -91,25 +91,25 @@ binder_spec.__name__ = "spec (such as gh/org/repo/HEAD)"
 
 
 def check_server_options(args: argparse.Namespace) -> None:
-    """Refuse an option that nothing would heed: who has named a server shall not get another one.
+    """Reject options that would have no effect.
 
     Raises
     ------
     UsageError
-        Naming the option, and what it goes with.
+        For such an option; the message names the option that it goes with.
     """
-    if "hub" not in args:  # a command that needs no server
+    if "hub" not in args:  # the command needs no server
         return
     at_hub, at_binder = args.hub is not None, args.binder is not None
     elsewhere = at_hub or at_binder or args.server is not None or bool(getattr(args, "session", None))
-    for option, value, heeded, with_ in (
+    for option, value, has_effect, with_ in (
         ("--hub-user", args.hub_user, at_hub, "--hub URL"),
         ("--hub-server", args.hub_server, at_hub, "--hub URL"),
         ("--binder-url", args.binder_url, at_binder, "--binder SPEC"),
         ("--token-file", args.token_file, elsewhere, "--server, --hub or --binder"),
         ("--ca-bundle", args.ca_bundle, elsewhere, "--server, --hub or --binder"),
     ):
-        if value is not None and not heeded:
+        if value is not None and not has_effect:
             raise UsageError(f"{option} goes with {with_}, which is missing; nothing was started")
 
 
@@ -119,7 +119,7 @@ def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
     Raises
     ------
     ValueError
-        If it is ``auto`` and none runs, or no URL.
+        If it is ``auto`` and no server runs, or if it is no URL.
     """
     token = _token(args.token_file)
     if args.server == "auto":
@@ -135,7 +135,7 @@ def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
 def _discovered() -> JupyterConnectionInfo:
     """Return the newest server on this machine; in a terminal of a JupyterHub user's server, this one.
 
-    The Hub's token of the terminal is for this server alone, and sent to no other.
+    The Hub's token of the terminal is sent to that server only.
     """
     found = JupyterConnectionInfo.discover()
     if not found:
@@ -157,13 +157,13 @@ def _token(path: str | None) -> str | None:
 
 @contextmanager
 def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
-    """Yield a client of the server that the options name, or of one that lives as long as the context."""
+    """Yield a client of the server that the options name, or of one that ends with the context."""
     with leaving_in_order(), contextlib.ExitStack() as stack:
         yield stack.enter_context(ExecClient(_server_for(args, stack)))
 
 
 def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
-    """Return the server; what is started for it ends with the stack."""
+    """Return the server; one that is started here ends with the stack."""
     if args.hub is not None:
         return stack.enter_context(_at_hub(args))
     if args.binder is not None:
@@ -192,7 +192,7 @@ def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
 
 
 def _binder(args: argparse.Namespace) -> BinderServer:
-    """Launch a Binder. JUPYTER_TOKEN is some Jupyter server's, and none of a BinderHub's business."""
+    """Return the launch of a Binder. JUPYTER_TOKEN belongs to a Jupyter server, so a BinderHub does not get it."""
     return BinderServer(
         args.binder,
         binder_url=args.binder_url or BINDER_URL,
@@ -202,7 +202,7 @@ def _binder(args: argparse.Namespace) -> BinderServer:
 
 
 def _container(image: str) -> DockerJupyterServer:
-    """Start a server in a container of an image, an empty name being ours."""
+    """Start a server in a container; an empty name stands for this package's own image."""
     try:
         return DockerJupyterServer(custom_image_name=image or None)
     except ImportError as error:
@@ -213,5 +213,5 @@ def _container(image: str) -> DockerJupyterServer:
 def api_client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
     """Yield a client as `client_for` does, of a server that has ``exec/v1``."""
     with client_for(args) as client:
-        client.info()  # tells a server without exec/v1 from something that is not there
+        client.info()  # a clear error for a server without exec/v1
         yield client

@@ -116,7 +116,7 @@ def stop_sessions(args: argparse.Namespace) -> int:
 
 
 def interrupt_sessions(args: argparse.Namespace) -> int:
-    """Interrupt what runs in sessions."""
+    """Interrupt running code in sessions."""
     with api_client_for(args) as client:
         for session_id in args.ids:
             client.get_session(session_id).interrupt()
@@ -124,7 +124,7 @@ def interrupt_sessions(args: argparse.Namespace) -> int:
 
 
 def list_files(args: argparse.Namespace) -> int:
-    """Print the files, one a line."""
+    """Print the files of a session, one a line."""
     with client_for(args) as client:
         files = client.get_session(args.session).list_files(args.path, sha256=args.sha256)
     for file in files:
@@ -143,7 +143,7 @@ def upload_file(args: argparse.Namespace) -> int:
 
 
 def download_file(args: argparse.Namespace) -> int:
-    """Download a file and print where it is."""
+    """Download a file and print its path."""
     with client_for(args) as client, progress_bar(args.remote) as progress:
         path = client.get_session(args.session).download(args.remote, args.local, progress=progress)
     print(path)
@@ -160,7 +160,7 @@ def delete_files(args: argparse.Namespace) -> int:
 
 
 def list_outputs(args: argparse.Namespace) -> int:
-    """Print what there is, one a line, and why it is not everything."""
+    """Print the outputs, one a line, and the reason if some were not kept."""
     with client_for(args) as client:
         record = client.get_execution(args.execution).record
     for output in record.spooled:
@@ -172,7 +172,7 @@ def list_outputs(args: argparse.Namespace) -> int:
 
 
 def download_output(args: argparse.Namespace) -> int:
-    """Download an output and print where it is."""
+    """Download an output and print its path."""
     with client_for(args) as client, progress_bar(args.name) as progress:
         path = client.get_execution(args.execution).download_output(args.name, args.local, progress=progress)
     print(path)
@@ -181,7 +181,7 @@ def download_output(args: argparse.Namespace) -> int:
 
 @contextmanager
 def progress_bar(name: str) -> Iterator[Progress | None]:
-    """Show how far a transfer is, where somebody looks."""
+    """Show the progress of a transfer, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

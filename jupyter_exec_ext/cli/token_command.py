@@ -1,4 +1,4 @@
-"""``jupyter exec token``: tokens for agents, which may do less than their owner."""
+"""``jupyter exec token``: creates, lists, rotates and revokes scoped tokens for agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .common_options import add_command, add_command_group, duration, named_valu
 from .printable_text import fields, print_table, printable
 from .server_choice import UsageError, add_server_options, api_client_for
 
-# Names for the scopes that go together.
+#: Names for sets of scopes.
 PRESETS: dict[str, tuple[str, ...]] = {
     "agent": (
         "sessions:create",
@@ -105,7 +105,7 @@ def _create_options(create: argparse.ArgumentParser) -> None:
 
 
 def create_token(args: argparse.Namespace) -> int:
-    """Create a token and hand its secret out."""
+    """Create a token and print or write its secret."""
     scopes = chosen_scopes(args.scopes)
     with _secret_output(args) as hand_out, api_client_for(args) as client:
         options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": dict(args.limits)}
@@ -114,7 +114,7 @@ def create_token(args: argparse.Namespace) -> int:
 
 
 def rotate_token(args: argparse.Namespace) -> int:
-    """Give a token another secret and hand it out."""
+    """Give a token another secret, and print or write it."""
     with _secret_output(args) as hand_out, api_client_for(args) as client:
         hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap))
     return 0
@@ -150,7 +150,7 @@ def revoke_tokens(args: argparse.Namespace) -> int:
 
 
 def list_policies(args: argparse.Namespace) -> int:
-    """Print the policies with the limits that they set."""
+    """Print the policies with their limits."""
     with api_client_for(args) as client:
         found = client.tokens.policies()
     if args.json:
@@ -165,7 +165,7 @@ def list_policies(args: argparse.Namespace) -> int:
 
 
 def chosen_scopes(given: Iterable[str]) -> list[str]:
-    """Return the scopes that ``--scope`` names: each a scope, a preset, or a list of them with commas."""
+    """Return the scopes of ``--scope``: each value is a scope, a preset, or a list of them with commas."""
     words = [word.strip() for text in given for word in text.split(",") if word.strip()] or [DEFAULT_PRESET]
     return list(dict.fromkeys(scope for word in words for scope in PRESETS.get(word, (word,))))
 
@@ -195,7 +195,7 @@ def _described(token: Token) -> str:
 
 @contextmanager
 def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken], None]]:
-    """Yield what hands a secret out; that a file can be written is known before there is a secret."""
+    """Yield a function that prints or writes a secret. The file is opened before a secret exists."""
     if args.output is None:
         yield lambda issued: _hand_out(issued, args, None)
         return
@@ -203,7 +203,7 @@ def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken],
     if target.exists() and not target.is_file():
         raise UsageError(f"--output cannot be used: {target} is not a regular file")
     try:
-        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # for its owner alone
+        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # readable by its owner only
     except OSError as error:
         raise UsageError(f"--output cannot be used: {error}") from error
 
@@ -220,7 +220,7 @@ def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken],
 
 
 def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | None) -> None:
-    """Print the secret, or write it to a file; before, to standard error, how to get rid of the token."""
+    """Print the secret or write it to a file; first print to standard error how to revoke the token."""
     token = issued.token
     print(
         f"Token {token.id} ({printable(token.name)}), policy {token.policy}, until {token.expires_at}", file=sys.stderr

@@ -1,1 +1,1 @@
-"""``jupyter exec kernelspec``: commands that write and check kernelspecs."""
+"""Kernelspec commands: the grammar, the writer, and the kernelspecs of this machine."""

@@ -1,4 +1,4 @@
-"""Writer of kernelspecs whose kernels are isolated, forked, or sessions on Azure: checks first, then one copy."""
+"""Writer of kernelspecs for isolated kernels, forked kernels, and sessions on Azure."""
 
 from __future__ import annotations
 

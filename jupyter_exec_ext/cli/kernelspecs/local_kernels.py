@@ -1,4 +1,4 @@
-"""The kernelspecs and provisioners of this machine and environment, as a Jupyter application here would find them."""
+"""Kernelspecs and provisioners of this machine, as a Jupyter application in this environment finds them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKerne
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from traitlets import TraitError
 
-#: What starts kernels as processes like any other, which can be given isolation.
+#: The provisioner of kernels that are plain processes, which can be isolated.
 PLAIN = "local-provisioner"
-#: What starts kernels without isolation that a server can start with some instead.
+#: Provisioners without isolation whose kernels a server can start isolated instead.
 ISOLATABLE = (PLAIN, "forkserver-provisioner")
-#: What isolates kernels on this machine, by the level that they then have.
+#: Provisioners that isolate, by their level of isolation.
 PROVISIONERS = {"sandbox": "sandbox-provisioner", "landlock": "landlock-provisioner"}
 
 
@@ -27,12 +27,14 @@ class LocalKernel:
 
     Parameters
     ----------
+    name : str
+        Its name.
     directory : str
-        Where its ``kernel.json`` and its logos are.
+        Directory of its ``kernel.json`` and its logos.
     spec : KernelSpec or None
-        None if it cannot be read.
+        Its contents; None if it cannot be read.
     problem : str
-        Why it cannot be read.
+        The error of reading it.
     """
 
     name: str
@@ -42,24 +44,24 @@ class LocalKernel:
 
     @property
     def provisioner(self) -> str:
-        """The name of what starts its kernels."""
+        """Name of the provisioner of its kernels."""
         factory = KernelProvisionerFactory.instance()
         return str(self._stanza.get("provisioner_name") or factory.default_provisioner_name)
 
     @cached_property
     def is_startable(self) -> bool:
-        """Whether what starts its kernels is installed; Jupyter does not list it otherwise."""
+        """Whether its provisioner is installed; Jupyter does not list it otherwise."""
         return self.provisioner in KernelProvisionerFactory.instance().provisioners
 
     @property
     def has_host_network(self) -> bool:
-        """Whether it asks for this machine's network, with which it is not isolated."""
+        """Whether its kernels get the host's network, which undoes their isolation."""
         config = self._stanza.get("config")
         return isinstance(config, dict) and config.get("network", "none") != "none"
 
     @property
     def level(self) -> str:
-        """The isolation of its kernels, as far as its provisioner says so; a server's configuration can say more."""
+        """Isolation of its kernels by its provisioner; a server's configuration can add some."""
         if self.spec is None or self.has_host_network:
             return "none"
         return str(getattr(provisioner_class(self.provisioner), "level", "none"))
@@ -70,16 +72,16 @@ class LocalKernel:
         return found if isinstance(found, dict) else {}
 
     def as_json(self) -> dict[str, Any]:
-        """Return what its ``kernel.json`` says, fields that Jupyter does not know included."""
+        """Return its ``kernel.json``, including fields that Jupyter does not know."""
         file = Path(self.directory, "kernel.json")
         if file.is_file():
             return dict(json.loads(file.read_text(encoding="utf-8")))
         assert self.spec is not None
-        return dict(self.spec.to_dict())  # ipykernel's own, which is found without such a file
+        return dict(self.spec.to_dict())  # ipykernel's own kernelspec has no such file
 
 
 def installed(manager: KernelSpecManager | None = None) -> list[LocalKernel]:
-    """Return all kernelspecs, by their names; also those that Jupyter does not list since they cannot be used."""
+    """Return all kernelspecs, sorted by name, including unusable ones that Jupyter does not list."""
     manager = KernelSpecManager() if manager is None else manager
     return [_read(manager, name, directory) for name, directory in sorted(manager.find_kernel_specs().items())]
 
@@ -96,7 +98,7 @@ def _read(manager: KernelSpecManager, name: str, directory: str) -> LocalKernel:
 
 
 def provisioner_class(name: str) -> Any:
-    """Return what starts kernels under a name; None if nothing of that name is installed, or it cannot be loaded."""
+    """Return a provisioner's class; None if it is not installed or cannot be loaded."""
     entry_point = KernelProvisionerFactory.instance().provisioners.get(name)
     try:
         return None if entry_point is None else entry_point.load()
@@ -105,7 +107,7 @@ def provisioner_class(name: str) -> Any:
 
 
 def why_unavailable(level: str) -> str | None:
-    """Return why kernels of this machine cannot have a level of isolation, with the remedy; None if they can."""
+    """Return the problem, with its remedy, of a level of isolation on this machine; None if it works."""
     kind = provisioner_class(PROVISIONERS[level])
     if kind is None:
         return f"the provisioner {PROVISIONERS[level]!r} is not installed; install jupyter_exec_ext again"
@@ -114,5 +116,5 @@ def why_unavailable(level: str) -> str | None:
 
 
 def join_names(kernels: Sequence[LocalKernel]) -> str:
-    """Return names for a sentence."""
+    """Return the names of kernelspecs as a list for a message."""
     return ", ".join(kernel.name for kernel in kernels) or "none"

@@ -67,14 +67,14 @@ class Note:
 
 
 def rewrite_imports(sources: Sequence[str], make_readable: Callable[[str], str] = str) -> tuple[list[str], list[Note]]:
-    """Return the sources with their imports rewritten, and notes on what was left unchanged.
+    """Return the sources with their imports rewritten, and notes on names that were left unchanged.
 
     Parameters
     ----------
     sources : sequence of str
         Python code.
     make_readable : callable
-        Replaces what is no Python, such as IPython's magics, without moving anything else in its line.
+        Replaces text that is no Python, such as IPython's magics, without moving any other text.
 
     Raises
     ------
@@ -130,10 +130,10 @@ class _Uses:
         return all(any(map(self._is_imported_name, _prefixes(chain))) for chain in chains)
 
     def can_move_chain(self, dotted: str) -> bool:
-        """Return whether a dotted name is to be rewritten where it is used."""
+        """Return whether a use of a dotted name is rewritten."""
         return self._is_imported_name(dotted) and self.can_move_root(dotted)
 
-    def names_of_table(self, root: str) -> bool:
+    def has_names_of_table(self, root: str) -> bool:
         """Return whether a name of the table is used through a module's first part."""
         return any(any(map(_moves, _prefixes(chain))) for chain in self._chains.get(root, ()))
 
@@ -196,7 +196,7 @@ def _rewrite_import(source: _Source, node: ast.Import, uses: _Uses) -> Iterator[
     for alias in node.names:
         if alias.name not in IMPORTS:
             root = alias.name.partition(".")[0]
-            if alias.asname is None and uses.names_of_table(root) and not uses.can_move_root(root):
+            if alias.asname is None and uses.has_names_of_table(root) and not uses.can_move_root(root):
                 yield _left_unchanged(alias.name)
         elif uses.can_move_alias(alias.asname, alias.name) if alias.asname else uses.can_move_root(alias.name):
             start, _ = source.span(alias)
