@@ -32,7 +32,7 @@ from ..models import (
     UnresponsiveEvent,
 )
 from ..models.model_content import error_text, is_printed
-from ..models.repeated_lines import fold_repeats
+from ..models.plain_text import fold_repeats
 from ..protocol.languages import normalize_language
 from ..protocol.output_joining import truncation_marker
 from .common_options import add_command, add_isolation_option, seconds

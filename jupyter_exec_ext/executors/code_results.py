@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models import Execution
-from ..models.mime_bundles import pieces_of_bundle
-from ..models.mime_types import extension
+from ..models.mime_bundles import extension, pieces_of_bundle
 from ..models.model_content import joined, named, pieces_of, shortened_to_chars
 from ..models.plain_text import Ansi, TextCleaner
 

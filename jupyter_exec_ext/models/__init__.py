@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from .audit_records import AuditKind, AuditRecord, ChainEnds
 from .change_events import Change, LateOutput
+from .execution_details import Approval, Decision, ErrorInfo, FileInfo, JSONObject, SpooledOutput, StateLoss, Truncation
 from .execution_records import (
-    Approval,
     ApprovalAnswer,
-    Decision,
-    ErrorInfo,
     Execution,
     ExecutionRequest,
     ExecutionState,
-    FileInfo,
     IdempotencyKey,
-    JSONObject,
-    SpooledOutput,
-    StateLoss,
     StoredExecution,
-    Truncation,
 )
 from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent

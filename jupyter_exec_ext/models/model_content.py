@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .mime_bundles import ImageContent, Save, not_shown, pieces_of_bundle
-from .plain_text import Ansi, TextCleaner, strip_ansi
-from .repeated_lines import fold_repeats
+from .plain_text import Ansi, TextCleaner, fold_repeats, strip_ansi
 
 if TYPE_CHECKING:
     from .execution_records import Execution

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .execution_records import Execution, ExecutionState, FileInfo, JSONObject, Truncation
+from .execution_details import FileInfo, JSONObject, Truncation
+from .execution_records import Execution, ExecutionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..models.mime_types import is_base64
+from ..models.mime_bundles import is_base64
 from .json_pieces import LeftOut
 from .large_json import dump_in_pieces
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ..models import DisplayEvent, StreamEvent
 from .kernel_messages import KernelMessage
 from .message_translation import late_event
-from .output_cap import cost_of, event_size, fitting_head
+from .output_sizes import cost_of, event_size, fitting_head
 
 #: The newest requests of a session whose late output is recognised.
 MAX_REQUESTS = 256

@@ -1,11 +1,8 @@
 """Byte cap on an execution's output: keeps the head and the tail.
 
-`OutputLimiter` stands before the log. Output passes it until the cap is near; from then on it keeps only the newest
-part, and at the end lets out one `TruncatedEvent` with exact byte counts and that part. So a reader always sees the
-head, what is missing, and the tail.
-
-The cap counts what an event costs: its line in the log, whatever it is made of (`cost_of`). What is dropped is counted
-by its content instead, in bytes of text.
+`OutputLimiter` stands before the log. Output passes it until the cap is near. From then on it keeps only the newest
+part, and at the end returns one `TruncatedEvent` with exact byte counts, and that part. `output_sizes` has the cost of
+an event; `output_overflow` writes the rest to a spool.
 """
 
 from __future__ import annotations
@@ -33,22 +30,29 @@ from ..models import (
     UnresponsiveEvent,
 )
 from .json_pieces import LeftOut
-from .strict_json import dumps, encoded_size, parsed_bytes, utf8_size
-from .text_clipping import clip_middle, head_of, tail_of
+from .output_sizes import (
+    LATE_BYTES,
+    LINE_BYTES,
+    QUOTES_BYTES,
+    clip_middle,
+    cost_of,
+    error_as_data,
+    event_size,
+    fitting_head,
+    head_of,
+    metadata_size,
+    tail_of,
+    text_cost,
+    value_cost,
+    value_size,
+)
+from .strict_json import encoded_size, utf8_size
 
-#: What an event's line in the log has beside its texts and values, and its MIME types, each at most.
-LINE_BYTES = 160
-# Of an event that is late, the name of the execution that it is from.
-_LATE_BYTES = 64
 _MAX_TAIL_BYTES = 256 * 1024
 _MAX_PROMPT_BYTES, _SHORT_PROMPT_BYTES = 4096, 64
 #: A bundle's values under other MIME types than these are left out: with a longer name, or beyond so many.
 MAX_MIME_LENGTH, MAX_MIME_TYPES = 255, 64
 _MAX_DISPLAY_ID_LENGTH = 256
-# Of a short string beside its text.
-_QUOTES_BYTES = 2
-# A value may take four times as much memory as it costs.
-_MEMORY_PER_COST = 4
 # Events that pass whatever the cap says, since they are of use only at once: so many of each kind.
 _MAX_NEWS = 50
 # Of text in the tail: short enough to be cut again and again.
@@ -63,91 +67,12 @@ METADATA = "application/vnd.jupyter.metadata+json"  # our own name for what has 
 _NEWS_OF_THE_KERNEL = (UnresponsiveEvent, ResponsiveEvent)
 
 
-def value_size(value: Any) -> int:
-    """Return the size in bytes of one MIME bundle value: of its text in UTF-8, or of its JSON."""
-    if isinstance(value, LeftOut):
-        return value.size_bytes
-    return utf8_size(value if isinstance(value, str) else dumps(value))
-
-
-def event_size(event: OutputEvent) -> int:
-    """Return the bytes of output that `event` carries, by which the cap counts."""
-    if isinstance(event, StreamEvent):
-        return utf8_size(event.text)
-    if isinstance(event, (DisplayEvent, ResultEvent)):
-        return sum(map(value_size, event.data.values())) + metadata_size(event.metadata)
-    if isinstance(event, ErrorEvent):
-        return utf8_size(event.name) + utf8_size(event.value) + utf8_size(event.traceback)
-    if isinstance(event, InputRequestEvent):
-        return utf8_size(event.prompt)
-    return 0
-
-
-def metadata_size(metadata: JSONObject) -> int:
-    """Return the size in bytes of a display's metadata as JSON."""
-    return utf8_size(dumps(metadata)) if metadata else 0
-
-
-def cost_of(event: OutputEvent) -> int:
-    """Return what an event counts against the cap: at least the size of its line in the log, in bytes.
-
-    An error counts twice, since the finished record holds it as well. A value that takes much more memory than text
-    counts more.
-    """
-    if event.late_from is not None:
-        return _LATE_BYTES + cost_of(replace(event, late_from=None))
-    if isinstance(event, StreamEvent):
-        return LINE_BYTES + encoded_size(event.text)
-    if isinstance(event, (DisplayEvent, ResultEvent)):
-        values = sum(encoded_size(mime) + _value_cost(value) for mime, value in event.data.items())
-        display_id = event.display_id if isinstance(event, DisplayEvent) else None
-        metadata = _value_cost(event.metadata) if event.metadata else 0
-        return LINE_BYTES + values + metadata + encoded_size(display_id or "")
-    if isinstance(event, ErrorEvent):
-        return 2 * (LINE_BYTES + sum(map(encoded_size, (event.name, event.value, event.traceback))))
-    if isinstance(event, InputRequestEvent):
-        return LINE_BYTES + encoded_size(event.prompt)
-    return LINE_BYTES
-
-
-def _value_cost(value: Any) -> int:
-    if isinstance(value, str):
-        return encoded_size(value)
-    if isinstance(value, LeftOut):
-        return value.size_bytes
-    text = dumps(value)
-    return max(encoded_size(text), parsed_bytes(text) // _MEMORY_PER_COST)
-
-
-def _text_cost(text: str) -> int:
-    """Return what text costs that goes on in a line with other text."""
-    return encoded_size(text) - _QUOTES_BYTES
-
-
-def fitting_head(text: str, max_cost: int) -> str:
-    """Return the beginning of `text` whose JSON takes at most `max_cost` bytes, and about as much as that."""
-    size = max_cost
-    while size > 0:
-        head = head_of(text, size)
-        cost = encoded_size(head)
-        if cost <= max_cost:
-            return head
-        size = size * max_cost // cost
-    return ""
-
-
 def _is_of_same_text(one: StreamEvent, other: StreamEvent) -> bool:
     return one.name == other.name and one.late_from == other.late_from
 
 
 def _is_mime_type(name: str) -> bool:
     return len(name) <= MAX_MIME_LENGTH and name.isascii() and name.isprintable()
-
-
-def error_as_data(event: ErrorEvent) -> tuple[JSONObject, dict[str, int]]:
-    """Return an error as values by MIME type, and their sizes."""
-    text = f"{event.name}: {event.value}\n{event.traceback}"
-    return {"text/plain": text}, {"text/plain": utf8_size(text)}
 
 
 class LeftOutWatcher:
@@ -209,7 +134,11 @@ class OutputLimiter:
             return ()
         if isinstance(event, InputRequestEvent):
             return self._pass_input_request(event)
-        fitting = self._fit(event)
+        fitting: OutputEvent | None = event  # without the parts that could be kept neither in the head nor in the tail
+        if isinstance(event, ErrorEvent):
+            fitting = self._clip_error(event)
+        elif isinstance(event, (DisplayEvent, ResultEvent)):
+            fitting = self._shrink(event)
         if fitting is None:
             return self._without()
         cost = cost_of(fitting)
@@ -237,14 +166,6 @@ class OutputLimiter:
         prompt, _ = clip_middle(event.prompt, _SHORT_PROMPT_BYTES, "the prompt")
         return (replace(event, prompt=prompt),) if self._input_requests_left >= 0 else ()
 
-    def _fit(self, event: OutputEvent) -> OutputEvent | None:
-        """Return `event` without the parts that could be kept neither in the head nor in the tail."""
-        if isinstance(event, ErrorEvent):
-            return self._clip_error(event)
-        if isinstance(event, (DisplayEvent, ResultEvent)):
-            return self._shrink(event)
-        return event
-
     def _without(self) -> Iterable[OutputEvent]:
         """Drop an output as a whole; what would have been cleared before it is cleared all the same."""
         if self._tailing or not self._clear_waits:
@@ -256,7 +177,7 @@ class OutputLimiter:
     def _keep_for_tail(self, event: OutputEvent, cost: int) -> Iterable[OutputEvent]:
         head: Iterable[OutputEvent] = ()
         if not self._tailing and isinstance(event, StreamEvent):
-            start = fitting_head(event.text, self._head_left + self._free_left - LINE_BYTES - _QUOTES_BYTES)
+            start = fitting_head(event.text, self._head_left + self._free_left - LINE_BYTES - QUOTES_BYTES)
             start = head_of(start, self._head_left)
             head = (replace(event, text=start),) if start else ()
             self._clear_waits = self._clear_waits and not start
@@ -280,14 +201,14 @@ class OutputLimiter:
         last = self._tail[-1][0] if self._tail else event
         goes_on = isinstance(last, StreamEvent) and _is_of_same_text(last, event)
         # Text that goes on is joined to the same line.
-        line_bytes = 0 if goes_on else LINE_BYTES + (_LATE_BYTES if event.late else 0)
+        line_bytes = 0 if goes_on else LINE_BYTES + (LATE_BYTES if event.late else 0)
         if self._tail and isinstance(last, StreamEvent) and goes_on and len(last.text) < _PART_CHARACTERS:
-            line_bytes += self._tail[-1][1] - _text_cost(last.text)
+            line_bytes += self._tail[-1][1] - text_cost(last.text)
             self._tail_used -= self._tail.pop()[1]
             event = replace(event, text=last.text + event.text)
         for start in range(0, len(event.text), 2 * _PART_CHARACTERS):
             part = event.text[start : start + 2 * _PART_CHARACTERS]
-            self._add_to_tail(replace(event, text=part), _text_cost(part) + (0 if start else line_bytes))
+            self._add_to_tail(replace(event, text=part), text_cost(part) + (0 if start else line_bytes))
 
     def close(self, spooled: Sequence[SpooledOutput] = (), unspooled_reason: str | None = None) -> list[OutputEvent]:
         """Return what is left to log: the counts, if anything was dropped, and the tail.
@@ -298,7 +219,7 @@ class OutputLimiter:
             Where what was dropped is kept, and why not all of it.
         """
         rest: list[OutputEvent] = [self._trimmed_clear] if self._trimmed_clear else []
-        if self._dropped_any():
+        if self._truncated.dropped_bytes or self._truncated.display_count:
             truncated = replace(self._truncated, spooled=tuple(spooled), unspooled_reason=unspooled_reason)
             rest.append(TruncatedEvent(truncated))
         for event, _ in self._tail:
@@ -310,9 +231,6 @@ class OutputLimiter:
         self._tail.clear()
         self._tail_used = 0
         return rest
-
-    def _dropped_any(self) -> bool:
-        return self._truncated.dropped_bytes > 0 or self._truncated.display_count > 0
 
     def _trim(self) -> None:
         """Drop from the old end of the tail until it fits. The last error stays, and the effect of every clear."""
@@ -333,12 +251,12 @@ class OutputLimiter:
         size = utf8_size(event.text)
         self._tail_used -= cost
         room = self._tail_bytes - self._tail_used
-        too_much = _text_cost(event.text) - room
+        too_much = text_cost(event.text) - room
         rest = tail_of(event.text, size - too_much) if room > 0 else ""  # a byte of text costs one or more
         dropped = size - utf8_size(rest)
         self._count(**{f"{event.name}_bytes": dropped})
         if rest:
-            rest_cost = _text_cost(rest)
+            rest_cost = text_cost(rest)
             self._tail.appendleft((replace(event, text=rest), rest_cost))
             self._tail_used += rest_cost
         if dropped:
@@ -367,9 +285,10 @@ class OutputLimiter:
 
     def _shrink(self, event: DisplayEvent | ResultEvent) -> DisplayEvent | ResultEvent | None:
         """Drop those representations of a bundle that are too big, keep the others."""
-        event = self._without_long_id(event)
+        if isinstance(event, DisplayEvent) and len(event.display_id or "") > _MAX_DISPLAY_ID_LENGTH:
+            event = replace(event, display_id=None)
         room = max(0 if self._tailing else self._head_left, self._tail_bytes)
-        if event.metadata and _value_cost(event.metadata) > room // 4:
+        if event.metadata and value_cost(event.metadata) > room // 4:
             self._watcher.left_out(event, {METADATA: event.metadata}, {METADATA: metadata_size(event.metadata)})
             self._count(display_bytes=metadata_size(event.metadata))
             event = replace(event, metadata={})
@@ -384,13 +303,7 @@ class OutputLimiter:
     def _fits(self, value: Any, room: int) -> bool:
         if isinstance(value, LeftOut) or value_size(value) > room:
             return False
-        return _value_cost(value) <= max(room, 0 if self._tailing else room + self._free_left)
-
-    @staticmethod
-    def _without_long_id(event: DisplayEvent | ResultEvent) -> DisplayEvent | ResultEvent:
-        if isinstance(event, DisplayEvent) and len(event.display_id or "") > _MAX_DISPLAY_ID_LENGTH:
-            return replace(event, display_id=None)
-        return event
+        return value_cost(value) <= max(room, 0 if self._tailing else room + self._free_left)
 
     def _without_values(
         self, event: DisplayEvent | ResultEvent, mime_types: Sequence[str]

@@ -24,12 +24,12 @@ from ..models import (
     SpooledOutput,
     StreamEvent,
 )
-from ..models.mime_types import extension
+from ..models.mime_bundles import extension
 from .bundle_files import TextContent, ValueContent
-from .output_cap import METADATA, LeftOutWatcher, error_as_data, value_size
+from .output_cap import METADATA, LeftOutWatcher
 from .output_joining import OutputFold
+from .output_sizes import error_as_data, head_of, value_size
 from .strict_json import encoded_size, utf8_size
-from .text_clipping import head_of
 
 #: Files of values in a spool. Each is named twice in the log, with its MIME type and digest.
 MAX_SPOOLED_VALUES = 100

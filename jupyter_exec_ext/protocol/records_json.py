@@ -1,7 +1,7 @@
-"""The JSON of our own HTTP API: records and events out and, for the client, in again.
+"""JSON of our HTTP API: converts records and events to JSON and, for the client, back.
 
 Times are UTC ISO 8601 with ``Z``, durations seconds, sizes bytes. Answers are read tolerantly, so that an older client
-understands a newer server; how the server reads requests is in `requests`.
+understands a newer server. `request_parsing` reads requests.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ Record = (
     | Grant
 )
 R = TypeVar("R")
-
 EVENT_TYPES: dict[str, type[OutputEvent]] = {
     cls.type: cls
     for cls in (
@@ -176,12 +175,12 @@ def event_to_json(event: OutputEvent, seq: int, at: str) -> JSONObject:
     return {**numbered, **fields}
 
 
-def _names_of_its_own(cls: Any) -> tuple[str, ...]:
+def _own_field_names(cls: Any) -> tuple[str, ...]:
     """Return the fields of a kind of event beside those that all kinds have."""
     return tuple(name for name in _names(cls) if name not in _names(OutputEvent))
 
 
-_event_names: Callable[[Any], tuple[str, ...]] = cache(_names_of_its_own)
+_event_names: Callable[[Any], tuple[str, ...]] = cache(_own_field_names)
 
 
 def event_to_text(event: OutputEvent, seq: int, at: str) -> str:
@@ -307,14 +306,14 @@ def session_from_json(data: Any) -> Session:
 def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:
     """Read an event of the change feed; None for a kind that this version does not know."""
     record = data.get(kind) if isinstance(data, dict) else None
-    if kind == "session":
-        return Change(cursor, session=session_from_json(record))
-    if kind == "execution":
-        return Change(cursor, execution=execution_from_json(record))
-    if kind == "token":
-        return Change(cursor, token=token_from_json(record))
-    if kind == "late_output":
-        return Change(cursor, late_output=late_output_from_json(record))
+    read: dict[str, Callable[[Any], Any]] = {
+        "session": session_from_json,
+        "execution": execution_from_json,
+        "token": token_from_json,
+        "late_output": late_output_from_json,
+    }
+    if kind in read:
+        return Change(cursor, **{kind: read[kind](record)})
     return Change(cursor) if kind == "reset" else None
 
 

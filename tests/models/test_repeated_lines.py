@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from jupyter_exec_ext.models.repeated_lines import fold_repeats
+from jupyter_exec_ext.models.plain_text import fold_repeats
 
 HEAD, LAST = ["Traceback", "first frame"], ["RecursionError: too deep"]
 FRAME = ["", "Cell In[1], line 2, in f(n)", "      1 def f(n):", "----> 2     return f(n + 1)"]

@@ -17,8 +17,9 @@ from jupyter_exec_ext.protocol.late_output import (
     left_out_marker,
 )
 from jupyter_exec_ext.protocol.message_translation import RunTranslator, late_event
-from jupyter_exec_ext.protocol.output_cap import OutputLimiter, cost_of
+from jupyter_exec_ext.protocol.output_cap import OutputLimiter
 from jupyter_exec_ext.protocol.output_joining import OutputFold
+from jupyter_exec_ext.protocol.output_sizes import cost_of
 from jupyter_exec_ext.protocol.records_json import event_from_json, event_to_json, event_to_text
 from jupyter_exec_ext.protocol.run_states import End
 

@@ -29,9 +29,10 @@ from jupyter_exec_ext.models import (
 from jupyter_exec_ext.protocol.json_pieces import LeftOut
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
-from jupyter_exec_ext.protocol.output_cap import OutputLimiter, cost_of, fitting_head
+from jupyter_exec_ext.protocol.output_cap import OutputLimiter
 from jupyter_exec_ext.protocol.output_joining import OutputFold, finished_record
 from jupyter_exec_ext.protocol.output_overflow import Overflow, SpooledFile
+from jupyter_exec_ext.protocol.output_sizes import cost_of, fitting_head
 from jupyter_exec_ext.protocol.strict_json import dump_bytes, encoded_size
 from jupyter_exec_ext.store.log_file import line_of
 

@@ -18,9 +18,9 @@ from jupyter_exec_ext.models import (
 )
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
-from jupyter_exec_ext.protocol.output_cap import OutputLimiter, event_size
+from jupyter_exec_ext.protocol.output_cap import OutputLimiter
 from jupyter_exec_ext.protocol.output_joining import OutputFold
-from jupyter_exec_ext.protocol.text_clipping import head_of, tail_of
+from jupyter_exec_ext.protocol.output_sizes import event_size, head_of, tail_of
 
 from .recorded import MSG_ID, clear, display, error, result, run_of, stream
 

@@ -22,7 +22,7 @@ from jupyter_exec_ext.models import (
     StreamEvent,
     Truncation,
 )
-from jupyter_exec_ext.models.mime_types import extension
+from jupyter_exec_ext.models.mime_bundles import extension
 from jupyter_exec_ext.protocol.bundle_files import ValueContent, raw_bytes
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
 from jupyter_exec_ext.protocol.large_messages import read_large

@@ -11,7 +11,7 @@ import asyncio
 from ...models import LateOutput
 from ...protocol.kernel_messages import KernelMessage
 from ...protocol.late_output import LateCount, LateEvent, LateOutputBuffer
-from ...protocol.output_cap import cost_of
+from ...protocol.output_sizes import cost_of
 from ..change_feed import ChangeFeed
 from ..executions.live_execution import LiveExecution
 from ..ports import ExecutionStore

@@ -16,7 +16,7 @@ from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.executions.log_reader import follow
 from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, StateLoss
 from jupyter_exec_ext.protocol import late_output
-from jupyter_exec_ext.protocol.output_cap import cost_of
+from jupyter_exec_ext.protocol.output_sizes import cost_of
 from jupyter_exec_ext.protocol.strict_json import loads_strict
 from tests.support.full import IS_FULL
 from tests.support.waiting import until
