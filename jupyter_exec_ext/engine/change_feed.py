@@ -1,10 +1,8 @@
-"""The change feed: what happens to sessions, executions and tokens, for those who watch.
+"""Change feed: a ring buffer of changes to sessions, executions and tokens, for any number of readers.
 
-A change is made text once, when it happens, and kept in a ring that is bounded in number and in bytes. Each reader has
-a place in it and reads on at its own pace; one whose place the ring has left behind is told to start over (`RESET`),
-which is also how a reader begins. So a slow reader costs no memory, and nobody has to keep an account of it.
-
-While nobody watches, nothing is kept: whoever makes a change looks at `wanted` first.
+Each change is encoded once and kept in a ring that is bounded in number and in bytes. A reader has a position in the
+ring and reads at its own pace, so a slow reader costs no memory. One whose position has left the ring gets `RESET`, as
+does a new reader, and lists everything again. Without readers nothing is kept: check `wanted` before noting a change.
 """
 
 from __future__ import annotations
@@ -27,25 +25,25 @@ RESET, SESSION, EXECUTION, TOKEN, LATE_OUTPUT = "reset", "session", "execution",
 _MAX_CHANGES = 2048
 _MAX_BYTES = 8 * 1024 * 1024
 _CHANGES_PER_READ = 128
-# How long changes are kept for a reader that may come back.
+# Changes are kept this long after the last reader, which may come back.
 _KEPT_SECONDS = 60.0
 _MAX_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One thing that happened.
+    """One change.
 
     Parameters
     ----------
     cursor : str
-        What a reader that has seen this one names to go on after it.
+        Position of the change; a reader that has seen it resumes after it.
     kind : str
-        `SESSION`, `EXECUTION`, `TOKEN`, `LATE_OUTPUT` or `RESET`: everything has to be listed again.
+        `SESSION`, `EXECUTION`, `TOKEN`, `LATE_OUTPUT` or `RESET` (list everything again).
     owner : str
-        The principal it belongs to; only those who may see that principal's things are to see it.
+        The principal it belongs to; only callers that may see that principal's things may see it.
     frame : bytes
-        The whole as a server-sent event: made once, and sent as it is to every reader.
+        The server-sent event, encoded once for all readers.
     data_bytes : int
         Size of its data.
     """
@@ -58,25 +56,25 @@ class FeedEntry:
 
     @classmethod
     def of(cls, cursor: str, kind: str, owner: str, data: bytes) -> FeedEntry:
-        """Return the entry with this data: JSON, on one line."""
+        """Return the entry with this data, JSON on one line."""
         return cls(cursor, kind, owner, b"".join(encode_event(cursor, kind, data)), len(data))
 
     @property
     def data(self) -> bytes:
-        """The JSON of what happened."""
+        """The change as JSON."""
         end = len(self.frame) - len(EVENT_END)
         return self.frame[end - self.data_bytes : end]
 
 
 def resumable(cursor: str, boot: str, oldest: int, newest: int) -> int | None:
-    """Return the number in a cursor if a reader can go on after it, else None.
+    """Return the number in a cursor if a reader can resume after it, else None.
 
     Parameters
     ----------
     boot : str
-        Of which feed the cursor has to be.
+        Name of the feed; a cursor of another feed is not resumable.
     oldest, newest : int
-        Between which numbers nothing is missing.
+        Range of numbers without a gap.
     """
     name, _, digits = cursor.rpartition("-")
     if name != boot or not digits.isascii() or not digits.isdecimal() or len(digits) > _MAX_DIGITS:
@@ -85,12 +83,12 @@ def resumable(cursor: str, boot: str, oldest: int, newest: int) -> int | None:
 
 
 class ChangeFeed:
-    """What has happened lately, and who waits for more.
+    """Recent changes, and their readers.
 
     Attributes
     ----------
     wanted : bool
-        Whether changes are to be noted: somebody watches, or did a moment ago.
+        Whether to note changes: there is a reader, or there was one a moment ago.
     """
 
     def __init__(self) -> None:
@@ -103,22 +101,22 @@ class ChangeFeed:
         self._forgetting: asyncio.TimerHandle | None = None
         self._closed = False
 
-    # --- what happens ---
+    # --- changes ---
 
     def note_session(self, session: Session) -> None:
-        """Tell that a session is new, or has changed."""
+        """Note that a session is new, or has changed."""
         self._add(SESSION, session.owner, to_json(session))
 
     def note_execution(self, execution: Execution, owner: str) -> None:
-        """Tell that an execution is new, or in another state."""
+        """Note that an execution is new, or in another state."""
         self._add(EXECUTION, owner, summary_to_json(execution))
 
     def note_late_output(self, late: LateOutput, owner: str) -> None:
-        """Tell that an execution that has ended has written more."""
+        """Note that an execution that has ended has written more."""
         self._add(LATE_OUTPUT, owner, late_output_to_json(late))
 
     def note_token(self, token: Token) -> None:
-        """Tell that a token is new, or has changed."""
+        """Note that a token is new, or has changed."""
         self._add(TOKEN, token.principal, to_json(token))
 
     def _add(self, kind: str, owner: str, record: JSONObject) -> None:
@@ -133,8 +131,8 @@ class ChangeFeed:
         self._wake()
 
     def start_over(self) -> None:
-        """Tell everybody to list everything again: something has happened that could not be told."""
-        self._newest += 1  # no cursor that anybody has is good any more
+        """Send `RESET` to all readers, since a change could not be noted."""
+        self._newest += 1  # makes every cursor stale
         self._ring.clear()
         self._ring_bytes = 0
         self._wake()
@@ -143,11 +141,11 @@ class ChangeFeed:
         for reader in self._readers:
             reader.news.set()
 
-    # --- who watches ---
+    # --- readers ---
 
     @contextmanager
     def watch(self, cursor: str) -> Iterator[FeedReader]:
-        """Give a reader that goes on after a cursor if it can."""
+        """Return a reader that resumes after a cursor, or starts with `RESET` if it cannot."""
         if self._forgetting is not None:
             self._forgetting.cancel()
             self._forgetting = None
@@ -157,10 +155,9 @@ class ChangeFeed:
         try:
             yield reader
         finally:
-            self._leave(reader)
+            self._remove_reader(reader)
 
-    def _leave(self, reader: FeedReader) -> None:
-        """Do without a reader; soon after the last one, nothing is kept any more."""
+    def _remove_reader(self, reader: FeedReader) -> None:
         self._readers.discard(reader)
         if not self._readers and self._forgetting is None and not self._closed:
             self._forgetting = asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._forget)
@@ -171,7 +168,7 @@ class ChangeFeed:
         self.start_over()
 
     def after(self, number: int | None) -> tuple[int, Sequence[FeedEntry]]:
-        """Return what follows a number, and the number to go on after; None for a reader that starts over."""
+        """Return the changes after a number, and the number to continue after; None starts with `RESET`."""
         if number is None or number < self._oldest:
             return self._newest, [FeedEntry.of(self._cursor(self._newest), RESET, "", b"{}")]
         begin = number - self._oldest
@@ -180,7 +177,7 @@ class ChangeFeed:
 
     @property
     def _oldest(self) -> int:
-        """The number after which nothing is missing."""
+        """The number after which no change is missing."""
         return self._newest - len(self._ring)
 
     def _cursor(self, number: int) -> str:
@@ -188,11 +185,11 @@ class ChangeFeed:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing happens any more."""
+        """Whether there will be no more changes."""
         return self._closed
 
     def close(self) -> None:
-        """Let readers read what is left, and end."""
+        """End the feed; readers get the remaining changes first."""
         self._closed = True
         self.wanted = False
         if self._forgetting is not None:
@@ -201,12 +198,12 @@ class ChangeFeed:
 
 
 class FeedReader:
-    """Somebody's place in the feed; made by `ChangeFeed.watch`.
+    """One reader's position in the feed; created by `ChangeFeed.watch`.
 
     Attributes
     ----------
     news : asyncio.Event
-        Set when there is something to read.
+        Set when there are changes to read.
     """
 
     def __init__(self, feed: ChangeFeed, after: int | None) -> None:
@@ -216,12 +213,12 @@ class FeedReader:
         self._closed = False
 
     def close(self) -> None:
-        """Be done; what waits for changes gets none."""
+        """End this reader; a pending `read` returns None."""
         self._closed = True
         self.news.set()
 
     async def read(self, timeout_seconds: float) -> Sequence[FeedEntry] | None:
-        """Return the next changes; none if there were none for so long, None when there will be none any more."""
+        """Return the next changes: empty after the timeout, None after the last one."""
         self.news.clear()
         changes = self._next()
         if changes or self._ended:

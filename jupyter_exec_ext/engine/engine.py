@@ -35,10 +35,9 @@ from .sessions.approval_service import ApprovalService
 from .sessions.execution_service import ExecutionService
 from .sessions.file_service import FileService
 from .sessions.fresh_runs import FreshRuns
-from .sessions.named_sessions import NamedSessions
 from .sessions.notebook_export import NotebookExport, NotebookExporter
 from .sessions.session_factory import SessionFactory
-from .sessions.session_registry import SessionRegistry
+from .sessions.session_registry import NamedSessions, SessionRegistry
 from .sessions.session_service import SessionService
 from .settings import EngineSettings, configured_policies
 

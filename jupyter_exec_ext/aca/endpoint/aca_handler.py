@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from jupyter_server.utils import url_path_join
 
-from ...engine.sessions.named_sessions import Name
+from ...engine.sessions.session_registry import Name
 from ...errors import ExecError, InvalidRequest, NotFound, SessionNotFound
 from ...models import Session, SessionRequest
 from ...server.base_handler import ExecHandler

@@ -1,7 +1,7 @@
 """Fair turns: bounded concurrency in which principals take part in rotation.
 
-Long work, such as the hashing of a large file, is done in short turns. With each turn it stands in line again, behind
-everybody else who waits. So one principal's work never keeps another's waiting for longer than a few turns.
+Long work, such as hashing a large file, is done in short turns and queues again after each. So one principal's work
+delays another's by a few turns at most.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 
 class FairTurns:
-    """Grants turns, at most so many at once, to the keys that wait for one in rotation.
+    """Limiter that grants turns to waiting keys in rotation.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ class FairTurns:
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the end of the block."""
-        # Also where there is room: who waits already is first.
+        """Wait for a turn, and hold it until the end of the block."""
+        # Queued also where there is room: keys that wait already come first.
         granted = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, deque()).append(granted)
         self._grant()
@@ -63,7 +63,7 @@ class FairTurns:
         self._grant()
 
     def _grant(self) -> None:
-        """Grant what can be granted: to the key first that has waited for longest, which then stands at the end."""
+        """Grant free turns; the key that has waited for longest is first, and then last."""
         while self._at_once is None or self._taken.total() < self._at_once:
             key = next(
                 (key for key in self._waiting if self._per_key is None or self._taken[key] < self._per_key), None

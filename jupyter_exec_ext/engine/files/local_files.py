@@ -29,8 +29,7 @@ from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
 from .directory_scan import ChangeWatch, SlicedWalk, TooManyEntriesError, walk
 from .fair_turns import FairTurns
-from .file_transfer import LocalReader, LocalUpload, always, describe, hash_next
-from .quotas import Usage
+from .file_transfer import LocalReader, LocalUpload, Usage, always, describe, hash_next
 
 T = TypeVar("T")
 _THREADS = 4

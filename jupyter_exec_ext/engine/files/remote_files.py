@@ -36,8 +36,7 @@ from ...protocol.records_json import utc_timestamp
 from ..ports import NO_LIMITS, FileLimits, FileList, KernelFiles
 from .confinement import api_errors
 from .file_locator import NoFiles
-from .file_transfer import LocalReader, always, sha256_of
-from .quotas import Usage
+from .file_transfer import LocalReader, Usage, always, sha256_of
 
 _MAX_LISTED = 10_000
 _NOT_THERE = (

@@ -11,8 +11,7 @@ from ...auth.policy import check_upload
 from ...errors import Conflict, NotFound, QuotaExceeded
 from ...models import FileInfo, SessionState
 from ..files.file_locator import FileLocator
-from ..files.file_transfer import always
-from ..files.quotas import limits_of
+from ..files.file_transfer import always, limits_of
 from ..ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .live_session import ended_error
 from .session_service import SessionService

@@ -1,7 +1,7 @@
-"""Late output of one session: kept for its next execution, counted in the store, and told to the change feed.
+"""Late output of one session: kept for its next execution, counted in the store, published in the change feed.
 
-`protocol.late_output` recognises and bounds the output. This module makes the counts known, a moment
-after they change and at most once in a while, since code can write late output without end.
+`protocol.late_output` recognises and bounds the output; this module publishes the counts, with a debounce, since code
+can write late output without end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from ..change_feed import ChangeFeed
 from ..executions.live_execution import LiveExecution
 from ..ports import ExecutionStore
 
-# Between the first late output and its being told, and between two times.
-_TELL_SECONDS = 0.25
-_MAX_TOLD_COUNTS = 16
-# Of the output that waits for an execution, so much is told at a time.
-_MAX_TOLD_EVENTS, _MAX_TOLD_BYTES = 32, 64 * 1024
+_DEBOUNCE_SECONDS = 0.25
+_MAX_PUBLISHED_COUNTS = 16
+# Bounds of the output that is published with a count.
+_MAX_PUBLISHED_EVENTS, _MAX_PUBLISHED_BYTES = 32, 64 * 1024
 
 
 class SessionLateOutput:
@@ -31,9 +30,9 @@ class SessionLateOutput:
     session_id, owner : str
         The session, and the principal it belongs to.
     store : ExecutionStore
-        Has the records of the executions that have ended.
+        Keeps the records of executions that have ended.
     feed : ChangeFeed
-        Is told, with the output itself where no execution runs that takes it.
+        Gets the counts, with the output itself where no running execution takes it.
     """
 
     def __init__(self, session_id: str, owner: str, store: ExecutionStore, feed: ChangeFeed) -> None:
@@ -44,19 +43,19 @@ class SessionLateOutput:
         self._buffer = LateOutputBuffer()
         self._running: LiveExecution | None = None
         self._ending: str | None = None
-        self._untold: list[LateEvent] = []
+        self._unpublished: list[LateEvent] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         self._closed = False
 
     def pass_to(self, execution: LiveExecution) -> None:
-        """Put what was kept into an execution that begins, and then what comes while it runs."""
+        """Emit the kept output in an execution that starts, and then all that arrives while it runs."""
         for event in self._buffer.take():
             execution.emit(event)
         self._running = execution
 
     def note_end(self, execution: LiveExecution, request_id: str) -> None:
-        """Note that an execution's code has ended; what it writes from now on is late."""
+        """Note that an execution's code has ended; its further output is late."""
         self._running = None
         self._ending = execution.record.id
         self._buffer.remember(request_id, execution.record.id)
@@ -65,10 +64,10 @@ class SessionLateOutput:
         """Note that the execution's record is written, so that a count can be added to it."""
         self._ending = None
         if self._buffer.changed:
-            self._tell_soon()
+            self._schedule()
 
     def on_message(self, message: KernelMessage) -> None:
-        """Take in a message that belongs to no execution that runs."""
+        """Handle a message that belongs to no running execution."""
         if self._running is not None:
             event = self._buffer.event_of(message)
             if event is not None:
@@ -76,48 +75,48 @@ class SessionLateOutput:
         else:
             event = self._buffer.keep(message)
             if event is not None and self._feed.wanted:
-                self._tell_output(event)
+                self._keep_for_feed(event)
         if self._buffer.changed:
-            self._tell_soon()
+            self._schedule()
 
-    def _tell_output(self, event: LateEvent) -> None:
-        waiting_bytes = sum(map(cost_of, self._untold))
-        if len(self._untold) < _MAX_TOLD_EVENTS and waiting_bytes + cost_of(event) <= _MAX_TOLD_BYTES:
-            self._untold.append(event)
+    def _keep_for_feed(self, event: LateEvent) -> None:
+        waiting_bytes = sum(map(cost_of, self._unpublished))
+        if len(self._unpublished) < _MAX_PUBLISHED_EVENTS and waiting_bytes + cost_of(event) <= _MAX_PUBLISHED_BYTES:
+            self._unpublished.append(event)
 
-    def _tell_soon(self) -> None:
-        if self._timer is None and self._telling is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._begin_to_tell)
+    def _schedule(self) -> None:
+        if self._timer is None and self._publishing is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(_DEBOUNCE_SECONDS, self._start_publishing)
 
-    def _begin_to_tell(self) -> None:
+    def _start_publishing(self) -> None:
         self._timer = None
-        self._telling = asyncio.get_running_loop().create_task(self._tell(_MAX_TOLD_COUNTS))
-        self._telling.add_done_callback(self._note_told)
+        self._publishing = asyncio.get_running_loop().create_task(self._publish(_MAX_PUBLISHED_COUNTS))
+        self._publishing.add_done_callback(self._on_published)
 
-    def _note_told(self, telling: asyncio.Task[None]) -> None:
-        self._telling = None
+    def _on_published(self, publishing: asyncio.Task[None]) -> None:
+        self._publishing = None
         if self._buffer.changed and self._ending not in self._buffer.changed:
-            self._tell_soon()
+            self._schedule()
 
-    async def _tell(self, max_counts: int) -> None:
-        """Write counts and tell the change feed; a record that is just being written has to wait."""
+    async def _publish(self, max_counts: int) -> None:
+        """Write counts and publish them, except for a record that is just being written."""
         changed = self._buffer.changed
         names = [name for name in changed if name != self._ending][:max_counts]
         for count in [changed.pop(name) for name in names]:
             await self._store.note_late_bytes(count.execution_id, count.late_bytes)
             if self._feed.wanted:
-                self._feed.note_late_output(self._news_of(count), self._owner)
+                self._feed.note_late_output(self._record_of(count), self._owner)
 
-    def _news_of(self, count: LateCount) -> LateOutput:
-        events = tuple(event for event in self._untold if event.late_from == count.execution_id)
-        self._untold = [event for event in self._untold if event.late_from != count.execution_id]
+    def _record_of(self, count: LateCount) -> LateOutput:
+        events = tuple(event for event in self._unpublished if event.late_from == count.execution_id)
+        self._unpublished = [event for event in self._unpublished if event.late_from != count.execution_id]
         return LateOutput(count.execution_id, self._session_id, count.late_bytes, events)
 
     async def close(self) -> None:
-        """Write the counts that are not written yet; the session ends."""
+        """Write the remaining counts, since the session ends."""
         self._closed, self._ending = True, None
         if self._timer is not None:
             self._timer.cancel()
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
-        await self._tell(len(self._buffer.changed))
+        if self._publishing is not None:
+            await asyncio.wait([self._publishing])
+        await self._publish(len(self._buffer.changed))
