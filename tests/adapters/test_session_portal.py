@@ -54,7 +54,7 @@ def remove_kernel(server: Host, kernel_id: str) -> None:
     requests.delete(url, headers=server.info.auth_headers, timeout=30).raise_for_status()
 
 
-async def test_it_is_opened_when_it_is_needed_and_ended_when_it_is_closed(server: Host) -> None:
+async def test_portal_opens_on_first_run_and_close_ends_the_kernel(server: Host) -> None:
     before = kernels(server)
     session = SessionPortal(server.info)
     assert kernels(server) == before
@@ -65,13 +65,13 @@ async def test_it_is_opened_when_it_is_needed_and_ended_when_it_is_closed(server
     assert kernels(server) == before
 
 
-async def test_both_kinds_of_runs_are_in_one_session(session: SessionPortal) -> None:
+async def test_blocking_and_asynchronous_runs_share_one_session(session: SessionPortal) -> None:
     await asyncio.to_thread(session.run, "x = 1")
     assert (await session.run_async("x += 1; print(x)")).to_text() == "2\n"
     assert (await asyncio.to_thread(session.run, "print(x)")).to_text() == "2\n"
 
 
-def test_many_who_need_it_first_open_it_once(server: Host) -> None:
+def test_concurrent_first_runs_open_one_session(server: Host) -> None:
     before = kernels(server)
     with SessionPortal(server.info) as session, ThreadPoolExecutor(6) as pool:
         assert [e.to_text() for e in pool.map(session.run, [f"print({n})" for n in range(6)])] == [
@@ -91,9 +91,7 @@ async def test_cancelling_a_task_stops_its_code_and_not_the_session(session: Ses
     assert again.to_text() == "1\n"
 
 
-async def test_cancelling_what_waits_for_its_turn_leaves_what_runs_alone(
-    session: SessionPortal, doorbell: Doorbell
-) -> None:
+async def test_cancelling_a_waiting_run_keeps_the_running_one(session: SessionPortal, doorbell: Doorbell) -> None:
     code = doorbell.code.replace("while True:\n    pass", "import time; time.sleep(2); print('whole')")
     running = asyncio.create_task(session.run_async(code))
     await doorbell.wait_async()
@@ -106,7 +104,7 @@ async def test_cancelling_what_waits_for_its_turn_leaves_what_runs_alone(
     assert (await session.run_async("print('touched' in globals())")).to_text() == "False\n"
 
 
-async def test_an_ended_kernel_is_replaced_once_that_was_said(plain_server: Host) -> None:
+async def test_ended_kernel_is_reported_and_then_replaced(plain_server: Host) -> None:
     with SessionPortal(plain_server.info) as session:
         await session.run_async("x = 1")
         await asyncio.to_thread(remove_kernel, plain_server, session.open().id)
@@ -118,7 +116,7 @@ async def test_an_ended_kernel_is_replaced_once_that_was_said(plain_server: Host
         assert (await session.run_async("print('x' in globals())")).to_text() == "False\n"
 
 
-async def test_a_kernel_without_our_api_that_was_there_before_is_used_and_left(plain_server: Host) -> None:
+async def test_given_standard_session_is_used_and_not_ended(plain_server: Host) -> None:
     with ExecClient(plain_server.info) as client, client.standard_session() as given:
         with SessionPortal(session=given) as session:
             await session.run_async("x = 1")
@@ -199,7 +197,7 @@ def test_a_dropped_portal_prints_nothing(hosts: Any) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("1 2\n", "", 0)
 
 
-async def test_closing_lets_a_run_of_a_session_that_was_there_before_end(hosts: Any, doorbell: Doorbell) -> None:
+async def test_close_lets_a_run_in_a_given_session_finish(hosts: Any, doorbell: Doorbell) -> None:
     code = doorbell.code.replace("while True:\n    pass", "import time; time.sleep(1); print('whole')")
     with ExecClient(hosts["server"].info) as client, client.session() as given:
         tool = SessionPortal(session=given)

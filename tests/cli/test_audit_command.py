@@ -24,7 +24,7 @@ from .test_cli import command, jupyter_exec
 HOSTILE = ["a\r\nb", "\x1b[31mred\x1b[0m\x9b\x7f", "\u2028\u202e", "x" * 200]
 
 
-def test_a_whole_trail_is_said_to_be_whole_and_its_head_is_taken_back(tmp_path: Path, trail: Path) -> None:
+def test_verify_accepts_a_whole_trail_and_its_head(tmp_path: Path, trail: Path) -> None:
     done = jupyter_exec(tmp_path, "audit", "verify", "--store", str(trail))
     assert (done.returncode, done.stderr) == (0, "")
     said = re.fullmatch(r"the audit trail is whole: 10 records\nhead (10:[0-9a-f]{64})\n", done.stdout)
@@ -44,14 +44,14 @@ def test_a_whole_trail_is_said_to_be_whole_and_its_head_is_taken_back(tmp_path: 
         ("DROP TABLE audit", "there is no audit trail in"),
     ],
 )
-def test_what_was_done_to_it_is_said(tmp_path: Path, trail: Path, statement: str, said: str) -> None:
+def test_changes_to_the_trail_are_reported(tmp_path: Path, trail: Path, statement: str, said: str) -> None:
     tamper(trail, statement)
     done = jupyter_exec(tmp_path, "audit", "verify", "--store", str(trail))
     assert (done.returncode, done.stderr) == (1, "")
     assert said in done.stdout
 
 
-def test_where_there_is_no_trail_none_is_made(tmp_path: Path) -> None:
+def test_missing_trail_is_not_created(tmp_path: Path) -> None:
     done = jupyter_exec(tmp_path, "audit", "verify")
     assert done.returncode == 1
     assert "there is no audit trail in" in done.stdout
@@ -127,7 +127,7 @@ def test_records_are_followed_while_a_server_writes_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "x" * 1_000_000, "\ud800", "ü", "a b=c", ""])
-def test_a_line_is_one_line(text: str) -> None:
+def test_record_of_any_text_is_one_ascii_line(text: str) -> None:
     line = format_record(AuditRecord(1, "2026", AuditKind.FILE, "deleted", text, text, {"path": text, "n": 1}, ""))
     assert re.fullmatch(r"[ -~]+", line)
     assert len(line) <= MAX_LINE_BYTES

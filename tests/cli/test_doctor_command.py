@@ -59,7 +59,7 @@ def test_the_doctor_says_that_kernels_can_be_sandboxed() -> None:
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
-def test_the_doctor_says_what_is_missing(jupyter: Jupyter) -> None:
+def test_doctor_reports_missing_packages(jupyter: Jupyter) -> None:
     finding = on_sandboxes()
     assert (finding.what, finding.mark) == ("kernels cannot be sandboxed here", "note")
     assert "bubblewrap (bwrap) is not installed; install it" in finding.remedy
@@ -69,13 +69,13 @@ def test_the_doctor_says_what_is_missing(jupyter: Jupyter) -> None:
     assert finding.mark == "FAIL"
 
 
-def test_the_doctor_tells_an_old_bubblewrap(bubblewrap_that: Callable[[str], None]) -> None:
+def test_doctor_reports_an_old_bubblewrap(bubblewrap_that: Callable[[str], None]) -> None:
     bubblewrap_that("echo bubblewrap 0.4.1")
     finding = on_sandboxes()
     assert "bubblewrap is 0.4.1, and 0.7 is needed" in finding.remedy
 
 
-def test_the_doctor_tells_a_machine_without_user_namespaces(bubblewrap_that: Callable[[str], None]) -> None:
+def test_doctor_reports_missing_user_namespaces(bubblewrap_that: Callable[[str], None]) -> None:
     bubblewrap_that(
         '[ "$1" = --version ] && exec echo bubblewrap 0.9.0\n'
         "echo 'bwrap: No permissions to create a new namespace' >&2; exit 1"
@@ -85,7 +85,7 @@ def test_the_doctor_tells_a_machine_without_user_namespaces(bubblewrap_that: Cal
     assert "'landlock'" in finding.remedy
 
 
-def test_the_doctor_says_one_thing_where_there_is_no_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_prints_one_note_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     (finding,) = doctors_lines()
     assert finding.what == "kernels can be isolated on Linux only, and this is darwin"
@@ -112,7 +112,7 @@ class _Group:
         (None, 0, ["note", "note"], "Delegate=yes"),
     ],
 )
-def test_the_doctor_says_what_is_limited_as_a_whole(
+def test_doctor_reports_limits_of_a_whole_sandbox(
     monkeypatch: pytest.MonkeyPatch, limits: list[str] | None, user: int, marks: list[str], words: str
 ) -> None:
     group = None if limits is None else _Group(limits)
@@ -134,7 +134,7 @@ def test_the_doctor_leaves_no_control_group() -> None:
     assert groups() - before == set()
 
 
-def test_the_doctor_tells_a_kernelspec_that_cannot_be_used(jupyter: Jupyter, tmp_path: Path) -> None:
+def test_doctor_reports_an_unusable_kernelspec(jupyter: Jupyter, tmp_path: Path) -> None:
     jupyter.install("--network", "host", "--name", "open")
     add_kernelspec(tmp_path, "cluster", "cluster-provisioner")
     (jupyter.add("broken") / "kernel.json").write_text("{")
@@ -145,7 +145,7 @@ def test_the_doctor_tells_a_kernelspec_that_cannot_be_used(jupyter: Jupyter, tmp
     assert "install what provides 'cluster-provisioner'" in done.stdout
 
 
-def test_the_doctor_tells_a_server_that_cannot_isolate_as_its_policies_require(
+def test_doctor_reports_policies_that_the_server_cannot_satisfy(
     tmp_path: Path, bubblewrap_that: Callable[[str], None]
 ) -> None:
     bubblewrap_that("echo bubblewrap 0.4.1")

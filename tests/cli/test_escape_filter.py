@@ -98,13 +98,13 @@ def test_no_sequence_hides_more_than_its_line() -> None:
     assert without_escapes("\x1b" + " " * 1000 + "seen").endswith(" seen")
 
 
-def test_colours_that_are_left_end_with_the_text() -> None:
+def test_open_colours_are_reset_at_the_end() -> None:
     assert without_escapes("\x1b[8mhidden") == "\x1b[8mhidden\x1b[0m"
     assert without_escapes("\x1b[8mhidden\x1b[00m") == "\x1b[8mhidden\x1b[00m"
 
 
 @given(TEXTS)
-def test_whatever_comes_only_colours_are_left_and_pieces_make_no_difference(pieces: list[str]) -> None:
+def test_any_text_in_any_pieces_keeps_only_colours(pieces: list[str]) -> None:
     escapes, whole = EscapeFilter(), EscapeFilter()
     shown = "".join(map(escapes.feed, pieces)) + escapes.close()
     assert CONTROLS.search(COLOURS.sub("", shown)) is None
@@ -144,7 +144,7 @@ class _Hostile(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_message_of_a_servers_is_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_message_is_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = _Tty()
     with HTTPServer(("127.0.0.1", 0), _Hostile) as hostile:
         threading.Thread(target=hostile.serve_forever, daemon=True).start()
@@ -156,7 +156,7 @@ def test_a_message_of_a_servers_is_filtered(monkeypatch: pytest.MonkeyPatch) -> 
     assert sys.stderr is shown
 
 
-def test_what_is_written_is_whole() -> None:
+def test_stream_writes_whole_sequences() -> None:
     shown = _Tty()
     stream = TerminalStream(shown)
     stream.writelines(["\x1b]0;title", "seen\n", "\x1b", "[2Jseen"])
@@ -193,7 +193,7 @@ def test_a_terminal_gets_colours_alone(tmp_path: Path, server: Host) -> None:
     )  # or the traceback would be hidden
 
 
-def test_a_question_of_the_codes_does_not_steer(tmp_path: Path, server: Host) -> None:
+def test_input_prompt_of_code_is_filtered(tmp_path: Path, server: Host) -> None:
     env = clean_environment(tmp_path, JUPYTER_TOKEN=str(server.info.token))
     for ask in ("input", "__import__('getpass').getpass"):
         code = f"print({ask}('\\x1b]0;title\\x07\\x1b[2Jname: ') + '!')"

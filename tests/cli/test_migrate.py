@@ -145,12 +145,12 @@ def cases() -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("name", cases())
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["unix", "windows"])
-def test_imports_move_and_all_else_stays_as_it_is(name: str, line_end: str) -> None:
+def test_only_imports_of_the_table_are_rewritten(name: str, line_end: str) -> None:
     before, after = (source.replace("\n", line_end) for source in cases()[name])
     assert rewritten(before)[0] == [after]
 
 
-def test_places_are_found_behind_letters_of_several_bytes() -> None:
+def test_imports_after_multibyte_letters_are_rewritten() -> None:
     before = "ü = 'ü\u2028\x0c'; from autogen.coding import CodeBlock, CodeExecutor as É"
     after = "ü = 'ü\u2028\x0c'; from autogen.coding import CodeExecutor as É; from jupyter_exec_ext import CodeBlock"
     assert rewritten(before)[0] == [after]
@@ -172,13 +172,13 @@ STAYS = [
 
 
 @pytest.mark.parametrize(("source", "why"), STAYS)
-def test_what_cannot_move_stays_and_that_is_said(source: str, why: str | None) -> None:
+def test_unmapped_imports_stay_with_a_note(source: str, why: str | None) -> None:
     sources, notes = rewritten(source)
     assert sources == [source]
     assert notes == [] if why is None else any(why in note for note in notes)
 
 
-def test_cells_share_their_names() -> None:
+def test_cells_of_a_notebook_share_names() -> None:
     cells = (
         "import autogen.coding.jupyter as j\nimport autogen.coding",
         "j.LocalJupyterServer()",
@@ -214,7 +214,7 @@ SEED = seed_examples.LOCAL.replace(
 ).replace("from jupyter_exec_ext import Jupyter", "from autogen.coding.jupyter import Jupyter")
 
 
-def test_the_seeds_example_becomes_the_one_that_runs(migrate: Migrate, tmp_path: Path) -> None:
+def test_autogens_example_becomes_this_packages(migrate: Migrate, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(SEED)
     code, diff, said = migrate(".")
     assert (code, said) == (0, "1 file to change; --write changes them\n")
@@ -248,7 +248,7 @@ def test_a_file_that_cannot_be_read_is_named_and_left_alone(migrate: Migrate, tm
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
-def test_bytes_modes_and_links_are_kept(migrate: Migrate, tmp_path: Path) -> None:
+def test_encoding_permissions_and_links_are_kept(migrate: Migrate, tmp_path: Path) -> None:
     files = {
         "bom.py": b"\xef\xbb\xbffrom autogen.coding import CodeBlock\r\n",
         "latin.py": b"# -*- coding: latin-1 -*-\nfrom autogen.coding import CodeBlock  # \xfc",
@@ -307,7 +307,7 @@ def test_a_notebook_in_another_language_or_with_a_broken_cell_is_left(migrate: M
     assert "x.ipynb: left alone: code cell 2, line 1: " in said and "r.ipynb" not in said
 
 
-def test_what_is_nobodys_own_code_is_not_looked_at(migrate: Migrate, tmp_path: Path) -> None:
+def test_directories_of_other_code_are_skipped(migrate: Migrate, tmp_path: Path) -> None:
     for name in (".git", "env", "node_modules", "__pycache__"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text("from autogen.coding import CodeBlock\n")
@@ -315,12 +315,12 @@ def test_what_is_nobodys_own_code_is_not_looked_at(migrate: Migrate, tmp_path: P
     assert migrate(".") == (0, "", "0 files to change; --write changes them\n")
 
 
-def test_wrong_usage_is_said(migrate: Migrate, tmp_path: Path) -> None:
+def test_wrong_paths_exit_with_2(migrate: Migrate, tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     assert migrate("a.txt")[0] == migrate("missing.py")[0] == 2
 
 
-def test_what_stays_is_said_with_its_place(migrate: Migrate, tmp_path: Path) -> None:
+def test_notes_name_file_and_line(migrate: Migrate, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("\nfrom autogen.coding.jupyter import JupyterClient\n")
     (tmp_path / "b.ipynb").write_text(json.dumps(notebook("x = 1", "from autogen.coding.jupyter import *")))
     code, _, said = migrate(".")

@@ -77,7 +77,7 @@ def test_run_stops_the_server_that_it_has_started_for_a_user(hub: HubHost, tmp_p
         time.sleep(0.05)
 
 
-def test_what_the_hub_refuses_is_said_and_shows_no_token(hub: HubHost, tmp_path: Path) -> None:
+def test_hub_refusal_is_reported_without_the_token(hub: HubHost, tmp_path: Path) -> None:
     weak = canaries.note(hub.token_of(CALLER, f"read:users:name!user={CALLER}"))
     done = jupyter_exec(tmp_path, "run", "-c", "1", "--hub", f"{hub.hub_url}?token={weak}")
     assert done.returncode == 3
@@ -103,7 +103,7 @@ def test_run_in_a_binder_shows_its_phases_and_shuts_it_down(tmp_path: Path) -> N
     assert str(host.info.token) not in done.stderr
 
 
-def test_a_binder_that_fails_says_why(tmp_path: Path) -> None:
+def test_binder_failure_prints_its_reason(tmp_path: Path) -> None:
     events = [*log("building", "Step 1/2"), {"phase": "failed", "message": "pip failed\n"}]
     with StandInBinderHub(Events(events)) as binder:
         done = jupyter_exec(tmp_path, "run", "-c", "1", "--binder", "gh/org/repo/HEAD", "--binder-url", binder.url)
@@ -134,7 +134,7 @@ def test_wrong_usage_is_named(tmp_path: Path, arguments: list[str], words: str) 
     assert words in done.stderr
 
 
-def test_doctor_ignores_no_server_that_it_was_told_of(tmp_path: Path) -> None:
+def test_doctor_checks_every_named_server(tmp_path: Path) -> None:
     done = jupyter_exec(tmp_path, "doctor", "--hub-user", "bob")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--hub-user goes with --hub URL" in done.stderr
@@ -149,7 +149,7 @@ def test_a_token_file_goes_with_a_session_too_which_is_on_some_server(tmp_path: 
     assert (done.returncode, "--token-file cannot be read" in done.stderr) == (2, True)
 
 
-def test_a_file_that_docker_has_taken_for_an_image_is_named(tmp_path: Path) -> None:
+def test_file_taken_as_docker_image_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("print('ran')")
     done = jupyter_exec(tmp_path, "run", "--docker", "script.py")
     assert (done.returncode, done.stdout) == (2, "")

@@ -156,7 +156,7 @@ def test_a_token_goes_into_a_file_for_its_owner_alone(desk: Desk) -> None:
 
 
 @on_one_host
-def test_there_is_no_token_if_it_cannot_be_written(desk: Desk) -> None:
+def test_unwritable_output_file_creates_no_token(desk: Desk) -> None:
     before = desk.ok("token", "list", "--ended")
     for target in (".", "missing/token"):
         done = desk("token", "create", "agent", "--output", target)
@@ -175,7 +175,7 @@ def test_there_is_no_token_if_it_cannot_be_written(desk: Desk) -> None:
         (["--expires", "99d"], "max_token_seconds"),
     ],
 )
-def test_a_refused_token_is_one_sentence(desk: Desk, args: list[str], words: str) -> None:
+def test_refused_token_prints_one_sentence(desk: Desk, args: list[str], words: str) -> None:
     done = desk("token", "create", "agent", *args)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
     assert words in done.stderr
@@ -253,7 +253,7 @@ def test_a_run_whose_token_is_revoked_ends_with_3(desk: Desk, agent_token: str) 
 # --- approving ---
 
 
-def test_what_waits_is_listed_and_shown_but_does_nothing_to_the_terminal(desk: Desk, agent_token: str) -> None:
+def test_waiting_code_is_listed_and_shown_escaped(desk: Desk, agent_token: str) -> None:
     code = "!echo \x1b[2J\r\u202etxt\nwhy          it is harmless"
     with running(desk, code, agent_token):
         execution = waiting(desk, code)
@@ -275,7 +275,7 @@ def test_what_waits_is_listed_and_shown_but_does_nothing_to_the_terminal(desk: D
 
 
 @on_one_host
-def test_editing_that_comes_to_nothing_approves_nothing(desk: Desk, agent_token: str) -> None:
+def test_unchanged_edit_approves_nothing(desk: Desk, agent_token: str) -> None:
     with running(desk, "!echo before", agent_token) as run:
         execution = waiting(desk, "!echo before")
         for editor, words in (
@@ -301,7 +301,7 @@ def test_a_replacement_is_for_one_execution(desk: Desk) -> None:
 
 @on_one_host
 @pytest.mark.timeout(120)
-def test_watching_asks_about_each_as_it_comes(desk: Desk, agent_token: str) -> None:
+def test_watch_asks_about_each_waiting_execution(desk: Desk, agent_token: str) -> None:
     question = "s(kip): "
     env = clean_environment(desk.home, JUPYTER_TOKEN=str(desk.host.info.token), **desk.editor("print('edited')"))
     watching = Terminal(command("approve", "watch", "--server", desk.host.info.url), env)
@@ -369,7 +369,7 @@ def test_the_doctor_says_what_isolation_a_server_gives_on_request(desk: Desk) ->
 
 
 @on_one_host
-def test_the_doctor_is_let_in_with_an_agents_token(desk: Desk, agent_token: str) -> None:
+def test_doctor_works_with_a_scoped_token(desk: Desk, agent_token: str) -> None:
     done = desk("doctor", env={"JUPYTER_TOKEN": agent_token})
     assert done.returncode == 0, done.stdout
     assert "these policies require" not in done.stdout
@@ -378,14 +378,14 @@ def test_the_doctor_is_let_in_with_an_agents_token(desk: Desk, agent_token: str)
 # --- without a server ---
 
 
-def test_presets_are_scopes_that_there_are() -> None:
+def test_presets_consist_of_known_scopes() -> None:
     assert all(set(scopes) <= set(SCOPES) for scopes in PRESETS.values())
     assert not any("tokens:create" in scopes for scopes in PRESETS.values())
     assert chosen_scopes([]) == list(PRESETS["agent"])
     assert chosen_scopes(["reader,files:write", " files:write ,x"]) == [*PRESETS["reader"], "files:write", "x"]
 
 
-def test_values_are_written_as_people_write_them() -> None:
+def test_durations_and_values_are_parsed() -> None:
     def parsed(*args: str) -> tuple[float, dict[str, object]]:
         args_ = build_parser().parse_args(["token", "create", "a", *args])
         return args_.expires, dict(args_.limits)
@@ -406,7 +406,7 @@ def test_values_are_written_as_people_write_them() -> None:
         assert caught.value.code == 2
 
 
-def test_code_cannot_pass_for_something_else() -> None:
+def test_shown_code_cannot_imitate_the_command() -> None:
     assert printable_text.numbered("a\n\nb\n", None) == "     1 | a\n     2 |\n     3 | b"
     assert printable_text.numbered("", None) == "     1 |"
     assert printable_text.numbered("\tx", None) == "     1 |         x"

@@ -182,7 +182,7 @@ async def test_without_a_server_it_has_one_of_its_own_and_stops_it(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []  # no log is left where one works
 
 
-async def test_a_kernel_that_is_not_there_and_wrong_arguments(local_server: LocalJupyterServer) -> None:
+async def test_unknown_kernel_and_wrong_arguments_are_value_errors(local_server: LocalJupyterServer) -> None:
     with pytest.raises(ValueError, match="Kernel nothing is not installed"):
         await DockerJupyterCodeExecutor(local_server, "nothing").start()
     with pytest.raises(ValueError, match="greater than or equal to 1"):
@@ -194,7 +194,7 @@ async def test_a_kernel_that_is_not_there_and_wrong_arguments(local_server: Loca
             DockerJupyterCodeExecutor(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_wrong_token_is_said_and_shown_nowhere(local_server: LocalJupyterServer) -> None:
+async def test_wrong_token_is_reported_and_not_printed(local_server: LocalJupyterServer) -> None:
     executor = DockerJupyterCodeExecutor(local_server, token="not-the-token")
     assert "not-the-token" not in repr(executor)
     with pytest.raises(Unauthenticated) as raised:
@@ -268,7 +268,7 @@ def test_a_config_cannot_have_any_secret_sent_to_its_server(name: str, monkeypat
         JupyterCodeExecutor(token_variable=name)
 
 
-async def test_somebody_elses_session_is_used_left_open_and_not_dumped(local_server: LocalJupyterServer) -> None:
+async def test_given_session_is_used_left_open_and_not_dumped(local_server: LocalJupyterServer) -> None:
     async with AsyncExecClient(local_server) as own, await own.session() as opened:
         async with JupyterCodeExecutor(session=opened) as executor:
             await run(executor, "x = 7")

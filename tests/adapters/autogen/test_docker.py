@@ -100,7 +100,7 @@ async def test_a_directory_of_this_machine_is_made_and_mounted(engine: Any, tmp_
 
 
 @pytest.mark.timeout(600)
-async def test_one_that_is_not_to_be_stopped_goes_on_until_stop(engine: Any) -> None:
+async def test_container_without_auto_stop_runs_until_stop(engine: Any) -> None:
     name = "jupyter-exec-test-autogen-goes-on"
     server = await asyncio.to_thread(
         DockerJupyterServer, container_name=name, stop_container=False, build_network="host"

@@ -55,7 +55,7 @@ def tool(local_server: LocalJupyterServer) -> Iterator[JupyterCodeTool]:
         yield tool
 
 
-def test_it_is_a_tool_that_says_what_it_takes(tool: JupyterCodeTool) -> None:
+def test_tool_describes_its_arguments(tool: JupyterCodeTool) -> None:
     assert isinstance(tool, BaseTool)
     function = convert_to_openai_tool(tool)["function"]
     assert function["name"] == "execute_code"

@@ -47,7 +47,7 @@ def test_names_and_the_version_can_be_chosen(jupyter: Jupyter) -> None:
     assert written["metadata"]["kernel_provisioner"]["config"]["api_version"] == "2024-02-02-preview"
 
 
-def test_it_is_listed_as_remote(jupyter: Jupyter) -> None:
+def test_azure_kernelspec_is_listed_as_remote(jupyter: Jupyter) -> None:
     jupyter(*ACA, ENDPOINT)
     _, out, _ = jupyter("kernelspec", "list")
     assert any(line.split()[:3] == ["aca", "remote", "aca-provisioner"] for line in out.splitlines())
@@ -72,9 +72,7 @@ def test_a_pool_elsewhere_must_be_allowed(jupyter: Jupyter) -> None:
         ((ENDPOINT, "--env", "A=b"), "--env"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(
-    jupyter: Jupyter, arguments: tuple[str, ...], said: str
-) -> None:
+def test_invalid_pool_is_rejected_before_writing(jupyter: Jupyter, arguments: tuple[str, ...], said: str) -> None:
     code, out, err = jupyter(*ACA, *arguments)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert said in err
@@ -82,7 +80,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     assert not jupyter.kernels.exists()
 
 
-def test_options_of_pools_are_for_them_alone(jupyter: Jupyter) -> None:
+def test_pool_options_are_rejected_for_other_kernels(jupyter: Jupyter) -> None:
     assert "--credential is for --aca" in jupyter.refusal("--credential", "azure")
 
 

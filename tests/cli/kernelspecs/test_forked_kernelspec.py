@@ -47,7 +47,7 @@ def test_a_forked_kernelspec_is_like_the_one_it_was_made_from(jupyter: Jupyter) 
         (["--credential", "azure"], "--credential is for --aca"),
     ],
 )
-def test_what_cannot_be_forked_is_refused(jupyter: Jupyter, options: list[str], why: str) -> None:
+def test_unforkable_kernelspec_is_rejected(jupyter: Jupyter, options: list[str], why: str) -> None:
     jupyter.add("shell")
     code, out, err = jupyter(*FORK, *options)
     assert (code, out, len(err.splitlines())) == (2, "", 1), err
@@ -60,7 +60,7 @@ def test_preloading_is_for_forked_kernels_only(jupyter: Jupyter) -> None:
     assert code == 2 and "--preload is for --fork" in err
 
 
-def test_where_kernels_cannot_be_forked_that_is_said(jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_without_fork_support_warns(jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ForkServerProvisioner, "unavailable", classmethod(lambda _: "this system has no fork"))
     code, _, err = jupyter(*FORK)
     assert code == 0 and "the kernel will be started as usual: this system has no fork" in err

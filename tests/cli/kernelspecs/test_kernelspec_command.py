@@ -36,7 +36,7 @@ def test_a_sandboxed_kernelspec_is_like_the_one_it_was_made_from(jupyter: Jupyte
     assert {path.name for path in (jupyter.kernels / "python3-sandbox").iterdir()} == {"kernel.json", *logos}
 
 
-def test_where_it_is_and_how_to_use_it_is_said(jupyter: Jupyter) -> None:
+def test_install_prints_the_place_and_the_next_command(jupyter: Jupyter) -> None:
     code, out, err = jupyter(*INSTALL, "--name", "Safe", "--display-name", "Safe Python")
     assert (code, out) == (0, f"{jupyter.kernels}/safe\n")
     assert "in JupyterLab's launcher: Safe Python" in err
@@ -63,7 +63,7 @@ def test_a_kernel_in_another_language_keeps_what_its_kernelspec_says(jupyter: Ju
     assert KernelSpecManager().get_kernel_spec("shell-sandbox").interrupt_mode == "signal"
 
 
-def test_only_what_was_said_is_configured(jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_given_options_are_configured(jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("data", "more", "out"):
         (jupyter.home / name).mkdir()
     monkeypatch.chdir(jupyter.home)
@@ -91,7 +91,7 @@ def test_the_provisioner_takes_every_option(jupyter: Jupyter) -> None:
     assert (made.read_only, made.env, made.working_directory) == ([sys.prefix], ["A"], "private")
 
 
-def test_it_can_be_a_part_of_an_installation(jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_with_prefix_writes_into_the_installation(jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = jupyter.home / "prefix"
     code, out, err = jupyter(*INSTALL, "--prefix", str(prefix))
     assert (code, out) == (0, f"{prefix}/share/jupyter/kernels/python3-sandbox\n")
@@ -130,7 +130,7 @@ def test_a_kernelspec_that_hides_the_new_one_is_named(jupyter: Jupyter, monkeypa
     assert f"comes before it ({jupyter.kernels}/python3-sandbox)" in err
 
 
-def test_what_a_kernel_is_made_like_has_to_be_plain(jupyter: Jupyter) -> None:
+def test_origin_must_be_a_plain_kernelspec(jupyter: Jupyter) -> None:
     jupyter.install()
     assert "'python3-sandbox' is one with isolation already" in jupyter.refusal("--from", "python3-sandbox")
     add_kernelspec(jupyter.home, "cluster", "cluster-provisioner")
@@ -147,14 +147,14 @@ def test_what_a_kernel_is_made_like_has_to_be_plain(jupyter: Jupyter) -> None:
 
 
 @pytest.mark.parametrize("option", ["--read-only", "--writable", "--working-directory"])
-def test_what_a_kernel_is_to_see_has_to_exist_and_not_hold_too_much(jupyter: Jupyter, option: str) -> None:
+def test_visible_paths_must_exist_and_be_narrow(jupyter: Jupyter, option: str) -> None:
     why = jupyter.refusal(option, str(jupyter.home / "nope"))
     assert f"{option} cannot be used: there is no {jupyter.home}/nope" in why
     assert "is too much" in jupyter.refusal(option, "/")
     assert "is too much" in jupyter.refusal(option, str(jupyter.home / "jupyter_data_dir" / ".."), option, "/etc")
 
 
-def test_other_choices_that_cannot_be_are_refused(jupyter: Jupyter) -> None:
+def test_other_invalid_options_are_rejected(jupyter: Jupyter) -> None:
     (jupyter.home / "file").touch()
     assert "is not a directory" in jupyter.refusal("--working-directory", str(jupyter.home / "file"))
     assert "--env 'A=1' cannot be used: it takes names" in jupyter.refusal("--env", "A=1")
@@ -171,7 +171,7 @@ def test_one_level_has_to_be_chosen(jupyter: Jupyter, capsys: pytest.CaptureFixt
     assert "--landlock" in capsys.readouterr().err
 
 
-def test_the_machines_network_is_given_with_a_warning(jupyter: Jupyter) -> None:
+def test_host_network_is_configured_with_a_warning(jupyter: Jupyter) -> None:
     code, out, err = jupyter(*INSTALL, "--network", "host")
     assert code == 0
     assert "SandboxProvisioner.allow_host_network" in err and "without isolation" in err
@@ -188,7 +188,7 @@ def test_a_script_that_a_kernel_would_not_see_is_named(jupyter: Jupyter, tmp_pat
     assert str(script) not in jupyter(*INSTALL, "--from", "far", "--replace", "--read-only", str(script.parent))[2]
 
 
-def test_a_machine_without_sandboxes_is_no_reason_not_to_write(
+def test_install_without_sandbox_support_writes_with_a_warning(
     jupyter: Jupyter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SandboxProvisioner, "unavailable", lambda: "bubblewrap is missing; install it")
