@@ -79,7 +79,7 @@ class AsyncExecSession(AsyncExecSessionBase):
         return f"{type(self).__name__}(id={self.id!r}, kernel_name={self.record.kernel_name!r})"
 
     def _closing(self, *, is_hurried: bool) -> Operation[None]:
-        return (self._api.hurried if is_hurried else self._api).delete_session(self.id)
+        return (self._api.without_retries if is_hurried else self._api).delete_session(self.id)
 
     async def run(
         self,

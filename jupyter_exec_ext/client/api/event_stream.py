@@ -12,7 +12,7 @@ from ...protocol.output_joining import OutputFold, with_outputs
 from ...protocol.records_json import change_from_json, event_from_json, is_bare
 from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from ...protocol.strict_json import loads_strict
-from .outage_retry import Patience, RetryPolicy
+from .outage_retry import RetryBudget, RetryPolicy
 from .request_exchange import error_from, open_stream, wait
 from .steps import HEARTBEAT, MINIMAL, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
@@ -115,14 +115,14 @@ class ChangeFollower:
     def __init__(self, retry: RetryPolicy, after: str = "") -> None:
         self._retry = retry
         self._after = after
-        self._patience = Patience(retry, outages=False)
+        self._budget = RetryBudget(retry, outages=False)
         self._has_opened = False
 
     def follow(self) -> Operation[None]:
         """Emit changes, without end; reopen a cut connection after the last one."""
         while True:
             failure = yield from self._read_once()
-            pause = self._patience.pause(outage=True)
+            pause = self._budget.pause(outage=True)
             if pause is None:
                 raise ConnectionLost(f"the change feed was cut and could not be resumed: {failure.message}")
             yield from wait(pause, self._retry)
@@ -135,12 +135,12 @@ class ChangeFollower:
         if isinstance(stream, Failure):
             return stream
         if not self._has_opened:
-            self._has_opened, self._patience = True, Patience(self._retry, outages=True)
+            self._has_opened, self._budget = True, RetryBudget(self._retry, outages=True)
         silence = silence_seconds(stream.headers)
         decoder = EventStreamDecoder()
         chunk: bytes | Failure = yield ReadStream(stream, silence)
         while chunk and not isinstance(chunk, Failure):
-            self._patience.renew()
+            self._budget.renew()
             for sent in decoder.feed(chunk):
                 change = change_from_json(sent.id, sent.event, _parse(sent, "change feed"))
                 if change is not None:  # None: of a kind that this version does not know

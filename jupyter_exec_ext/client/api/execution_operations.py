@@ -13,7 +13,7 @@ from ...errors import ConnectionFailed, ConnectionLost, ExecError, NoInputReques
 from ...models import Execution, InputRequestEvent
 from ...protocol.records_json import execution_from_json
 from .event_stream import API, EventStreamReader, silence_seconds
-from .outage_retry import DEFAULT_RETRY, Patience, RetryPolicy
+from .outage_retry import DEFAULT_RETRY, RetryBudget, RetryPolicy
 from .request_exchange import exchange, open_stream, parsed, segment, transport_error, wait
 from .steps import (
     IDEMPOTENCY_KEY,
@@ -199,7 +199,7 @@ class ExecutionOperations:
 
     def _follow(self, reader: EventStreamReader, outages: bool, *, answer: bool) -> Operation[Execution]:
         """Read an event stream to its end; after a cut, reopen it after the last event read."""
-        patience = Patience(self.retry, outages=outages)
+        budget = RetryBudget(self.retry, outages=outages)
         was_sent = False
         while reader.finished is None:
             last_seq = reader.last_seq
@@ -209,8 +209,8 @@ class ExecutionOperations:
                 break
             was_sent = was_sent or failure.sent
             if reader.execution_id and (reader.last_seq != last_seq or not outages):
-                outages, patience = True, Patience(self.retry, outages=True)
-            pause = patience.pause(outage=True)
+                outages, budget = True, RetryBudget(self.retry, outages=True)
+            pause = budget.pause(outage=True)
             if pause is None and not reader.execution_id:
                 raise transport_error(request, Failure(was_sent, failure.message))
             if pause is None:

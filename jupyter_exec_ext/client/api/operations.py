@@ -33,7 +33,7 @@ class ExecApi(ExecutionOperations):
     """Operations of ``exec/v1``."""
 
     @property
-    def hurried(self) -> ExecApi:
+    def without_retries(self) -> ExecApi:
         """The same operations without retries, for when an exception is on its way."""
         return replace(self, retry=NO_RETRY)
 

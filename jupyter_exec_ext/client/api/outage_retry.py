@@ -57,7 +57,7 @@ DEFAULT_RETRY = RetryPolicy()
 NO_RETRY = RetryPolicy(max_retries=0, outage_seconds=0.0)
 
 
-class Patience:
+class RetryBudget:
     """Retries that are left for one request or one stream.
 
     Parameters

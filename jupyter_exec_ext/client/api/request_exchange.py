@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ...protocol.strict_json import loads_strict
 from ...system.freed_memory import keep_freed_memory
-from .outage_retry import Patience, RetryPolicy
+from .outage_retry import RetryBudget, RetryPolicy
 from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
 
 _BUSY_STATUSES = frozenset({502, 503, 504})
@@ -94,7 +94,7 @@ def is_foreign(reply: Reply) -> bool:
 
 
 def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[Reply]:
-    patience = Patience(retry, outages=outages)
+    budget = RetryBudget(retry, outages=outages)
     doubt = ""  # end of the first attempt that the server may have carried out
     while True:
         outcome: Reply | Failure = yield request
@@ -106,7 +106,7 @@ def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[
         else:
             again = is_busy(request, outcome) or (outage and outages and request.is_idempotent)
             retry_after = outcome.headers.get("retry-after")
-        pause = patience.pause(outage=outage, retry_after=retry_after) if again else None
+        pause = budget.pause(outage=outage, retry_after=retry_after) if again else None
         if pause is None:
             return _final(request, outcome, doubt, waited=outages and again)
         yield from wait(pause, retry if outage and outages else None)
