@@ -60,8 +60,8 @@ INSTEAD = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 # Runs the rest of the command line as Python does, on what says to be another system.
 ELSEWHERE = """
 import runpy, sys, types
-from jupyter_exec_ext.isolation.sandbox import sandbox_provisioner as provisioner
-from jupyter_exec_ext.isolation.sandbox import sandbox_support as support
+from jupyter_exec_ext.isolation.common import isolated_provisioner as provisioner
+from jupyter_exec_ext.isolation.common import isolation_support as support
 support.sys = provisioner.sys = types.SimpleNamespace(platform={platform!r})
 _, _, _, module, *arguments = sys.argv
 sys.argv = [module, *arguments]

@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from jupyter_exec_ext.isolation.common.launch_thread import SandboxOutput
-from jupyter_exec_ext.isolation.common.log_rate_limiter import LogBudget
+from jupyter_exec_ext.isolation.common.kernel_output import KernelOutput, LogBudget
 
 LOG = logging.getLogger("sandboxes")
 ID = "e2b0c4de-6f7e-4a43-8b3a-0123456789ab"
@@ -48,9 +47,9 @@ def logged_bytes(caplog: pytest.LogCaptureFixture) -> int:
 def test_one_kernel_logs_four_kilobytes_and_a_count(
     caplog: pytest.LogCaptureFixture, budget: LogBudget, line: bytes, lines_at_once: int
 ) -> None:
-    output = SandboxOutput(ID, LOG, budget)
+    output = KernelOutput(ID, LOG, budget)
     for _ in range(10_000 // lines_at_once):
-        output.take((line + b"\n") * lines_at_once)
+        output.add((line + b"\n") * lines_at_once)
     output.end()
     assert logged_bytes(caplog) <= 4 * 1024 + 200
     if line:
@@ -58,8 +57,8 @@ def test_one_kernel_logs_four_kilobytes_and_a_count(
 
 
 def test_first_lines_are_logged_and_the_others_are_counted(caplog: pytest.LogCaptureFixture, budget: LogBudget) -> None:
-    output = SandboxOutput(ID, LOG, budget)
-    output.take(b"first\n" + b"x" * 5000 + b"\n" + b"".join(b"%d\n" % number for number in range(1000)))
+    output = KernelOutput(ID, LOG, budget)
+    output.add(b"first\n" + b"x" * 5000 + b"\n" + b"".join(b"%d\n" % number for number in range(1000)))
     output.end()
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == f"kernel {ID}: first"
@@ -72,14 +71,14 @@ def test_all_kernels_share_a_budget_that_is_refilled(
     caplog: pytest.LogCaptureFixture, budget: LogBudget, clock: Clock
 ) -> None:
     for number in range(100):
-        output = SandboxOutput(f"{number:036}", LOG, budget)
-        output.take(b"y" * 300 * 100 + b"\n" + b"z\n" * 3000)
+        output = KernelOutput(f"{number:036}", LOG, budget)
+        output.add(b"y" * 300 * 100 + b"\n" + b"z\n" * 3000)
         output.end()
     assert 24 * 1024 <= logged_bytes(caplog) <= 32 * 1024
     caplog.clear()
     clock.seconds += 10
-    output = SandboxOutput(ID, LOG, budget)
-    output.take(b"words\n" * 100)
+    output = KernelOutput(ID, LOG, budget)
+    output.add(b"words\n" * 100)
     output.end()
     assert 100 <= logged_bytes(caplog) <= 320
 

@@ -28,13 +28,14 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
-from jupyter_exec_ext.isolation.common import seccomp
+from jupyter_exec_ext.isolation.common import isolation_support, seccomp
+from jupyter_exec_ext.isolation.common.isolated_process import cap_limits
 from jupyter_exec_ext.isolation.common.launch_request import View
 from jupyter_exec_ext.isolation.common.leftovers import MARK
 from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError
 from jupyter_exec_ext.isolation.landlock import LandlockProvisioner, enter, landlock_process, landlock_support, ruleset
-from jupyter_exec_ext.isolation.landlock.rules import rules_of
-from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError, sandbox_support
+from jupyter_exec_ext.isolation.landlock.landlock_provisioner import rules_of
+from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError
 
 held = pytest.mark.needs("Landlock")
 NAME = "landlock-provisioner"
@@ -234,7 +235,7 @@ from jupyter_exec_ext.isolation.landlock import landlock_process as process
 from jupyter_exec_ext.isolation.landlock import landlock_support as support
 print(*[process.LandlockProcess(process.Orders(
     program=sys.executable, command=[sys.executable, "-c", sys.argv[2], sys.argv[1]], environment={}, directory="/",
-    rules=[("/", "read")], limits=process.NO_LIMITS, filter=support.ready_filter(),
+    rules=[("/", "read")], limits={}, filter=support.ready_filter(),
 ), environment={}, group=None, output=2).pid for _ in range(5)], flush=True)
 sys.stdin.read()
 """
@@ -454,7 +455,7 @@ def orders(**changed: Any) -> landlock_process.Orders:
         "environment": {},
         "directory": "/",
         "rules": [("/", "read")],
-        "limits": landlock_process.NO_LIMITS,
+        "limits": {},
         "filter": seccomp.filter_path("landlock"),
     }
     return landlock_process.Orders(**(plain | changed))
@@ -539,7 +540,7 @@ async def refused(start: Start, reason: str, *words: str) -> None:
 
 @pytest.mark.usefixtures("untried")
 async def test_it_is_refused_elsewhere_than_on_linux(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_support, "sys", SimpleNamespace(platform="darwin"))
+    monkeypatch.setattr(isolation_support, "sys", SimpleNamespace(platform="darwin"))
     await refused(start, "not_linux", "Linux", "remote")
 
 
@@ -551,7 +552,7 @@ async def test_it_is_refused_on_an_unknown_machine(start: Start, monkeypatch: py
 
 @pytest.mark.usefixtures("untried")
 async def test_it_is_refused_without_filters_of_calls(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_support, "supported", lambda: False)
+    monkeypatch.setattr(isolation_support, "supported", lambda: False)
     await refused(start, "no_seccomp", "seccomp")
 
 
@@ -608,7 +609,7 @@ def test_it_is_refused_where_calls_are_not_to_be_had(number: int, reason: str) -
         ({"directory": "/nowhere"}, "launcher", "launcher_failed"),
         ({"filter": Path("/nowhere")}, "launcher", "launcher_failed"),
         ({"filter": Path(os.devnull)}, "seccomp", "no_seccomp"),
-        ({"limits": {}}, "limits", "limits_failed"),
+        ({"limits": {"RLIMIT_UNKNOWN": (1, 1)}}, "limits", "limits_failed"),
     ],
 )
 def test_a_step_that_fails_ends_it(
@@ -697,12 +698,12 @@ FORGETS = """
 import os, subprocess, sys, time
 from jupyter_exec_ext.isolation.landlock import landlock_process as process
 from jupyter_exec_ext.isolation.landlock import landlock_support as support
-from jupyter_exec_ext.isolation.landlock.rules import rules_of
+from jupyter_exec_ext.isolation.landlock.landlock_provisioner import rules_of
 from jupyter_exec_ext.isolation.sandbox.bubblewrap_arguments import View
 view = View(["/usr", sys.prefix, sys.base_prefix], {}, [], os.getcwd())
 one = process.LandlockProcess(process.Orders(
     program=sys.executable, command=[sys.executable, "-I", "-c", sys.argv[1]], environment={}, directory="/",
-    rules=rules_of(view, sys.argv[2], own=[], sockets="."), limits=process.NO_LIMITS, filter=support.ready_filter(),
+    rules=rules_of(view, sys.argv[2], own=[], sockets="."), limits={}, filter=support.ready_filter(),
 ), environment={}, group=None, output=1)
 time.sleep(1)
 subprocess.run(["mount", "-o", "remount", "/proc"], check=True)
@@ -731,9 +732,6 @@ def test_what_is_allowed_in_proc_stays_so_when_the_system_forgets_it(tmp_path: P
 
 
 def test_limits_are_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, 10))
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: seen.append(limits))
-    enter._lower(resource.RLIMIT_NOFILE, 4096, 4096)
-    enter._lower(resource.RLIMIT_CPU, 5, 6)
-    assert seen == [(10, 10), (5, 6)]
+    wanted = {"RLIMIT_NOFILE": (4096, 4096), "RLIMIT_CPU": (5, 6)}
+    assert cap_limits(wanted) == {"RLIMIT_NOFILE": (10, 10), "RLIMIT_CPU": (5, 6)}

@@ -99,7 +99,7 @@ class PoolFiles:
         place = _reserve_place(directory, path)
         try:
             await self._client.download(self._identifier, path, place)
-        except BaseException:
+        except BaseException:  # cancellation, too, must not leave an empty file
             place.unlink()
             raise
         return place

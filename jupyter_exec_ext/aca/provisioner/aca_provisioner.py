@@ -122,7 +122,7 @@ class ACAProvisioner(KernelProvisionerBase):
             self._loop = acquire_loop()
             try:
                 self._kernel = await finished(self._loop.run(self._new_kernel(self._loop, self._connection_wanted())))
-            except BaseException:
+            except BaseException:  # cancellation, too, must not keep the loop alive
                 self._release_loop()
                 raise
         else:

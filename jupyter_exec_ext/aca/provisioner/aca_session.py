@@ -189,7 +189,7 @@ class ACASession:
             if piece is not None:
                 about = (await self._whole(request["id"], piece)).reply
                 self.python_version = str(about.get("python", ""))
-        except BaseException:
+        except BaseException:  # cancellation, too, must not leave a half-loaded session
             self._forget()
             raise
 

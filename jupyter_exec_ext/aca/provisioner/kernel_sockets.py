@@ -49,7 +49,7 @@ class KernelSockets:
         try:
             for channel, kind in _KINDS.items():
                 self._bind(context.socket(kind), channel, info)
-        except BaseException:
+        except BaseException:  # close the sockets that are bound already
             self.close()
             raise
         for channel in ("hb", "iopub", *_REQUESTS):

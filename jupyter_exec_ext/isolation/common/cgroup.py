@@ -1,9 +1,8 @@
-"""Control groups: limits for all processes of a sandbox together, where this server may make groups.
+"""Control groups: limits for all processes of an isolated kernel together, if this server may make groups.
 
-A limit of each process is none for a kernel that starts many. Control groups limit them together, count those that
-were killed for lack of memory, and share the processors out by kernels instead of by processes. Who may make them
-depends on the machine: root nearly always, a user where the system has left a part of the tree to them (as systemd does
-for its user sessions).
+Limits on each process do not stop a kernel that starts many. Control groups limit them together, count those that
+were killed for lack of memory, and share the processors by kernels instead of by processes. Root may nearly always
+make groups. A user may if the system has delegated a part of the tree, as systemd does for its user sessions.
 
 References
 ----------
@@ -27,6 +26,7 @@ from .leftovers import is_gone, own_name, sweep
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "jex-"
+_CONTROLLERS = frozenset({"pids", "memory", "cpu"})
 _REMOVE_SECONDS, _REMOVE_POLL_SECONDS = 5.0, 0.002
 _OF_SERVER = re.compile(rf"{_PREFIX}(\d+-\d+-\d+)-[0-9a-f]+")
 
@@ -39,7 +39,7 @@ class ControlGroup:
 
     @property
     def limits(self) -> list[str]:
-        """What is limited: ``memory``, ``processes``, and ``processors``, of which all get the same."""
+        """Names of the limited resources: ``memory``, ``processes``, and ``processors`` (equal shares)."""
         files = {
             "memory": ("memory.max", "memory.limit_in_bytes"),
             "processes": ("pids.max",),
@@ -48,25 +48,18 @@ class ControlGroup:
         return [name for name, of in files.items() if any((d / f).exists() for d in self._directories for f in of)]
 
     def add(self, pid: int) -> None:
-        """Put a process in the group, and with it what it starts from now on."""
+        """Put a process in the group, with all that it starts from now on."""
         for directory in self._directories:
             _write(directory / "cgroup.procs", pid)
 
-    def kill(self) -> None:
-        """End the processes in the group."""
-        for directory in self._directories:
-            with suppress(OSError):
-                for pid in (directory / "cgroup.procs").read_text().split():
-                    os.kill(int(pid), signal.SIGKILL)
-
     def remove(self) -> None:
-        """Remove the group, after its processes have ended."""
+        """Kill the processes that are left in the group, and remove it."""
         for directory in self._directories:
             _remove(directory)
 
 
 def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
-    """Return a new group with these limits, or as many of them as can be had; None if none can."""
+    """Return a new group with as many of these limits as the system allows; None if it allows none."""
     wanted = {"pids": processes, "cpu": 0}
     if memory_bytes is not None:
         wanted["memory"] = memory_bytes
@@ -79,10 +72,10 @@ def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
         try:
             directory.mkdir()
         except OSError:
-            continue  # not ours to make
+            continue  # the server may not make groups here
         try:
             for name, value in limits.items():
-                _LIMITERS[name](directory, value)
+                _set_limit(directory, name, value)
         except OSError:
             directory.rmdir()
             continue
@@ -92,7 +85,7 @@ def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
 
 
 def sweep_groups() -> None:
-    """Remove the groups of servers that are gone."""
+    """Remove the groups of servers that have ended."""
     for parent, _ in _parents():
         with suppress(OSError):
             for directory in parent.glob(f"{_PREFIX}*"):
@@ -102,7 +95,7 @@ def sweep_groups() -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a group's directory. What is still in it ends; a process that has ended can be in it for some time."""
+    """Remove a group's directory. Kill its processes, and wait: an ended process stays in it for some time."""
     give_up_at = time.monotonic() + _REMOVE_SECONDS
     while True:
         try:
@@ -119,31 +112,22 @@ def _remove(directory: Path) -> None:
         time.sleep(_REMOVE_POLL_SECONDS)
 
 
-def _limit_processes(directory: Path, most: int) -> None:
-    _write(directory / "pids.max", most)
-
-
-def _limit_memory(directory: Path, most_bytes: int) -> None:
-    """Limit memory and, where that is counted, swap."""
-    if (directory / "memory.max").exists():
-        _write(directory / "memory.max", most_bytes)
-        with suppress(OSError):
-            _write(directory / "memory.swap.max", 0)
-    else:
-        _write(directory / "memory.limit_in_bytes", most_bytes)
-        with suppress(OSError):
-            _write(directory / "memory.memsw.limit_in_bytes", most_bytes)
-
-
-def _share_processors(directory: Path, _: int) -> None:
-    """Leave the group its share: a kernel gets as much of busy processors as another, however many processes it has."""
-
-
-_LIMITERS = {"pids": _limit_processes, "memory": _limit_memory, "cpu": _share_processors}
+def _set_limit(directory: Path, controller: str, value: int) -> None:
+    if controller == "pids":
+        _write(directory / "pids.max", value)
+    elif controller == "memory":
+        is_version_2 = (directory / "memory.max").exists()
+        _write(directory / ("memory.max" if is_version_2 else "memory.limit_in_bytes"), value)
+        with suppress(OSError):  # not every system counts swap
+            if is_version_2:
+                _write(directory / "memory.swap.max", 0)
+            else:
+                _write(directory / "memory.memsw.limit_in_bytes", value)
+    # Membership alone gives a group its share of the processors ("cpu").
 
 
 def _parents() -> Iterator[tuple[Path, list[str]]]:
-    """Yield the directories in which groups could be made, with the controllers that they offer."""
+    """Yield the directories in which groups could be made, with their usable controllers."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -151,17 +135,17 @@ def _parents() -> Iterator[tuple[Path, list[str]]]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         inside = path.lstrip("/")
-        if ".." in Path(inside).parts:  # a group outside our own namespace
+        if ".." in Path(inside).parts:  # a group outside the server's namespace
             continue
         if controllers:
-            for controller in _LIMITERS.keys() & controllers.split(","):
+            for controller in _CONTROLLERS.intersection(controllers.split(",")):
                 yield ROOT / controller / inside, [controller]
         else:
-            # A group that has processes has no children with controllers, so ours may have to be a sibling.
+            # A group with processes has no children with controllers, so the new group may have to be a sibling.
             for parent in (ROOT / inside, (ROOT / inside).parent):
                 with suppress(OSError):
                     offered = (parent / "cgroup.subtree_control").read_text().split()
-                    usable: list[str] = [name for name in _LIMITERS if name in offered]
+                    usable = [name for name in _CONTROLLERS if name in offered]
                     if usable:
                         yield parent, usable
 
@@ -175,7 +159,7 @@ def _write(path: Path, value: int) -> None:
 
 
 def sweep_once() -> None:
-    """End and remove what servers have left behind that were killed; once in each process."""
+    """End the processes and remove the files of servers that were killed; once in each process."""
     _sweep(os.getpid())
 
 

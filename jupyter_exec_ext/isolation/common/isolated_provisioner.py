@@ -1,7 +1,7 @@
-"""What provisioners of isolated kernels have in common, however they isolate them.
+"""Base of the provisioners of isolated kernels: configuration, launch, signals and cleanup.
 
 A kernelspec names its provisioner in its metadata (``jupyter exec kernelspec install --sandbox`` writes one), or the
-engine chooses it where a policy asks for isolation. Nothing here falls back to a kernel without isolation.
+engine chooses it if a policy requires isolation. There is no fallback to a kernel without isolation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import psutil
 from jupyter_client.connect import KernelConnectionInfo
@@ -24,59 +24,25 @@ from traitlets import Integer, List, Unicode, default
 
 from ...system.worker_threads import finished, in_thread
 from .cgroup import sweep_once
+from .isolated_process import IsolatedKernel
 from .isolation_support import IsolationUnavailableError
+from .kernel_output import KernelOutput
 from .kernel_variables import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
 from .launch_request import HOME, SOCKET, SOCKETS, Launch, Limits
-from .launch_thread import Afterwards, SandboxOutput, afterwards, in_lasting_thread
+from .launch_thread import CleanupThread, cleanup_thread, in_lasting_thread
 from .leftovers import base_directory, make_directory, new_link, private_directory, remove_directory
 from .visible_files import resolve_program, view_of
 
 _PRIVATE, _LAUNCHED = "private", "launched"
 
 
-class IsolatedProcess(Protocol):
-    """A `subprocess.Popen` that holds a kernel, and ends with it."""
-
-    @property
-    def pid(self) -> int:
-        """Its own id."""
-
-    @property
-    def kernel_pid(self) -> int | None:
-        """The kernel's id, as it is outside."""
-
-    def kill(self) -> None:
-        """End the kernel and everything it has started."""
-
-    def send_to_kernel(self, signum: int) -> None:
-        """Send a signal to the kernel and what it has started in its session."""
-
-
-class IsolatedKernel(Protocol):
-    """A kernel that was started, and what goes with it."""
-
-    @property
-    def process(self) -> IsolatedProcess:
-        """What holds it."""
-
-    @property
-    def output(self) -> SandboxOutput:
-        """Output of the process outside of its kernel's messages."""
-
-    def close(self) -> None:
-        """Let go of what it held; for one whose process has ended."""
-
-    def end(self) -> None:
-        """End it, and remove all that it had; for one that nobody wants."""
-
-
 class IsolatedProvisioner(LocalProvisioner):
-    """Runs kernels in isolation. What is configured as ``c.IsolatedProvisioner`` is so for every kind of it."""
+    """Provisioner of isolated kernels. Settings of ``c.IsolatedProvisioner`` hold for every kind of isolation."""
 
     level = "none"
-    #: Limits on processes are set inside, before the kernel begins: nobody has to set them afterwards.
+    #: The launch sets limits on processes before the kernel starts, so the engine sets none afterwards.
     limits_processes = True
-    #: What a kernelspec may say of its isolation; all else is for the configuration of the application.
+    #: Settings that a kernelspec may have; all others belong to the configuration of the application.
     of_kernelspec: ClassVar[tuple[str, ...]] = ("read_only", "writable", "env", "working_directory")
 
     read_only = List(
@@ -114,9 +80,9 @@ class IsolatedProvisioner(LocalProvisioner):
             raise ValueError(f"a kernelspec cannot set {', '.join(sorted(unknown))} of its sandbox; it can set {known}")
         super().__init__(**kwargs)
         self._isolated: IsolatedKernel | None = None
-        self._output: SandboxOutput | None = None
+        self._output: KernelOutput | None = None
         self._launch: Future[IsolatedKernel] | None = None
-        self._if_forgotten: weakref.finalize[..., IsolatedProvisioner] | None = None
+        self._finalizer: weakref.finalize[..., IsolatedProvisioner] | None = None
         self._socket_directory: Path | None = None
         self._private_directory: Path | None = None
         self._limits: Limits | None = None
@@ -127,30 +93,28 @@ class IsolatedProvisioner(LocalProvisioner):
     def _default_max_memory_bytes(self) -> int:
         return int(psutil.virtual_memory().total // 2)
 
-    # --- what each kind does in its own way; these block ---
+    # --- overridden by each kind of isolation; these block ---
 
     @classmethod
     def require(cls) -> None:
-        """Find out whether kernels can be isolated on this machine; raises `IsolationUnavailableError`."""
+        """Check that this machine can isolate kernels; raises `IsolationUnavailableError`."""
         raise NotImplementedError
 
     def choose_places(self) -> None:
-        """Choose directories that the kernel needs beside that of its sockets; this does not block."""
+        """Choose directories that the kernel needs beside that of its sockets, without blocking."""
 
     @property
     def home(self) -> str:
-        """The home directory that the kernel has."""
+        """Home directory of the kernel."""
         return HOME
 
     def launch_isolated(self, what: Launch) -> IsolatedKernel:
         """Start a kernel, and return when it is isolated; raises `IsolationUnavailableError`, `TooMuchToSeeError`."""
         raise NotImplementedError
 
-    # --- ---
-
     @classmethod
     def unavailable(cls) -> str | None:
-        """Return why kernels cannot be isolated on this machine, None if they can; blocks for some milliseconds."""
+        """Return why this machine cannot isolate kernels, None if it can; blocks for some milliseconds."""
         try:
             cls.require()
             base_directory()
@@ -160,26 +124,27 @@ class IsolatedProvisioner(LocalProvisioner):
 
     @classmethod
     def sweep(cls) -> None:
-        """End and remove what servers have left behind that were killed."""
+        """End the processes and remove the files of servers that were killed."""
         if sys.platform.startswith("linux"):
-            with suppress(IsolationUnavailableError):  # whoever wants an isolated kernel is told
+            with suppress(IsolationUnavailableError):  # the start of an isolated kernel reports it
                 in_lasting_thread(sweep_once).result()
 
-    # --- what a kernel manager calls, in this order ---
+    # --- called by a kernel manager, in this order ---
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Prepare a launch: find out whether there can be isolation, and choose where the sockets are.
+        """Prepare a launch: check that there can be isolation, and choose the directory of the sockets.
 
         Raises
         ------
         IsolationUnavailableError
+            If this machine cannot isolate kernels.
         """
         await in_thread(self.require)
         if self._socket_directory is None:
             self._socket_directory = new_link()
         self.choose_places()
         manager: Any = self.parent
-        # Sockets in a directory: there is no network inside, and nobody else can connect to them.
+        # Sockets in a directory work without a network, and no other user can connect to them.
         manager.cache_ports = False
         manager.transport = "ipc"
         manager.ip = str(self._socket_directory / SOCKET)
@@ -189,11 +154,14 @@ class IsolatedProvisioner(LocalProvisioner):
         return chosen
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Start the kernel; when this returns, it is inside.
+        """Start the kernel, and return when it is isolated.
 
         Raises
         ------
-        IsolationUnavailableError, TooMuchToSeeError
+        IsolationUnavailableError
+            If the kernel cannot be isolated.
+        TooMuchToSeeError
+            If the kernel would see or write more than it may.
         """
         assert self._socket_directory is not None and self._limits is not None
         manager: Any = self.parent
@@ -218,31 +186,31 @@ class IsolatedProvisioner(LocalProvisioner):
         )
         try:
             self._isolated = await self._launched(what)
-        except Exception:
-            await self.cleanup()  # a host may do so only when it ends, and then no thread can be started any more
+        except Exception:  # a failed start must leave no directory
+            await self.cleanup()  # at its end, when a host would do it, no thread can be started
             raise
         self._output = self._isolated.output
-        self.process = self._isolated.process  # type: ignore[assignment]  # it is one, which no protocol can say
+        self.process = self._isolated.process
         self.pid = self._isolated.process.pid
         self.cwd = Path(self._work_directory)
         return self.connection_info
 
     def last_words(self) -> str:
-        """Return the end of what the kernel's process has printed, once that has ended; blocks for up to a second."""
+        """Return the end of the output of the kernel's ended process; blocks for up to a second."""
         return "" if self._output is None else self._output.last_words()
 
     @property
     def shared_directory(self) -> tuple[Path, str] | None:
-        """A directory that the kernel and the server can write, and how the kernel calls it."""
+        """A directory that the kernel and the server can write, and its path in the kernel."""
         return None if self._socket_directory is None else (self._socket_directory, SOCKETS)
 
     @property
     def kernel_pid(self) -> int | None:
-        """The kernel's own process, by its id outside."""
+        """Process id of the kernel, as the server sees it."""
         return None if self._isolated is None else self._isolated.process.kernel_pid
 
     async def send_signal(self, signum: int) -> None:
-        """Send a signal to the kernel and what it has started, from outside."""
+        """Send a signal to the kernel and to what it has started in its session."""
         if self._isolated is None or self.process is None:
             return
         if signum == signal.SIGKILL:
@@ -251,7 +219,7 @@ class IsolatedProvisioner(LocalProvisioner):
             self._isolated.process.send_to_kernel(signum)
 
     async def kill(self, restart: bool = False) -> None:
-        """End the kernel and everything it has started at once."""
+        """Kill the kernel and everything that it has started."""
         await self.send_signal(signal.SIGKILL)
 
     async def terminate(self, restart: bool = False) -> None:
@@ -267,10 +235,10 @@ class IsolatedProvisioner(LocalProvisioner):
         return code
 
     async def cleanup(self, restart: bool = False) -> None:
-        """Remove what belonged to the kernel."""
+        """Remove the directories of the kernel."""
         if restart:
             return
-        # One that is just being started is not wanted any more: somebody has shut the kernel down.
+        # The kernel was shut down during its start: end it when it is there.
         launching, self._launch = self._launch, None
         if launching is not None:
             launching.add_done_callback(_end_unwanted)
@@ -279,10 +247,8 @@ class IsolatedProvisioner(LocalProvisioner):
                 await in_thread(remove_directory, directory)
         self._socket_directory = self._private_directory = None
 
-    # --- ---
-
     def _limits_for(self, env: Mapping[str, str]) -> tuple[Limits, dict[str, str]]:
-        """Return the limits, the lower of those configured and of a policy's, and the variables that are no limits."""
+        """Return the limits (the lower of the configuration's and the policy's), and the variables without them."""
 
         def lowest(configured: int, variable: str) -> int | None:
             return min((value for value in (configured, int(env.get(variable, 0))) if value > 0), default=None)
@@ -309,36 +275,35 @@ class IsolatedProvisioner(LocalProvisioner):
     async def _launched(self, what: Launch) -> IsolatedKernel:
         """Start a kernel in the thread that lives as long as this process.
 
-        One that nobody waits for any more when it is there, since the start was cancelled, its loop was closed or the
-        kernel was shut down meanwhile, ends at once.
+        If the start was cancelled, its loop was closed or the kernel was shut down meanwhile, end the kernel at once.
         """
-        later = afterwards()
+        cleanup = cleanup_thread()
         launching = self._launch = in_lasting_thread(partial(self.launch_isolated, what))
         try:
             isolated = await finished(launching)
-        except GeneratorExit:  # the garbage collector has found us, waiting in a loop that was closed
-            launching.add_done_callback(lambda done: later.add(partial(_end_unwanted, done)))
+        except GeneratorExit:  # garbage collection of this coroutine, whose loop was closed
+            launching.add_done_callback(lambda done: cleanup.add(partial(_end_unwanted, done)))
             raise
-        except BaseException:
+        except BaseException:  # cancellation: the thread goes on, and the kernel must end when it is there
             launching.add_done_callback(_end_unwanted)
             raise
         if self._launch is not launching:
             raise RuntimeError("the kernel was shut down while it was started")
         self._launch = None
-        if self._if_forgotten is not None:
-            self._if_forgotten.detach()
-        self._if_forgotten = weakref.finalize(self, _end_forgotten, os.getpid(), later, isolated)
-        self._if_forgotten.atexit = False  # what is isolated ends with the process in any case
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _end_orphan, os.getpid(), cleanup, isolated)
+        self._finalizer.atexit = False  # the kernel ends with the process in any case
         return isolated
 
 
 def _end_unwanted(launching: Future[IsolatedKernel]) -> None:
-    """End a kernel when it is there; at once, since the next one may use the same directory."""
+    """End a kernel that is not wanted any more; at once, since the next one may use the same directory."""
     if not launching.cancelled() and launching.exception() is None:
         launching.result().end()
 
 
-def _end_forgotten(pid: int, later: Afterwards, isolated: IsolatedKernel) -> None:
-    """End a kernel whose provisioner is no more, so that nobody else can."""
-    if pid == os.getpid():  # a forked process has copies of what is its parent's
-        later.add(isolated.end)
+def _end_orphan(pid: int, cleanup: CleanupThread, isolated: IsolatedKernel) -> None:
+    """End a kernel whose provisioner was garbage-collected."""
+    if pid == os.getpid():  # a forked process has copies of its parent's objects
+        cleanup.add(isolated.end)

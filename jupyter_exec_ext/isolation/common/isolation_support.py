@@ -1,4 +1,4 @@
-"""Requirements of every kind of isolation: the error where they are missing, and the filter of system calls."""
+"""Requirements of every kind of isolation: the filter of system calls, and the error when something is missing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .seccomp import UnsupportedArchitectureError, filter_path, supported
 
 
 class IsolationUnavailableError(RuntimeError):
-    """A kernel cannot be isolated on this machine, and so is not started.
+    """The machine cannot isolate a kernel, so the kernel is not started.
 
     Parameters
     ----------
     reason : str
-        A short name, such as ``no_bubblewrap``.
+        Short name, such as ``no_bubblewrap``.
     message : str
-        What is missing, and how to get it.
+        Missing requirement and its remedy.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -25,11 +25,12 @@ class IsolationUnavailableError(RuntimeError):
 
 
 def needed_filter(profile: str) -> Path:
-    """Return the filter of system calls of a profile, for this machine.
+    """Return the file with a profile's filter of system calls for this machine.
 
     Raises
     ------
     IsolationUnavailableError
+        If this is not Linux, or the machine or the system has no filters.
     """
     if not sys.platform.startswith("linux"):
         raise IsolationUnavailableError(

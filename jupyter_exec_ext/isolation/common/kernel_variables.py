@@ -1,7 +1,7 @@
-"""Which environment variables a sandboxed kernel gets. Pure.
+"""Selection of the environment variables of an isolated kernel. Pure.
 
-A server's environment holds its secrets, and paths that a kernel cannot see. What somebody has chosen for the kernel
-goes through: the engine, which marks that, or a kernelspec, or whoever starts a kernel with a variable of its own.
+A server's environment holds its secrets, and paths that a kernel cannot see. The kernel gets the variables that were
+chosen for it: by the engine, which marks such an environment, by a kernelspec, or by the program that starts it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from fnmatch import fnmatchcase
 
 from .launch_request import HOME, USER
 
-#: Limits that a policy sets. They come this way since a kernel manager passes nothing else on to what starts kernels.
+#: Limits of a policy. They are variables, since a kernel manager passes only these on to a provisioner.
 MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_MAX_CPU_SECONDS"
-#: With it an environment was chosen by the engine, from what the server has and what the caller wants.
+#: Mark of an environment that the engine has chosen from the server's and the caller's variables.
 CHOSEN_MARK = "JUPYTER_EXEC_SESSION"
 
-# Jupyter's own variables, but for what a kernel may know.
+# Jupyter's own variables, and the exceptions that a kernel may have.
 _JUPYTERS_OWN = ("JPY_*", "JUPYTER*", "KG_*")
 _HARMLESS = ("JPY_SESSION_NAME", CHOSEN_MARK)
-# They name places of this machine that a kernel does not see.
+# Variables with paths of this machine that a kernel does not see.
 _PLACES = ("HOME", "TMPDIR", "TEMP", "TMP", "XDG_*", "IPYTHONDIR", "MPLCONFIGDIR", "PWD", "OLDPWD", "PYTHONPATH")
 _INHERITED = (
     *("PATH", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*", "MPLBACKEND", "VIRTUAL_ENV", "CONDA_PREFIX"),
@@ -36,25 +36,25 @@ def sandbox_environment(
     *,
     home: str = HOME,
 ) -> dict[str, str]:
-    """Return the whole environment of a sandboxed kernel.
+    """Return the whole environment of an isolated kernel.
 
     Parameters
     ----------
     given : mapping of str to str
-        What the kernel would get without a sandbox.
+        Environment that the kernel would get without isolation.
     server_env : mapping of str to str
-        What the server has: a variable with the same value was inherited, and nobody's choice.
+        Environment of the server: a variable with the same value was inherited, not chosen.
     allowed_names : iterable of str
-        Patterns of names that may be inherited beside the usual ones.
+        Patterns of further names that may be inherited.
     kernelspec_names : iterable of str
-        What the kernelspec sets.
+        Names that the kernelspec sets.
     home : str
-        The kernel's own home directory.
+        Home directory of the kernel.
     """
     chosen_by_engine = CHOSEN_MARK in given
     inheritable, chosen = [*_INHERITED, *allowed_names], set(kernelspec_names)
 
-    def goes_in(name: str, value: str) -> bool:
+    def is_passed_on(name: str, value: str) -> bool:
         if _matches(name, _JUPYTERS_OWN) and name not in _HARMLESS:
             return False
         if name in chosen or server_env.get(name) != value:
@@ -63,8 +63,8 @@ def sandbox_environment(
             return _matches(name, allowed_names)
         return chosen_by_engine or _matches(name, inheritable)
 
-    kept = {name: value for name, value in given.items() if goes_in(name, value) and "\0" not in name + value}
-    # Its parent ends the kernel: told that this is process 1, ipykernel neither watches it nor prints how to end it.
+    kept = {name: value for name, value in given.items() if is_passed_on(name, value) and "\0" not in name + value}
+    # The kernel ends with its parent process. With this value, ipykernel does not watch it or print how to end it.
     fixed = {"HOME": home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "JPY_PARENT_PID": "1"}
     return {**fixed, **kept}
 

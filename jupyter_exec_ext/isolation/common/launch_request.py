@@ -1,4 +1,4 @@
-"""`Launch`: the request to start one isolated kernel, with what it sees (`View`) and may use (`Limits`)."""
+"""`Launch`: the request to start one isolated kernel, with its visible files (`View`) and its `Limits`."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Who a kernel is inside. Outside it is the server's user.
+#: User of a kernel inside its sandbox. Outside it is the server's user.
 USER, UID, GID = "jupyter", 1000, 1000
-#: Where it finds its working directory, at the first of these places where nothing else is seen, and its home.
+#: Its working directory, the first of these paths at which no other file is seen, and its home directory.
 WORK_PLACES, HOME = ("/work", "/session", "/kernel-work"), "/home"
-#: Where it makes its sockets, and what their names begin with. Some kernels know only addresses of less than 32 bytes.
-#: The directory is a file system of its own, with room for little more, and ends with the sandbox.
+#: Directory of its sockets, the start of their names, and the size of that directory's own file system. The path is
+#: short, since some kernels cannot use addresses of 32 bytes or more.
 SOCKETS, SOCKET, SOCKETS_BYTES = "/sockets", "s", 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the processes of one kernel may use; None for no limit.
+    """Limits on the processes of one kernel; None for no limit.
 
     Parameters
     ----------
     memory_bytes : int or None
-        Address space of each process and, where control groups can be had, memory of all together.
+        Address space of each process and, with control groups, memory of all together.
     cpu_seconds : int or None
         Processor time of each process.
     processes : int
         Processes and threads at once.
     open_files, file_bytes : int
-        For each process: descriptors, and the largest file it may write.
+        Of each process: open descriptors, and size of the largest file that it may write.
     tmp_bytes : int
-        What each of ``/tmp``, the home directory and ``/dev/shm`` can hold. It is memory.
+        Capacity of each of ``/tmp``, the home directory and ``/dev/shm``. It is memory.
     """
 
     memory_bytes: int | None
@@ -41,7 +41,7 @@ class Limits:
     tmp_bytes: int = 0
 
     def of_each_process(self) -> dict[str, tuple[int, int]]:
-        """Return the limits of the system on each process, soft and hard, by their names."""
+        """Return the resource limits of each process, soft and hard, by their names in `resource`."""
         limits = {
             "RLIMIT_NPROC": (self.processes, self.processes),
             "RLIMIT_NOFILE": (self.open_files, self.open_files),
@@ -51,29 +51,29 @@ class Limits:
         if self.memory_bytes is not None:
             limits["RLIMIT_AS"] = (self.memory_bytes, self.memory_bytes)
         if self.cpu_seconds is not None:
-            # The second number is when a process is killed that has made itself deaf to SIGXCPU.
+            # At the hard limit the system kills a process that ignores SIGXCPU.
             limits["RLIMIT_CPU"] = (self.cpu_seconds, self.cpu_seconds + 1)
         return limits
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of the machine a kernel sees.
+    """Files of the machine that a kernel sees.
 
     Parameters
     ----------
     read_only : sequence of str
-        Directories and files, under the paths that they have outside.
+        Directories and files, under their paths outside.
     links : mapping of str to str
-        Symbolic links to make, by their places.
+        Targets of symbolic links to make, by the paths of the links.
     hidden : sequence of str
-        Directories below those that are read-only, which are empty to the kernel.
+        Directories below the read-only ones that the kernel sees as empty.
     writable : mapping of str to str
-        Directories that it may write, by their places inside.
+        Directories that the kernel may write, by their paths inside.
     work_directory : str
-        What is at one of `WORK_PLACES`, and at `DATA`.
+        Directory that the kernel sees at one of `WORK_PLACES`, and at `DATA`.
     read_only_inside_work : sequence of str
-        Paths below `work_directory`, relative to it, that it may not write.
+        Paths below `work_directory`, relative to it, that the kernel may not write.
     """
 
     read_only: Sequence[str]
@@ -86,18 +86,26 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start.
+    """Request to start a kernel.
 
     Parameters
     ----------
     command : sequence of str
-        The kernel's own.
+        Command line of the kernel.
+    environment : mapping of str to str
+        Its whole environment.
+    limits : Limits
+        Its limits.
     view : callable
-        Works out what the kernel sees.
+        Returns the `View` of the kernel; it may block.
     socket_directory : Path
-        Where the kernel's sockets are reached: a link, which is made anew, to the directory that has them.
+        Path of the link through which the server reaches the kernel's sockets; the launch makes it.
+    connection_file : str
+        Path of the connection file.
     kernel_id : str
-        Its name in the log.
+        Name of the kernel in the log.
+    host_network : bool
+        Whether the kernel gets the machine's network.
     """
 
     command: Sequence[str]

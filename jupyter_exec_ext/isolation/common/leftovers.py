@@ -1,8 +1,8 @@
-"""Where sandboxes keep their sockets, and what becomes of those whose server was killed.
+"""Directories of isolated kernels, and the cleanup of directories and processes that a killed server left behind.
 
-Each server process has a directory of its own, whose name says which process that is: its namespace of process ids, its
-id, and when it started, so that no later process is taken for it. Bubblewrap's processes carry the same name in their
-environment (the kernel's own does not have it). Whatever bears the name of a process that is gone is left over.
+Each server process has its own directory. Its name identifies the process: its namespace of process ids, its id, and
+its start time, so that no later process is mistaken for it. Processes that hold kernels have the same name in their
+environment (`MARK`; in a sandbox the kernel itself does not). All that has the name of an ended process is left over.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from jupyter_core.paths import jupyter_data_dir
 from ...system.removal import remove_tree, retry_leftovers
 from .isolation_support import IsolationUnavailableError
 
-#: In the environment of bubblewrap.
+#: Environment variable with the name of the server.
 MARK = "JUPYTER_EXEC_SANDBOX"
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
-#: What a socket's path may have, with its end.
+#: Highest length of a socket's path in bytes.
 _MAX_SOCKET_PATH = 107
 _END_SECONDS = 10.0
-# For all directories together, so that a server starts in time however many there are; and for each of them.
+# Time for all directories together, so that a server starts in time; and the least time for each of them.
 _SWEEP_SECONDS, _LEAST_SECONDS = 5.0, 0.1
 
 
 def base_directory() -> Path:
-    """Return the directory that only our user can enter, in which all of its servers' directories are.
+    """Return the parent of the directories of all servers of this user, which only this user can enter.
 
-    Its path is short, since that of a socket may have only so many bytes.
+    Its path is short, since the length of a socket's path is limited.
 
     Raises
     ------
     IsolationUnavailableError
-        If somebody else has made it.
+        If another user has made it.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     base = Path(runtime) / "jex" if os.path.isdir(runtime) else Path("/tmp") / f"jex-{os.getuid()}"  # noqa: S108
@@ -61,7 +61,7 @@ def base_directory() -> Path:
 
 @cache
 def _name_of(pid: int) -> str:
-    return f"{os.stat('/proc/self/ns/pid').st_ino}-{pid}-{_started(pid)}"
+    return f"{os.stat('/proc/self/ns/pid').st_ino}-{pid}-{_start_ticks(pid)}"
 
 
 def own_name() -> str:
@@ -70,29 +70,29 @@ def own_name() -> str:
 
 
 def new_link() -> Path:
-    """Return a place for the link to the sockets of one kernel; `link_anew` makes it."""
+    """Return an unused path for the link to the sockets of one kernel; `link_anew` makes the link."""
     return base_directory() / own_name() / secrets.token_hex(4)
 
 
 def private_directory() -> Path:
-    """Return where an empty working directory is to be that goes with its kernel, on disk."""
+    """Return an unused path on disk for the directory of one kernel; `make_directory` makes it."""
     return _private_base() / own_name() / secrets.token_hex(4)
 
 
 def make_directory(directory: Path) -> None:
-    """Make a kernel's directory, unless it is there; nobody else can enter it."""
+    """Make a kernel's directory, unless it exists; no other user can enter it."""
     _make_below_server(directory, lambda: directory.mkdir(mode=0o700, exist_ok=True))
 
 
 def _make_below_server(path: Path, make: Callable[[], object]) -> None:
-    """Make something in the server's directory, which is made as well."""
+    """Make a path in the server's directory, and that directory if needed."""
     of_server = path.parent
     while True:
         try:
             of_server.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             of_server.mkdir(mode=0o700, exist_ok=True)
             make()
-        except FileNotFoundError:  # the server's has just been removed, with the last sandbox before
+        except FileNotFoundError:  # the directory was removed meanwhile, with the last kernel before
             continue
         return
 
@@ -102,12 +102,12 @@ def _private_base() -> Path:
 
 
 def make_anew(directory: Path) -> None:
-    """Make a sandbox's directory, empty, whatever was there.
+    """Make an empty directory in the place of an old one.
 
     Raises
     ------
     IsolationUnavailableError
-        If an earlier kernel has left something there that can be neither removed nor moved aside.
+        If the old one can be neither removed nor moved aside.
     """
     _require_removed(directory)
     make_directory(directory)
@@ -122,31 +122,31 @@ def _require_removed(path: Path) -> None:
 
 
 def link_anew(link: Path, target: Path) -> None:
-    """Make a link to the directory of a kernel's sockets, whatever was in its place.
+    """Make the link to the directory of a kernel's sockets in the place of an old one.
 
-    Nothing that a kernel can make or fill lies in the directory with the links: that is memory of the machine.
+    The directory with the links holds no file that a kernel can make or fill, since it is memory of the machine.
     """
     _require_removed(link)
     _make_below_server(link, lambda: link.symlink_to(target))
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a sandbox's directory, whatever its kernel has put there, and that of the server if it was the last."""
+    """Remove a kernel's directory with all that the kernel has put there, and the server's if it was the last one."""
     remove_tree(directory)
     with suppress(OSError):
         directory.parent.rmdir()
 
 
 def sweep() -> list[int]:
-    """End the processes and remove the directories of servers that are gone; blocks while it reads the process table.
+    """End the processes and remove the directories of ended servers; blocks while it reads the process table.
 
     Returns
     -------
     list of int
-        The processes that were ended.
+        Process ids of the ended processes.
     """
     ended = [pid for pid in list(_left_behind()) if _kill(pid)]
-    _until_ended(ended)
+    _wait_until_ended(ended)
     for base in (base_directory(), _private_base()):
         retry_leftovers(base)
         give_up_at = time.monotonic() + _SWEEP_SECONDS
@@ -157,35 +157,35 @@ def sweep() -> list[int]:
 
 
 def is_gone(name: str) -> bool:
-    """Whether there was a server of this name, in this namespace, and is no more."""
+    """Return whether the name is that of a server of this namespace, and that server has ended."""
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) != os.stat("/proc/self/ns/pid").st_ino:
-        return False  # of another namespace: its processes cannot be seen from here
-    return _started(int(match[2])) != int(match[3])
+        return False  # a server of another namespace, whose processes cannot be seen from here
+    return _start_ticks(int(match[2])) != int(match[3])
 
 
 def end_started_with(variable: str) -> None:
-    """End all processes that have a variable, ``NAME=value``, in the environment that they were started with."""
+    """Kill all processes that were started with a variable, ``NAME=value``, in their environment."""
     wanted = variable.encode()
     while ended := [pid for pid, variables in _environments() if wanted in variables and _kill(pid)]:
-        _until_ended(ended)
+        _wait_until_ended(ended)
 
 
 def _left_behind() -> Iterator[int]:
     mark = f"{MARK}=".encode()
     for pid, variables in _environments():
         for variable in variables:
-            # What comes after the server's name says which of its kernels it is.
+            # The name of the kernel may follow that of the server.
             name = variable.removeprefix(mark).decode("ascii", "replace").partition("/")[0]
             if variable.startswith(mark) and is_gone(name):
                 yield pid
 
 
 def _environments() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the processes that are ours to see, with the environment that they were started with."""
+    """Yield the processes of this user, with the environment that they were started with."""
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
-            with suppress(OSError):  # it has ended, or is not ours
+            with suppress(OSError):  # the process has ended, or is another user's
                 yield int(entry.name), Path(f"/proc/{entry.name}/environ").read_bytes().split(b"\0")
 
 
@@ -197,8 +197,8 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _until_ended(pids: Iterable[int]) -> None:
-    """Wait until processes that were killed have ended: nothing that they use can be removed before."""
+def _wait_until_ended(pids: Iterable[int]) -> None:
+    """Wait until killed processes have ended, since files in use cannot be removed."""
     give_up_at = time.monotonic() + _END_SECONDS
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -211,8 +211,8 @@ def _until_ended(pids: Iterable[int]) -> None:
                 os.close(descriptor)
 
 
-def _started(pid: int) -> int:
-    """Return when a process started, in clock ticks since the machine did; -1 if there is none."""
+def _start_ticks(pid: int) -> int:
+    """Return the start time of a process, in clock ticks since the machine started; -1 if there is no such process."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (OSError, IndexError):

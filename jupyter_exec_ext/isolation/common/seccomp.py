@@ -1,9 +1,9 @@
-"""The filters of system calls that sandboxed kernels run under: where they are, and how a process takes one on.
+"""Seccomp filters of isolated kernels: find the file of a filter, and apply it to a process.
 
-They are programs for the kernel's classic BPF machine, made by ``tools/make_seccomp.py``, which also says what they
-refuse and why. Bubblewrap is given one as a descriptor (``--seccomp``); where there is no Bubblewrap, a launcher calls
-`apply` before it becomes the kernel. Such a launcher is a script that runs without this package on its path, so this
-module imports the standard library only and works as a file of its own.
+The filters are programs for the kernel's classic BPF machine. ``tools/make_seccomp.py`` makes them, and explains what
+they refuse and why. Bubblewrap gets one as a descriptor (``--seccomp``). Under Landlock, the launcher calls `apply`
+before it becomes the kernel. It runs without this package on its path, so this file works on its own and imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import errno
 import os
 import sys
 
-TYPE_CHECKING = False  # to import as little as possible: every kernel waits for the launcher
+TYPE_CHECKING = False  # imports as little as possible: every kernel waits for the launcher
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROFILES = ("sandbox", "landlock")
 MACHINES = ("x86_64", "aarch64")
 
-# What systems other than Linux, and some tools on it, call the same machines.
+# Names of the same machines on other systems, and in some tools.
 _OTHER_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
 _FILTERS = os.path.join(os.path.dirname(__file__), "filters")
 
@@ -38,7 +38,7 @@ class UnsupportedArchitectureError(LookupError):
     Parameters
     ----------
     machine : str
-        What the machine calls itself.
+        Name of the machine, as in ``uname -m``.
     """
 
     def __init__(self, machine: str) -> None:
@@ -60,7 +60,7 @@ def filter_path(profile: str = "sandbox", machine: str | None = None) -> Path:
     Parameters
     ----------
     profile : str
-        ``sandbox`` for what runs in namespaces of its own, ``landlock`` for what has none.
+        ``sandbox`` for kernels in their own namespaces, ``landlock`` for kernels without.
     machine : str or None
         As in ``uname -m``; None for this machine.
 
@@ -69,7 +69,7 @@ def filter_path(profile: str = "sandbox", machine: str | None = None) -> Path:
     UnsupportedArchitectureError
         If there is no filter for the machine.
     ValueError
-        If there is no such profile.
+        If the profile is unknown.
     """
     import platform
     from pathlib import Path
@@ -84,34 +84,34 @@ def filter_path(profile: str = "sandbox", machine: str | None = None) -> Path:
 
 
 def supported() -> bool:
-    """Whether the running kernel has filters of system calls."""
+    """Return whether the system can filter system calls."""
     if not sys.platform.startswith("linux"):
         return False
     try:
         _prctl(_PR_GET_SECCOMP)
-        _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER)  # no filter at all: a kernel that has them looks for it in vain
+        _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER)  # a null filter: a system with seccomp fails with EFAULT
     except OSError as error:
         return error.errno == errno.EFAULT
     return False
 
 
 def apply(filter_bytes: bytes) -> None:
-    """Let the calling thread, and whatever it starts from now on, make no calls but those the filter allows.
+    """Restrict the calling thread, and all that it starts from now on, to the system calls that a filter allows.
 
-    There is no way back. The thread also gives up ever to gain privileges from a program that it executes; the kernel
-    asks for that, since a filter could otherwise mislead such a program. Threads that run already are not held.
+    This cannot be undone. The thread also sets ``no_new_privs``, which the system demands since a filter could mislead
+    a privileged program. Other threads that already run are not restricted.
 
     Parameters
     ----------
     filter_bytes : bytes
-        The content of one of the files.
+        Content of one of the files.
 
     Raises
     ------
     OSError
-        If the kernel does not take it; then the calls are not filtered.
+        If the system rejects it; then the calls are not filtered.
     ValueError
-        If this is no filter.
+        If the bytes are not a filter.
     """
     count, rest = divmod(len(filter_bytes), _INSTRUCTION_BYTES)
     if rest or not 0 < count <= _MAX_INSTRUCTIONS:
@@ -124,7 +124,7 @@ def apply(filter_bytes: bytes) -> None:
 
 
 def _prctl(option: int, *arguments: int) -> None:
-    """Call `prctl`, with arguments as wide as the kernel reads them, and zeros for those that are not used."""
+    """Call `prctl` with arguments of the right width, and zeros for unused ones."""
     function = ctypes.CDLL(None, use_errno=True).prctl
     function.restype = ctypes.c_int
     words = [ctypes.c_ulong(word) for word in (*arguments, 0, 0, 0, 0)[:4]]

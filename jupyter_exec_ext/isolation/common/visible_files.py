@@ -1,4 +1,4 @@
-"""What a kernel has to see in order to run, worked out from its command; and what must never be seen."""
+"""Files that an isolated kernel sees: derived from its command, and checked against directories with secrets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jupyter_core.paths import jupyter_config_path, jupyter_data_dir, jupyter_ru
 
 from .launch_request import View
 
-# Programs and libraries of the system. What is a link outside (/bin -> usr/bin) is one inside.
+# Programs and libraries of the system. A link outside (/bin -> usr/bin) is a link inside.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-# Of /etc only what programs need to find libraries, time, names and certificates: other files there hold secrets.
+# Files of /etc that programs need to find libraries, time, names and certificates. Others hold secrets.
 _ETC = (
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias"),
     *("nsswitch.conf", "protocols", "services", "host.conf", "mime.types", "magic", "fonts", "papersize"),
@@ -24,7 +24,7 @@ _ETC = (
 
 
 class TooMuchToSeeError(ValueError):
-    """A kernel would see, or be able to write, what it must not."""
+    """A kernel would see or write more than it may."""
 
 
 def view_of(
@@ -36,24 +36,27 @@ def view_of(
     writable: Iterable[str] = (),
     secret: Iterable[str] = (),
 ) -> View:
-    """Return what a kernel sees that is started by `command`.
+    """Return the view of a kernel that `command` starts.
 
     Parameters
     ----------
     command : sequence of str
-        The first is the program; the installation that it belongs to is seen.
+        Its first item is the program; the kernel sees the program's installation.
+    work_directory : str
+        Working directory of the kernel.
     resource_directory : str
-        The kernelspec's; it may hold scripts that the command names.
+        Directory of the kernelspec, which may hold scripts for the command.
     read_only, writable : iterable of str
-        Further directories and files, under the paths that they have outside.
+        Further directories and files, under their paths outside.
     secret : iterable of str
-        Directories that must not be seen, beside Jupyter's own.
+        Further directories that the kernel must not see, beside Jupyter's own.
 
     Raises
     ------
     TooMuchToSeeError
+        If a directory is too large to be seen or written, or holds secrets.
     FileNotFoundError
-        If there is no such program.
+        If the program does not exist.
     """
     secrets = [*secret_directories(), *(os.path.realpath(path) for path in secret)]
     installation = list(_installation(command[0]))
@@ -73,44 +76,44 @@ def view_of(
         _refuse_too_much(path, secrets, "to be written", remedy)
     if resource_directory and os.path.isdir(resource_directory):
         more.append(os.path.realpath(resource_directory))
-    seen = _without_doubles([*_system(), *installation, *more])
+    seen = _drop_nested([*_system(), *installation, *more])
     return View(
         read_only=seen,
         links=dict(_system_links()),
         hidden=list(_hidden(seen, secrets)),
         work_directory=work,
-        read_only_inside_work=list(_places(seen, work)),
+        read_only_inside_work=list(_relative_paths(seen, work)),
         writable={path: path for path in written},
     )
 
 
-def _places(paths: Iterable[str], directory: str) -> Iterator[str]:
-    """Yield where in a directory those paths are that lie in it, relative to it."""
+def _relative_paths(paths: Iterable[str], directory: str) -> Iterator[str]:
+    """Yield the paths that lie in a directory, relative to it."""
     for path in map(os.path.realpath, paths):
         if _is_below(path, directory):
             yield os.path.relpath(path, directory)
 
 
 def _hidden(seen: Iterable[str], secrets: Sequence[str]) -> Iterator[str]:
-    """Yield the places of directories with secrets below those that are seen."""
+    """Yield the directories with secrets below the visible ones."""
     for path in seen:
         settings = os.path.join(path, "etc", "jupyter")
         if os.path.isdir(settings):
             yield settings
         real = os.path.realpath(path)
-        for place in _places(secrets, real):
+        for place in _relative_paths(secrets, real):
             if (hidden := os.path.join(path, place)) != settings:
                 yield hidden
 
 
 def secret_directories() -> list[str]:
-    """Return the directories that exist in which Jupyter keeps tokens, keys and passwords."""
+    """Return the existing directories in which Jupyter keeps tokens, keys and passwords."""
     places = [jupyter_runtime_dir(), *jupyter_config_path(), os.path.join(jupyter_data_dir(), "jupyter_exec_ext")]
     return [path for path in map(os.path.realpath, dict.fromkeys(places)) if os.path.isdir(path)]
 
 
 def _refuse_too_much(path: str, secrets: Sequence[str], what: str, remedy: str) -> None:
-    """Refuse a directory that has more in it than anybody can have meant."""
+    """Refuse a directory that contains a home, a system directory or secrets."""
     real = os.path.realpath(path)
     homes = [os.path.realpath(os.path.expanduser("~")), os.path.realpath(jupyter_data_dir())]
     for other in [*homes, *secrets, "/usr", "/etc", "/proc", "/dev", "/sys"]:
@@ -119,7 +122,7 @@ def _refuse_too_much(path: str, secrets: Sequence[str], what: str, remedy: str) 
 
 
 def _is_settings_of(path: str, installation: str) -> bool:
-    """Whether a directory holds the Jupyter settings of an installation: those are hidden, the rest may be seen."""
+    """Return whether a path is the directory of an installation's Jupyter settings, which alone is hidden."""
     return path == os.path.join(installation, "etc", "jupyter")
 
 
@@ -133,7 +136,7 @@ def _refuse_part_of(work: str, installations: Iterable[str]) -> None:
 
 
 def _is_below(path: str, directory: str) -> bool:
-    """Whether a real path lies in a directory, or is it."""
+    """Return whether a real path is a directory or lies in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
@@ -153,9 +156,9 @@ def _system_links() -> Iterator[tuple[str, str]]:
 
 
 def resolve_program(program: str) -> str:
-    """Return a program's path without ``..``: inside, the directories that such a path leads through are not there.
+    """Return a program's path without ``..``, since the directories on such a path do not exist inside.
 
-    The program itself is not resolved. A virtual environment's is a link, and its place says which environment it is.
+    The program itself is not resolved: that of a virtual environment is a link, whose path names the environment.
     """
     found = shutil.which(program)
     if found is None or (os.path.normpath(found) == found and os.path.isabs(found)):
@@ -165,7 +168,7 @@ def resolve_program(program: str) -> str:
 
 
 def _installation(program: str) -> Iterator[str]:
-    """Yield the directories of the installation that a program belongs to."""
+    """Yield the directories of a program's installation."""
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"the kernel's program {program!r} is not there")
@@ -173,13 +176,13 @@ def _installation(program: str) -> Iterator[str]:
         yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     for path in dict.fromkeys((os.path.abspath(found), os.path.realpath(found))):
         programs = Path(path).parent
-        if not _in_system(str(programs)):  # what is in /bin belongs to no installation in /
+        if not _in_system(str(programs)):  # a program in /bin has no installation in /
             yield str(programs.parent)
         yield from _base_of(programs.parent)
 
 
 def _base_of(prefix: Path) -> Iterator[str]:
-    """Yield what a virtual environment of Python is built upon."""
+    """Yield the installation on which a Python virtual environment is based."""
     config = prefix / "pyvenv.cfg"
     if config.is_file():
         for line in config.read_text(errors="replace").splitlines():
@@ -193,8 +196,8 @@ def _in_system(path: str) -> bool:
     return any(_is_below(os.path.realpath(path), os.path.realpath(system)) for system in _SYSTEM)
 
 
-def _without_doubles(paths: Iterable[str]) -> list[str]:
-    """Return paths without those that lie in another one of them."""
+def _drop_nested(paths: Iterable[str]) -> list[str]:
+    """Return paths without those that lie below another one."""
     kept: list[str] = []
     for path in sorted(dict.fromkeys(os.path.abspath(path) for path in paths), key=len):
         if not any(_is_below(path, other) for other in kept):

@@ -1,14 +1,14 @@
-"""Becomes a kernel that is held by Landlock and a filter of system calls. Run as a file: ``python -I -S enter.py FD``.
+"""Launcher of a kernel under Landlock and a filter of system calls. Run as a file: ``python -I -S enter.py FD``.
 
-It runs without this package on its path and imports the standard library only. What it is to do comes as JSON through
-the socket that it inherits: command lines and environments can be read by others. It takes two processes:
+It runs without this package on its path and imports only the standard library. Its orders come as JSON through the
+socket that it inherits, since other users can read command lines and environments. It consists of two processes:
 
-- the keeper stays outside. Whatever the kernel starts, and whatever leaves the kernel, stays below the keeper
-  (``PR_SET_CHILD_SUBREAPER``), so that all of it can be ended with the kernel, or when the server has ended;
-- its child closes every way out and then becomes the kernel.
+- The keeper stays outside. All processes that the kernel starts stay below the keeper, even if they leave the kernel
+  (``PR_SET_CHILD_SUBREAPER``). So the keeper can end all of them with the kernel, or when the server has ended.
+- The keeper's child isolates itself and then becomes the kernel.
 
-On the socket the keeper says which process the kernel will be and waits for an answer; the child says that all is done
-("ready"), or in which step it failed. The end of the stream after "ready" is the start of the kernel itself.
+On the socket the keeper reports the kernel's process id and waits for an answer. The child reports "ready", or the
+step that failed. The end of the stream after "ready" is the start of the kernel itself.
 """
 
 from __future__ import annotations
@@ -23,27 +23,21 @@ import time
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 
-TYPE_CHECKING = False  # to import as little as possible: every kernel waits for it
+TYPE_CHECKING = False  # imports as little as possible: every kernel waits for it
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, NoReturn
 
-#: With which status the child ends if it failed in a step.
+#: Exit status of the child for each step that can fail.
 STATUS = {"launcher": 119, "capabilities": 120, "limits": 121, "landlock": 122, "seccomp": 123, "command": 124}
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 23, 24, 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
-_LIMITS = {
-    "memory_bytes": resource.RLIMIT_AS,
-    "open_files": resource.RLIMIT_NOFILE,
-    "file_bytes": resource.RLIMIT_FSIZE,
-    "core_bytes": resource.RLIMIT_CORE,
-}
 _SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 _ROUND_SECONDS = 0.005
-# What the kernel's process can read of itself in /proc. Its directory as a whole would also show the connections and
-# the mounts of the machine; and those of others would show their command lines.
+# Files in /proc that the kernel's process can read of itself. Its whole directory would also show the connections and
+# the mounts of the machine, and those of other processes would show their command lines.
 _OF_ITSELF = (
     *("auxv", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "oom_score", "oom_score_adj"),
     *("smaps", "smaps_rollup", "stat", "statm", "status"),
@@ -54,35 +48,35 @@ _OF_ITSELF = (
 
 
 def keep(control: int) -> NoReturn:
-    """Start the kernel, stay until it ends, and end what it has left."""
+    """Start the kernel, wait for its end, and end everything that it has left."""
     os.set_inheritable(control, False)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they are waited for
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `_wait` receives them
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         orders = json.loads(_read_line(control))
-        if os.getppid() != orders["server"]:  # which ended before it could be noticed
+        if os.getppid() != orders["server"]:  # the server ended before PR_SET_PDEATHSIG was set
             os._exit(STATUS["launcher"])
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        rules, keeper = _opened(orders["rules"]), os.getpid()
+        rules, keeper = _open_rules(orders["rules"]), os.getpid()
         kernel = os.fork()
     except (OSError, ValueError, LookupError) as error:
         _fail(control, "launcher", error)
     if kernel == 0:
         _become_kernel(control, orders, rules, keeper)
-    # A rule is for a file as it is in memory. Files in /proc are made anew once they have been forgotten there, and are
-    # then without a rule. They are not forgotten as long as they are open, so they stay open here.
+    # A rule holds for an inode in memory. The system may drop inodes of /proc, and a new inode has no rule. It does not
+    # drop open ones, so they stay open here.
     for (path, _), (descriptor, _) in zip(orders["rules"], rules, strict=True):
         if not path.startswith("/proc/"):
             os.close(descriptor)
-    _opened(_own_files(kernel))
+    _open_rules(_own_files(kernel))
     os.write(control, json.dumps({"kernel": kernel}).encode() + b"\n")
     os.close(control)
-    _be_silent()
-    _end_as(_wait(kernel))
+    _close_output()
+    _exit_like(_wait(kernel))
 
 
 def _wait(kernel: int) -> int:
-    """Return how the kernel ended, when it and all it has started have ended."""
+    """Return the kernel's wait status, once it and all that it has started have ended."""
     status = 0
     while True:
         ended = signal.sigwait(_SIGNALS) == signal.SIGTERM
@@ -95,7 +89,7 @@ def _wait(kernel: int) -> int:
 
 
 def _end_all(kernel: int, status: int) -> int:
-    """End all that is below this process: what has lost its parent is a child of this one."""
+    """Kill all descendants until none is left; orphans become children of this process."""
     while True:
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -103,14 +97,14 @@ def _end_all(kernel: int, status: int) -> int:
                     status = found[1]
         except ChildProcessError:
             return status
-        for pid in _below(os.getpid()):
+        for pid in _list_descendants(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_ROUND_SECONDS)
 
 
-def _below(pid: int) -> list[int]:
-    """Return the descendants of a process."""
+def _list_descendants(pid: int) -> list[int]:
+    """Return the process ids of all descendants."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -122,31 +116,31 @@ def _below(pid: int) -> list[int]:
     return found
 
 
-def _end_as(status: int) -> NoReturn:
-    """End as the kernel did."""
+def _exit_like(status: int) -> NoReturn:
+    """Exit with the status or the signal of the kernel."""
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
-        with suppress(OSError):  # it cannot be set for those that always end a process
+        with suppress(OSError):  # SIGKILL has no handler to reset
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
     os._exit(os.WEXITSTATUS(status))
 
 
-def _be_silent() -> None:
-    """Let the kernel be the only one that holds the way to the server's log."""
+def _close_output() -> None:
+    """Leave the pipe to the server's log to the kernel only."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     os.close(nothing)
 
 
-# --- The kernel, before it is one
+# --- The child, before it is the kernel
 
 
 def _become_kernel(control: int, orders: dict[str, Any], rules: list[tuple[int, str]], keeper: int) -> NoReturn:
-    """Close every way out, and execute the kernel."""
+    """Isolate this process, and execute the kernel."""
     step = "launcher"
     try:
         os.setsid()
@@ -156,19 +150,20 @@ def _become_kernel(control: int, orders: dict[str, Any], rules: list[tuple[int, 
         if _read_line(control) != b"go":
             os._exit(STATUS["launcher"])
         os.chdir(orders["directory"])
-        landlock, seccomp = (_load(orders[name]) for name in ("landlock", "seccomp"))
+        landlock, seccomp = (_import_file(orders[name]) for name in ("landlock", "seccomp"))
         with open(orders["filter"], "rb") as file:
             allowed_calls = file.read()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         step = "capabilities"
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         _drop_capabilities()
         step = "limits"
-        _limit(orders["limits"])
+        for name, (soft, hard) in orders["limits"].items():  # the server has capped them at its own
+            resource.setrlimit(getattr(resource, name), (soft, hard))
         step = "landlock"
-        landlock.restrict([*rules, *_opened(_own_files(os.getpid()))])
+        landlock.restrict([*rules, *_open_rules(_own_files(os.getpid()))])
         step = "launcher"
         _close_all_but(control)
         step = "seccomp"
@@ -176,35 +171,18 @@ def _become_kernel(control: int, orders: dict[str, Any], rules: list[tuple[int, 
         step = "command"
         os.write(control, b'{"ready": true}\n')
         os.execve(orders["program"], orders["command"], orders["environment"])  # noqa: S606
-    except BaseException as error:
+    except BaseException as error:  # whatever it is, the child must not go on as a second keeper
         _fail(control, step, error)
 
 
 def _fail(control: int, step: str, error: BaseException) -> NoReturn:
-    """Say why there is no kernel, to the server and in its log."""
-    said = {"step": step, "errno": getattr(error, "errno", None), "message": str(error)}
+    """Report to the server and its log why there is no kernel."""
+    report = {"step": step, "errno": getattr(error, "errno", None), "message": str(error)}
     with suppress(OSError):
         print(f"the kernel was not started ({step}): {error}", file=sys.stderr, flush=True)
     with suppress(OSError):
-        os.write(control, json.dumps(said).encode() + b"\n")
+        os.write(control, json.dumps(report).encode() + b"\n")
     os._exit(STATUS[step])
-
-
-def _limit(limits: dict[str, int | None]) -> None:
-    """Set limits that cannot be raised again; where there is a lower one already, it stays."""
-    for name, kind in _LIMITS.items():
-        if (value := limits[name]) is not None:
-            _lower(kind, value, value)
-    if (seconds := limits["cpu_seconds"]) is not None:
-        # The second number is when a process is killed that has made itself deaf to SIGXCPU.
-        _lower(resource.RLIMIT_CPU, seconds, seconds + 1)
-
-
-def _lower(kind: int, soft: int, hard: int) -> None:
-    _, highest = resource.getrlimit(kind)
-    if highest != resource.RLIM_INFINITY:
-        soft, hard = min(soft, highest), min(hard, highest)
-    resource.setrlimit(kind, (soft, hard))
 
 
 class _Header(ctypes.Structure):
@@ -212,10 +190,10 @@ class _Header(ctypes.Structure):
 
 
 def _drop_capabilities() -> None:
-    """Give up what makes root more than a user, for good."""
+    """Drop all capabilities for good."""
     capability = 0
     while _libc().prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), _0, _0, _0) >= 0:
-        _libc().prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), _0, _0, _0)  # only root can, and only it has to
+        _libc().prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), _0, _0, _0)  # only root can, and only root has to
         capability += 1
     _prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
     nothing = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice, for 64 bits
@@ -226,29 +204,29 @@ def _drop_capabilities() -> None:
 def _close_all_but(kept: int) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != kept:
-            with suppress(OSError):  # that of the listing itself
+            with suppress(OSError):  # the descriptor of the listing itself
                 os.close(int(name))
 
 
-# --- Both
+# --- Helpers of both
 
 
 _0 = ctypes.c_ulong(0)
 
 
-def _opened(rules: Iterable[tuple[str, str]]) -> list[tuple[int, str]]:
+def _open_rules(rules: Iterable[tuple[str, str]]) -> list[tuple[int, str]]:
     return [(os.open(path, os.O_PATH | os.O_CLOEXEC), right) for path, right in rules]
 
 
 def _own_files(pid: int) -> Iterator[tuple[str, str]]:
-    """Yield the rules for what a process can read of itself, as far as this system has it."""
+    """Yield the rules for the files that a process can read of itself, if this system has them."""
     for path in (f"/proc/{pid}/{name}" for name in _OF_ITSELF):
         if os.path.exists(path):
             yield path, "read"
 
 
-def _load(path: str) -> Any:
-    """Return a module that is a file."""
+def _import_file(path: str) -> Any:
+    """Import a file as a module."""
     name = os.path.basename(path).partition(".")[0]
     module = type(sys)(name)
     module.__file__ = path
@@ -257,7 +235,7 @@ def _load(path: str) -> Any:
 
 
 def _read_line(control: int) -> bytes:
-    """Return the next line; the other side sends no more before it has an answer."""
+    """Return the next line; the server sends no more before it has an answer."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(control, 65536)

@@ -1,4 +1,7 @@
-"""A kernel that Landlock holds, and the keeper that ends with it and takes along all it has started (``enter.py``)."""
+"""Processes of a kernel under Landlock: the keeper outside, which runs ``enter.py``, and the kernel below it.
+
+The keeper ends with the kernel or the server, and ends everything that the kernel has started.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ..common import seccomp
 from ..common.cgroup import ControlGroup
-from ..common.launch_request import Limits
+from ..common.isolated_process import IsolatedProcess
+from ..common.leftovers import MARK, end_started_with
 
 _HERE = Path(__file__).parent
 _SETUP_SECONDS = 30.0
@@ -24,18 +28,24 @@ _SETUP_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What to run, and what is left to it.
+    """Instructions for the launcher: what to run, under which restrictions.
 
     Parameters
     ----------
     program : str
-        The path of what is executed.
+        Path of the program.
+    command : sequence of str
+        Its arguments, with its name first.
     environment : mapping of str to str
-        All of it.
+        Its whole environment.
+    directory : str
+        Its working directory.
     rules : sequence of (str, str)
-        Paths, and which of the rights of ``ruleset.py`` there are for each.
+        Paths, and the right (of ``ruleset.py``) on each.
+    limits : mapping
+        Resource limits from `cap_limits`, soft and hard.
     filter : Path
-        The system calls that are allowed.
+        File with the filter of system calls.
     """
 
     program: str
@@ -43,11 +53,11 @@ class Orders:
     environment: Mapping[str, str]
     directory: str
     rules: Sequence[tuple[str, str]]
-    limits: Mapping[str, int | None]
+    limits: Mapping[str, tuple[int, int]]
     filter: Path
 
     def to_json(self) -> str:
-        """Return what the launcher reads: a line."""
+        """Return the line that the launcher reads."""
         plain = {
             **asdict(self),
             "filter": str(self.filter),
@@ -58,29 +68,13 @@ class Orders:
         return json.dumps(plain) + "\n"
 
 
-def limits_of_each(limits: Limits) -> dict[str, int | None]:
-    """Return the limits of each process; how many there may be is counted for the whole user, and so is none."""
-    return {
-        "memory_bytes": limits.memory_bytes,
-        "cpu_seconds": limits.cpu_seconds,
-        "open_files": limits.open_files,
-        "file_bytes": limits.file_bytes,
-        "core_bytes": 0,
-    }
-
-
-NO_LIMITS: Mapping[str, int | None] = dict.fromkeys(
-    ("memory_bytes", "cpu_seconds", "open_files", "file_bytes", "core_bytes")
-)
-
-
 class NotStartedError(Exception):
-    """A kernel was not started.
+    """The launcher did not start a kernel.
 
     Parameters
     ----------
     report : mapping or None
-        What the launcher said: ``step``, ``errno`` and ``message``; None if it said nothing.
+        The launcher's report: ``step``, ``errno`` and ``message``; None if it sent none.
     """
 
     def __init__(self, report: Mapping[str, Any] | None) -> None:
@@ -88,30 +82,32 @@ class NotStartedError(Exception):
         self.report = report
 
 
-class LandlockProcess(subprocess.Popen[bytes]):
-    """A keeper and its kernel. To be made in a thread that lives as long as the server: with it both end.
+class LandlockProcess(IsolatedProcess):
+    """A keeper and its kernel.
 
     Parameters
     ----------
+    orders : Orders
+        Instructions for the launcher.
     environment : mapping of str to str
-        The keeper's own.
+        Environment of the keeper.
     group : ControlGroup or None
-        Where the kernel is put before it begins.
+        Control group for the kernel, which it enters before it starts.
     output : int
-        Where both write.
+        Descriptor for the output of both.
 
     Raises
     ------
     NotStartedError
+        If the launcher failed; its report has the step.
     """
-
-    _held: ClassVar[set[LandlockProcess]] = set()
 
     def __init__(
         self, orders: Orders, *, environment: Mapping[str, str], group: ControlGroup | None, output: int
     ) -> None:
-        self.kernel_pid: int | None = None
+        self._kernel_pid: int | None = None
         self._kernel: int | None = None
+        self._mark = orders.environment.get(MARK)
         ours, theirs = socket.socketpair()
         with ours:
             try:
@@ -127,36 +123,35 @@ class LandlockProcess(subprocess.Popen[bytes]):
                         cwd="/",
                     )
                 ours.settimeout(_SETUP_SECONDS)
-                self._converse(ours, orders, group)
-            except BaseException:
+                self._give_orders(ours, orders, group)
+            except BaseException:  # whatever it is, no half-started kernel may live on
                 ours.close()
-                if hasattr(self, "returncode"):  # it was started
-                    self._give_up()
-                self.close()
+                if hasattr(self, "returncode"):  # the keeper was started
+                    self._abandon()
+                self._release()
                 raise
-        # Kept until it is closed: the garbage collector calls `__del__` even of what is then given to somebody to end.
-        self._held.add(self)
+        self._open.add(self)
 
-    def _give_up(self) -> None:
-        """End what has not begun."""
+    def _abandon(self) -> None:
+        """End a kernel that could not be started."""
         if self._kernel is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._kernel, signal.SIGKILL)
         super().kill()
         self.wait()
 
-    def _converse(self, ours: socket.socket, orders: Orders, group: ControlGroup | None) -> None:
-        """Say what to do, and return when the kernel itself has begun."""
-        with ours.makefile("rb") as said:
+    def _give_orders(self, ours: socket.socket, orders: Orders, group: ControlGroup | None) -> None:
+        """Send the orders, and return when the kernel itself has started."""
+        with ours.makefile("rb") as reports:
             try:
                 ours.sendall(orders.to_json().encode())
-                report = _report(said.readline())
+                report = _report(reports.readline())
                 if report is not None and "kernel" in report:
                     self._hold(report["kernel"], group)
                     ours.sendall(b"go\n")
-                    # What comes after "ready" is the error of a program that could not be executed.
+                    # A report after "ready" is the error of a program that could not be executed.
                     report = {}
-                    for line in said:
+                    for line in reports:
                         report = _report(line) or {}
             except (TimeoutError, ConnectionError):
                 report = None
@@ -164,35 +159,34 @@ class LandlockProcess(subprocess.Popen[bytes]):
             raise NotStartedError(report or None)
 
     def _hold(self, kernel_pid: int, group: ControlGroup | None) -> None:
-        self.kernel_pid = kernel_pid
+        self._kernel_pid = kernel_pid
         self._kernel = os.pidfd_open(kernel_pid)
         if group is not None:
             group.add(kernel_pid)
 
+    @property
+    def kernel_pid(self) -> int | None:
+        """Process id of the kernel."""
+        return self._kernel_pid
+
     def kill(self) -> None:
-        """End the kernel and everything it has started."""
+        """Kill the kernel; the keeper then ends everything that it has started, and itself."""
         if self._kernel is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._kernel, signal.SIGKILL)
-        self.send_signal(signal.SIGTERM)  # then the keeper ends what is left, and itself
-
-    def send_to_kernel(self, signum: int) -> None:
-        """Send a signal to the kernel and what it has started in its session."""
-        if self.kernel_pid is not None and self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.kernel_pid, signum)
+        self.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Let go of what is held; for a kernel that has ended."""
+        """End all that a killed keeper may have left, and release the descriptors."""
+        if self.returncode != 0 and self._mark is not None:
+            end_started_with(f"{MARK}={self._mark}")
+        super().close()
+
+    def _release(self) -> None:
         if self._kernel is not None:
             os.close(self._kernel)
         self._kernel = None
-        self._held.discard(self)
-
-    def __del__(self, **kwargs: Any) -> None:
-        """Close what is held; `Popen` warns if the process has not ended."""
-        self.close()
-        super().__del__(**kwargs)
+        super()._release()
 
 
 def _report(line: bytes) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What Landlock needs of the machine, and what is said where that is missing."""
+"""Requirements of isolation with Landlock, and the errors when they are missing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import Any
 
 from ..common.isolation_support import IsolationUnavailableError, needed_filter
 from . import ruleset
-from .landlock_process import NO_LIMITS, LandlockProcess, NotStartedError, Orders
+from .landlock_process import LandlockProcess, NotStartedError, Orders
 
 _TRIAL_SECONDS = 20.0
 _ELSEWHERE = "or use the level 'sandbox', or a remote kernel"
 
 
 def ready_filter() -> Path:
-    """Return the filter of system calls, after all was tried once in this process.
+    """Return the filter of system calls, after one trial of the isolation in this process.
 
     Raises
     ------
     IsolationUnavailableError
+        If a requirement is missing, or the trial fails.
     """
     allowed_calls = needed_filter("landlock")
     try:
@@ -45,7 +46,7 @@ def ready_filter() -> Path:
     return allowed_calls
 
 
-@cache  # a failure is no result, so it is tried again
+@cache  # exceptions are not cached, so a failed trial is repeated
 def _try(allowed_calls: Path) -> None:
     orders = Orders(
         program=sys.executable,
@@ -53,7 +54,7 @@ def _try(allowed_calls: Path) -> None:
         environment={},
         directory="/",
         rules=[("/", "read")],
-        limits=NO_LIMITS,
+        limits={},
         filter=allowed_calls,
     )
     try:
@@ -74,7 +75,7 @@ def _try(allowed_calls: Path) -> None:
 
 
 def failure(report: Mapping[str, Any] | None, program: str) -> Exception:
-    """Return the error for a kernel that was not started, from what its launcher said."""
+    """Return the error for a kernel that was not started, from its launcher's report."""
     if report is None:
         return IsolationUnavailableError(
             "launcher_failed",

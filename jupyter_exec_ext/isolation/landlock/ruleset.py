@@ -1,10 +1,10 @@
-"""Landlock, through the three system calls it consists of: what a process may reach from now on, and its children.
+"""Landlock rulesets through their three system calls: restrict what a process and its children can reach.
 
-A ruleset names what is forbidden altogether; rules then except directories and files from it, with all that is below
-them. There are no rules that forbid: what is to stay out of reach must not be below anything that is allowed.
+A ruleset forbids kinds of access. Rules then allow it for directories and files, with everything below them. No rule
+can forbid: a file stays out of reach only if it is not below anything that is allowed.
 
-Like ``seccomp.py`` this is loaded as a file of its own, by a launcher that runs without this package on its path, so it
-imports the standard library only.
+Like ``seccomp.py`` this file is loaded on its own, by a launcher that runs without this package on its path, so it
+imports only the standard library.
 
 References
 ----------
@@ -19,7 +19,7 @@ import os
 import stat
 import sys
 
-#: Linux 6.12: below that, signals and abstract sockets reach every process of the same user.
+#: Linux 6.12. Earlier versions let signals and abstract sockets reach all processes of the same user.
 MIN_ABI = 6
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all machines
@@ -34,7 +34,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _BIND_TCP, _CONNECT_TCP = 1, 1 << 1
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 1 << 1
 
-#: What a rule can allow. Device files cannot be made anywhere.
+#: Rights that a rule can give. None allows to make device files.
 RIGHTS = {
     "read": _EXECUTE | _READ_FILE | _READ_DIR,
     "write": _ALL & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
@@ -54,12 +54,12 @@ class _Rule(ctypes.Structure):
 
 
 def abi() -> int:
-    """Return which version of Landlock there is.
+    """Return the version of Landlock.
 
     Raises
     ------
     OSError
-        If there is none (ENOSYS), or it is turned off (EOPNOTSUPP).
+        If the system has none (ENOSYS), or it is turned off (EOPNOTSUPP).
     """
     if not sys.platform.startswith("linux"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -67,15 +67,15 @@ def abi() -> int:
 
 
 def restrict(rules: list[tuple[int, str]]) -> None:
-    """Let this thread and whatever it starts from now on reach nothing but what the rules allow.
+    """Restrict this thread, and all that it starts from now on, to the files that the rules allow.
 
-    No TCP, no signal to a process outside, and no abstract socket outside either: there are no rules for these. The
-    thread must have given up to gain privileges (``no_new_privs``).
+    TCP, and signals and abstract sockets of processes outside, are forbidden without exception. The thread must have
+    set ``no_new_privs``.
 
     Parameters
     ----------
     rules : list of (int, str)
-        Open files and directories, and which of `RIGHTS` there are for each and what is below.
+        Open files and directories, and the name in `RIGHTS` of the right on each and on everything below.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Run by IPython when a kernel starts that Landlock holds: what takes the place of things that it cannot have.
+"""Startup file of IPython in a kernel under Landlock: replaces two things that the kernel cannot do there.
 
-- IPython runs ``!command`` in a terminal of its own. A new one cannot be told from those of others, so none can be
-  opened: commands are run without.
-- The kernel looks for its children, to end them with itself, in the list of all processes, which is closed. Its keeper
+- IPython runs ``!command`` in a new terminal. Landlock cannot tell it from the terminals of others, so the kernel can
+  open none: commands run without one.
+- The kernel finds its children, to end them with itself, in the list of all processes, which it cannot read. Its keeper
   ends them.
 """
 
@@ -18,11 +18,11 @@ def _without_terminal() -> None:
     shell: Any = get_ipython()
 
     def run(command: str, depth: int, *, show: bool) -> str:
-        """Run a command, and return what it says."""
+        """Run a command, and return its output."""
         if command.rstrip().endswith("&"):
             raise OSError("Background processes not supported.")
-        said = ""
-        with subprocess.Popen(  # noqa: S602  # what its user has typed is for a shell
+        output = ""
+        with subprocess.Popen(  # noqa: S602  # the user typed it for a shell
             shell.var_expand(command, depth=depth + 2),
             shell=True,
             text=True,
@@ -36,21 +36,21 @@ def _without_terminal() -> None:
                     if show:
                         print(line, end="", flush=True)
                     else:
-                        said += line
+                        output += line
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
         code = process.returncode
         shell.user_ns["_exit_code"] = 128 - code if code > 128 else code
         if code != 0 and getattr(shell, "system_raise_on_error", False):
             raise subprocess.CalledProcessError(code, command)
-        return said
+        return output
 
     def system(command: str) -> None:
         run(command, 0, show=True)
 
     def getoutput(command: str, split: bool = True, depth: int = 0) -> Any:
-        said = run(command, depth, show=False)
-        return SList(said.splitlines()) if split else LSString(said)
+        output = run(command, depth, show=False)
+        return SList(output.splitlines()) if split else LSString(output)
 
     shell.system, shell.getoutput = system, getoutput
 
@@ -61,7 +61,7 @@ def _without_other_processes() -> None:
 
     from ipykernel import kernelbase
 
-    load = getattr(kernelbase, "_get_psutil", None)  # older ones import it at once
+    load = getattr(kernelbase, "_get_psutil", None)  # older versions import it at once
 
     def patch(psutil: Any) -> Any:
         plain = psutil and psutil.Process.children

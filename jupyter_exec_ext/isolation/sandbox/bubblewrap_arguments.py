@@ -1,7 +1,7 @@
-"""The command line of a sandbox: what a kernel sees, and what it may use. Pure.
+"""Command line of bubblewrap for one sandbox. Pure.
 
-A kernel sees the programs of the system and its own environment, both read-only, one directory that it may write, its
-sockets, and nothing else: no network, no other process, no file of the user's.
+The kernel sees the system's programs and its own environment, both read-only, one directory that it may write, and its
+sockets. It sees no network, no other process, and no other file of the user's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..common.launch_request import GID, HOME, SOCKETS, SOCKETS_BYTES, UID, USER, WORK_PLACES, Limits, View
 from .sandbox_support import NAMESPACES, NO_NETWORK, Tools
 
-#: Where programs written for Azure's session pools look for it. It is there, too, unless something else is.
+#: Second path of the working directory, unless it is taken: programs for Azure's session pools use it.
 DATA = "/mnt/data"
 TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
@@ -23,7 +23,7 @@ GROUP = f"{USER}:x:{GID}:\nnogroup:x:65534:\n"
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """Open files that bubblewrap inherits: what it reads while it makes a sandbox."""
+    """Open files that bubblewrap inherits and reads while it makes a sandbox."""
 
     seccomp_filter: int
     passwd: int
@@ -42,11 +42,11 @@ def sandbox_arguments(
 ) -> list[str]:
     """Return bubblewrap's arguments, without the command that it is to run.
 
-    They hold the kernel's environment, so they go through a pipe (``--args``): other users can read command lines.
+    Send them through a pipe (``--args``): they contain the environment, and other users can read command lines.
     """
     arguments = [*NAMESPACES, *([] if host_network else [NO_NETWORK])]
     arguments += ["--uid", str(UID), "--gid", str(GID), "--hostname", USER]
-    # First, or they would cover what is to be seen below them, such as an environment made in /tmp.
+    # First, or they would cover visible files below them, such as an environment in /tmp.
     arguments += [*_memory_directory(TEMPORARY, limits), *_memory_directory(HOME, limits)]
     for path in view.read_only:
         arguments += ["--ro-bind", path, path]
@@ -56,7 +56,7 @@ def sandbox_arguments(
         arguments += ["--tmpfs", path, "--remount-ro", path]
     arguments += ["--ro-bind-data", str(descriptors.passwd), "/etc/passwd"]
     arguments += ["--ro-bind-data", str(descriptors.group), "/etc/group"]
-    # Inside, the server's own user may still be the owner of what is in /proc/sys, and as root write it.
+    # Inside, the server's user may still own the files in /proc/sys, and root could write them.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
     arguments += ["--perms", "0700", "--size", str(SOCKETS_BYTES), "--tmpfs", SOCKETS]
@@ -68,7 +68,7 @@ def sandbox_arguments(
         arguments += ["--bind", view.work_directory, place]
         for path in view.read_only_inside_work:
             arguments += ["--ro-bind", f"{view.work_directory}/{path}", f"{place}/{path}"]
-    # What holds all of this is memory that nobody counts.
+    # The root file system is memory without a limit, so it must be read-only.
     arguments += ["--remount-ro", "/", "--chdir", work, "--clearenv"]
     for name, value in environment.items():
         arguments += ["--setenv", name, value]
@@ -78,19 +78,19 @@ def sandbox_arguments(
 def limited_command(command: Sequence[str], limits: Mapping[str, tuple[int, int]], tools: Tools) -> list[str]:
     """Return the command that sets limits (of `Limits.of_each_process`) inside a sandbox and becomes the kernel.
 
-    The kernel leads a session of its own, so that an interrupt reaches what it has started, too.
+    The kernel leads its own session, so that an interrupt also reaches the processes that it has started.
     """
     options = [f"--{name.removeprefix('RLIMIT_').lower()}={soft}:{hard}" for name, (soft, hard) in limits.items()]
     return [tools.setsid, tools.prlimit, *options, "--", *command]
 
 
 def work_place(view: View) -> str:
-    """Return where a kernel finds its working directory: an environment of it may be below ``/work`` itself."""
+    """Return the path of the working directory inside; ``/work`` may be taken by the kernel's environment."""
     return next((place for place in WORK_PLACES if _is_free(place, view)), WORK_PLACES[-1])
 
 
 def _is_free(place: str, view: View) -> bool:
-    """Whether nothing that is seen lies at a place, below it or around it."""
+    """Return whether no visible file lies at a path, below it or around it."""
     taken = (os.path.normpath(path) + "/" for path in (*view.read_only, *view.links, *view.writable))
     return not any(path.startswith(f"{place}/") or f"{place}/".startswith(path) for path in taken)
 

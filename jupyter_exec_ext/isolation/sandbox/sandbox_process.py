@@ -1,9 +1,9 @@
-"""A sandbox's processes: bubblewrap outside, the init of the namespace inside, and the kernel that it started.
+"""Processes of a sandbox: bubblewrap outside, the init of the namespace inside, and the kernel that init started.
 
-Bubblewrap's own process can be killed a moment before it has tied the inner one to its life, which then goes on. So the
-inner one is held by a descriptor, and killed through that: with it everything in its namespace ends, and bubblewrap
-itself, which waits for it. And a kernel does not begin before the two are tied: until then it waits at a gate, which
-does not open if the server is killed meanwhile.
+Bubblewrap can be killed a moment before it has tied the inner process to its life, which then lives on. So the inner
+process is held by a descriptor and killed through it. Everything in its namespace ends with it, and so does bubblewrap,
+which waits for it. A kernel does not start before the two are tied: it waits at a gate, which stays closed if the
+server is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -12,78 +12,68 @@ import json
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, ClassVar
 
 from ..common.cgroup import ControlGroup
+from ..common.isolated_process import END_SECONDS, IsolatedProcess
 from ..common.launch_request import SOCKETS
 from ..common.leftovers import end_started_with
 
 if sys.platform == "linux":
     import resource
 
-#: In the environment of bubblewrap: which sandbox it is.
+#: Variable in the environment of bubblewrap, with the id of the sandbox.
 SANDBOX_ID = "JUPYTER_EXEC_SANDBOX_ID"
 _SETUP_SECONDS = 30.0
 _TIE_SECONDS, _TIE_POLL_SECONDS = 1.0, 0.0005
-_END_SECONDS = 10.0
-_MAX_SAID_BYTES = 4096
-# How shells, and bubblewrap, tell an end by a signal.
+_MAX_STATUS_BYTES = 4096
+# Shells and bubblewrap add this to the number of a signal that ended a process.
 _SIGNAL_BASE = 128
-# It ends without a word from the server, as it does when there is no server any more.
+# The gate ends if the server closes its input without a line, as it does when the server is killed.
 _GATE = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
 _GO = b"go\n"
 
 
-def behind_gate(command: Sequence[str]) -> list[str]:
-    """Return the command that waits until it may become `command`."""
+def put_behind_gate(command: Sequence[str]) -> list[str]:
+    """Return the command that waits for a line of input before it becomes `command`."""
     return [*_GATE, *command]
 
 
-def possible_limits(wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Return limits of the system as low as those that we have ourselves, which only root could raise."""
-    if sys.platform != "linux":
-        return dict(wanted)
-    possible = {}
-    for name, values in wanted.items():
-        own = resource.getrlimit(getattr(resource, name))[1]
-        soft, hard = values if own == resource.RLIM_INFINITY else (min(value, own) for value in values)
-        possible[name] = (soft, hard)
-    return possible
+class BrokenSandboxError(Exception):
+    """Bubblewrap ended before it made the sandbox; its output has the reason."""
 
 
-class SandboxProcess(subprocess.Popen[bytes]):
-    """A running sandbox. To be made in a thread that lives as long as the server: with it the sandbox ends.
+class SandboxProcess(IsolatedProcess):
+    """A running sandbox.
 
     Parameters
     ----------
     command : sequence of str
-        Bubblewrap and its arguments, but for those that are added here.
+        Bubblewrap and its arguments; this class adds descriptors.
     inner_command : sequence of str
-        What runs inside; it reads one line before it goes on (`behind_gate`).
-    env : mapping
+        The command inside, which reads one line before it starts (`put_behind_gate`).
+    env : mapping of str to str
         Bubblewrap's own environment, with a `SANDBOX_ID`; the kernel has another one.
     descriptors : sequence of int
-        Which bubblewrap inherits.
+        Descriptors that bubblewrap inherits.
     limits : mapping
-        Those of `possible_limits`. Set on the inner process, before anything runs there that the kernel's environment
-        has a say in: a library to be loaded first would otherwise be quicker.
+        Limits from `cap_limits`. They are set on the inner process before it runs code that the kernel's environment
+        can choose, such as a preloaded library.
     group : ControlGroup or None
-        Where its processes are put before they begin.
+        Control group for the processes, which they enter before they start.
+    output : int
+        Descriptor for the output of all processes.
 
     Raises
     ------
     BrokenSandboxError
         If bubblewrap could not make the sandbox.
     """
-
-    _held: ClassVar[set[SandboxProcess]] = set()
 
     def __init__(
         self,
@@ -99,12 +89,12 @@ class SandboxProcess(subprocess.Popen[bytes]):
         self.init_pid: int | None = None
         self._kernel_pid: int | None = None
         self._init: int | None = None
-        #: Descriptor of the directory of its sockets, which is inside.
+        #: Descriptor of the directory of sockets, which is inside.
         self.sockets: int | None = None
         self._status: FileIO | None = None
         with ExitStack() as held:
             try:
-                self._status, status_write = _pipe()  # kept: bubblewrap writes there once more when it ends
+                self._status, status_write = _pipe()  # kept open: bubblewrap writes to it once more when it ends
                 held.enter_context(status_write)
                 block_read, block_write = map(held.enter_context, _pipe())
                 gate_read, gate_write = map(held.enter_context, _pipe())
@@ -125,33 +115,31 @@ class SandboxProcess(subprocess.Popen[bytes]):
                 self._until_tied()
                 self._open_sockets()
                 gate_write.write(_GO)
-            except BaseException as error:
+            except BaseException as error:  # whatever it is, no half-made sandbox may live on
                 self._abandon(env[SANDBOX_ID])
-                if isinstance(error, (BrokenPipeError, ProcessLookupError)):  # it has ended meanwhile
+                if isinstance(error, (BrokenPipeError, ProcessLookupError)):  # bubblewrap has ended meanwhile
                     raise BrokenSandboxError from None
                 raise
-
-        # Kept until it is closed: the garbage collector calls `__del__` even of what is then given to somebody to end.
-        self._held.add(self)
+        self._open.add(self)
 
     def _abandon(self, sandbox_id: str) -> None:
-        """End what there is of a sandbox that did not come about."""
+        """End the processes of a sandbox that could not be made."""
         if getattr(self, "pid", None) is not None:
             self.kill()
             super().kill()
             self.wait()
-            if self._init is None:  # somebody has killed bubblewrap, and what it had begun may wait for it for ever
+            if self._init is None:  # bubblewrap was killed, and a child of it may wait for it for ever
                 end_started_with(f"{SANDBOX_ID}={sandbox_id}")
         self.close()
 
     def _first_status(self) -> int:
-        """Return the id of the inner process, which waits until we let it go on."""
+        """Return the id of the inner process, which waits for the block descriptor."""
         assert self._status is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._status, selectors.EVENT_READ)
             text = b""
             while b"\n" not in text:
-                part = self._status.read(_MAX_SAID_BYTES) if selector.select(_SETUP_SECONDS) else b""
+                part = self._status.read(_MAX_STATUS_BYTES) if selector.select(_SETUP_SECONDS) else b""
                 if not part:
                     raise BrokenSandboxError
                 text += part
@@ -168,14 +156,14 @@ class SandboxProcess(subprocess.Popen[bytes]):
                 resource.prlimit(init_pid, getattr(resource, name), values)
 
     def _until_tied(self) -> None:
-        """Wait until the inner process ends with bubblewrap; right after that it takes on its filter of system calls.
+        """Wait until the inner process is tied to bubblewrap's life; right after that it sets its seccomp filter.
 
-        Where that cannot be seen, nothing is lost but for servers that are killed in this very moment.
+        If the filter cannot be seen, go on: only a server that is killed in this very moment leaves a process.
         """
-        own = _filters("self")
+        own = _count_filters("self")
         give_up_at = time.monotonic() + _TIE_SECONDS
         while own is not None and time.monotonic() < give_up_at:
-            inner = _filters(str(self.init_pid))
+            inner = _count_filters(str(self.init_pid))
             if inner is None or inner > own:
                 break
             time.sleep(_TIE_POLL_SECONDS)
@@ -183,20 +171,20 @@ class SandboxProcess(subprocess.Popen[bytes]):
             raise BrokenSandboxError
 
     def _open_sockets(self) -> None:
-        """Open the directory of sockets while no code of the kernel's runs that could put something in its place."""
+        """Open the directory of sockets before code of the kernel runs that could replace it."""
         path = f"/proc/{self.init_pid}/root{SOCKETS}"
         give_up_at = time.monotonic() + _TIE_SECONDS
         while self.sockets is None:
             try:
                 self.sockets = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:  # it is still being made
+            except FileNotFoundError:  # bubblewrap is still making it
                 if time.monotonic() > give_up_at or self.poll() is not None:
                     raise BrokenSandboxError from None
                 time.sleep(_TIE_POLL_SECONDS)
 
     @property
     def kernel_pid(self) -> int | None:
-        """The kernel's process, by its id outside; the init's while there is none."""
+        """Process id of the kernel, as the server sees it; of the init before the kernel has started."""
         if self._kernel_pid is None and self.init_pid is not None:
             with suppress(OSError):
                 children = Path(f"/proc/{self.init_pid}/task/{self.init_pid}/children").read_text().split()
@@ -204,58 +192,48 @@ class SandboxProcess(subprocess.Popen[bytes]):
         return self._kernel_pid or self.init_pid
 
     def poll(self) -> int | None:
-        """Return how the kernel ended as `Popen` tells it, negative for a signal; None if it has not."""
-        return _decoded(super().poll())
+        """Return the kernel's exit code, negative for a signal; None while it runs."""
+        return _decode_exit_code(super().poll())
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end, and return it as `poll` does."""
-        code = _decoded(super().wait(timeout))
+        """Wait for the end of the kernel, and return its exit code as `poll` does."""
+        code = _decode_exit_code(super().wait(timeout))
         assert code is not None
         return code
 
     def kill(self) -> None:
-        """End everything inside. With that bubblewrap ends, unless it was killed before."""
+        """Kill everything inside; bubblewrap then ends, too."""
         if self._init is None:
             super().kill()
             return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
-        self.send_signal(signal.SIGCONT)  # in case that somebody has stopped it
-
-    def end(self) -> None:
-        """End everything inside, and wait for that."""
-        self.kill()
-        try:
-            self.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            super().kill()
-            self.wait()
-        self.close()
+        self.send_signal(signal.SIGCONT)  # a stopped bubblewrap could not end
 
     def send_to_kernel(self, signum: int) -> None:
-        """Send a signal to the kernel and what it has started in its session."""
+        """Send a signal to the kernel and to what it has started in its session."""
         pid = self.kernel_pid
         if pid is None or pid == self.init_pid or self.poll() is not None:
             return
         with suppress(ProcessLookupError):
             try:
                 os.killpg(pid, signum)
-            except ProcessLookupError:  # it has not begun its session yet
+            except ProcessLookupError:  # it has not started its session yet
                 os.kill(pid, signum)
 
     def close(self) -> None:
-        """Let go of the descriptors, after the inner process has ended; for a sandbox whose bubblewrap has ended."""
+        """Kill the inner process if needed, and release the descriptors. Call it after bubblewrap has ended."""
         if self._init is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
             with selectors.DefaultSelector() as selector:
                 selector.register(self._init, selectors.EVENT_READ)
-                selector.select(_END_SECONDS)
-            with suppress(ChildProcessError):  # where we are process 1, what bubblewrap leaves behind is our child
+                selector.select(END_SECONDS)
+            with suppress(ChildProcessError):  # if the server is process 1, orphans of bubblewrap are its children
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
-        self._let_go()
+        super().close()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._init is not None:
             os.close(self._init)
         if self._status is not None:
@@ -263,19 +241,10 @@ class SandboxProcess(subprocess.Popen[bytes]):
         if self.sockets is not None:
             os.close(self.sockets)
         self._init = self._status = self.sockets = None
-        self._held.discard(self)
-
-    def __del__(self, **kwargs: Any) -> None:
-        """Close what is held; `Popen` warns if the process has not ended."""
-        self._let_go()
-        super().__del__(**kwargs)
+        super()._release()
 
 
-class BrokenSandboxError(Exception):
-    """Bubblewrap has ended before it made the sandbox; what it said tells why."""
-
-
-def _decoded(code: int | None) -> int | None:
+def _decode_exit_code(code: int | None) -> int | None:
     return code if code is None or code <= _SIGNAL_BASE else _SIGNAL_BASE - code
 
 
@@ -284,8 +253,8 @@ def _pipe() -> tuple[FileIO, FileIO]:
     return FileIO(read, "rb"), FileIO(write, "wb")
 
 
-def _filters(process: str) -> int | None:
-    """Return how many filters of system calls a process is under; None if that cannot be seen."""
+def _count_filters(process: str) -> int | None:
+    """Return the number of seccomp filters of a process; None if the system does not show it."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             name, _, value = line.partition(":")

@@ -1,6 +1,6 @@
-"""What the sandbox needs of the machine, and what is said where that is missing.
+"""Requirements of the sandbox, and the errors when they are missing.
 
-A kernel that was to be isolated is never started without: each reason has a name of its own and a remedy.
+A kernel that needs isolation is never started without it. Each missing requirement has a name and a remedy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_NAMESPACES = re.compile(
     re.IGNORECASE,
 )
 
-#: What a process gets that is to see nothing of the machine. The rest of the arguments says what it sees all the same.
+#: Arguments for a process that sees nothing of the machine. Further arguments make files visible.
 NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
@@ -33,7 +33,7 @@ NO_NETWORK = "--unshare-net"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Programs of this machine that a sandbox is made with, and the filter of system calls for its processor."""
+    """Programs of this machine that make a sandbox, and the filter of system calls for its processor."""
 
     bwrap: str
     prlimit: str
@@ -42,11 +42,12 @@ class Tools:
 
 
 def find_tools() -> Tools:
-    """Return what a sandbox is made with, without trying it.
+    """Return the tools for a sandbox, without a trial.
 
     Raises
     ------
     IsolationUnavailableError
+        If a tool is missing or too old.
     """
     seccomp_filter = needed_filter("sandbox")
     bwrap = _program("bwrap", "no_bubblewrap", f"bubblewrap (bwrap) is not installed; {_INSTALL}")
@@ -61,22 +62,23 @@ def find_tools() -> Tools:
 
 
 def ready_tools() -> Tools:
-    """Return what a sandbox is made with, after it was tried once in this process.
+    """Return the tools for a sandbox, after one trial in this process.
 
     Raises
     ------
     IsolationUnavailableError
+        If a tool is missing or too old, or the trial fails.
     """
     tools = find_tools()
     _try(tools)
     return tools
 
 
-@cache  # a failure is no result, so it is tried again
+@cache  # exceptions are not cached, so a failed trial is repeated
 def _try(tools: Tools) -> None:
     with open(tools.seccomp_filter, "rb") as seccomp_filter:
         command = [tools.bwrap, *NAMESPACES, NO_NETWORK, "--ro-bind", "/", "/", "--proc", "/proc"]
-        # Otherwise there is one more process, whose end nobody waits for; where we are process 1 it would stay.
+        # Without this option bubblewrap leaves an orphan, which would stay a zombie if the server is process 1.
         command += [
             "--as-pid-1",
             "--seccomp",
@@ -101,7 +103,7 @@ def _try(tools: Tools) -> None:
 
 
 def failure(said: bytes) -> IsolationUnavailableError:
-    """Return the error for a sandbox that was not made, from what bubblewrap said."""
+    """Return the error for a sandbox that could not be made, from bubblewrap's message."""
     text = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ") or "it did not say why"
     shown = "".join(character if character.isprintable() else " " for character in text)[:300]
     if _NO_NAMESPACES.search(said):
@@ -125,7 +127,7 @@ def _program(name: str, reason: str, message: str) -> str:
     return found
 
 
-@cache  # a failure is no result, so it is tried again
+@cache  # exceptions are not cached, so a failed trial is repeated
 def _check_version(bwrap: str) -> None:
     done = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, check=False)
     found = re.search(r"\d+(?:\.\d+)+", done.stdout)
