@@ -15,7 +15,7 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -31,6 +31,8 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.executions.lifecycle import advance
 from jupyter_exec_ext.engine.executions.log_reader import follow
+from jupyter_exec_ext.engine.executions.runner import KernelRun
+from jupyter_exec_ext.engine.executions.verdict import Verdict
 from jupyter_exec_ext.engine.ports import KernelExit
 from jupyter_exec_ext.errors import (
     ExecError,
@@ -51,6 +53,7 @@ from jupyter_exec_ext.models import (
     SessionRequest,
     TokenRequest,
 )
+from jupyter_exec_ext.protocol.run_states import Code, Process
 from jupyter_exec_ext.protocol.strict_json import loads_strict
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
@@ -91,6 +94,28 @@ ALONE = {"ok": S.OK, "error": S.ERROR, "die": S.KERNEL_DIED, "wait": S.TIMEOUT, 
 WORDS = st.sampled_from([*ALONE, "ok", "ok", "wait"])
 
 
+def checked_run(problems: list[str]) -> Callable[..., Awaitable[Verdict]]:
+    """Return `KernelRun.run` with a check of each verdict against the run's states."""
+    run_code = KernelRun.run
+
+    async def run(self: KernelRun, code: str, **options: Any) -> Verdict:
+        verdict = await run_code(self, code, **options)
+        states = self.states
+        seen = f"{code!r}: {verdict} after {states.code.name}, {states.stop.name}, {states.process.name}"
+        if states.end is None:
+            problems.append(f"a verdict without an end: {seen}")
+        if verdict.preserved and states.process is not Process.ALIVE:
+            problems.append(f"state preserved in a process that has ended: {seen}")
+        by_itself = verdict.state in (S.OK, S.ERROR, S.INTERRUPTED)
+        if by_itself if states.is_stopping else not (by_itself or verdict.state is S.KERNEL_DIED):
+            problems.append(f"the verdict does not follow from the wish: {seen}")
+        if states.code is Code.COMPLETE and not states.is_stopping and verdict.state is S.KERNEL_DIED:
+            problems.append(f"a complete run counts as dead: {seen}")
+        return verdict
+
+    return run
+
+
 class EngineMachine(RuleBasedStateMachine):
     """One engine, a few sessions, and requests that overlap as they please."""
 
@@ -116,6 +141,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.patches = (
             mock.patch("jupyter_exec_ext.engine.kernels.kernel_exit.kill_marked", return_value=[]),
             mock.patch("time.time", self.loop.wall_time),
+            mock.patch.object(KernelRun, "run", checked_run(self.problems)),
         )
         for patch in self.patches:
             patch.start()
