@@ -1,4 +1,4 @@
-"""What a run makes of messages and exits that come in an order no real kernel can be asked for."""
+"""Runs of code: messages, exits and stops in orders that no real kernel can be asked for."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SharedKernel(InterruptedKernel):
     being_shut_down = True
 
 
-async def test_the_time_limit_ends_a_run_whose_output_never_does() -> None:
+async def test_time_limit_ends_run_with_endless_output_after_reply() -> None:
     events: list[OutputEvent] = []
     run, connection, _ = new_run(events, settle_seconds=0.1)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=0.2))
@@ -94,7 +94,7 @@ async def test_the_time_limit_ends_a_run_whose_output_never_does() -> None:
     assert verdict.reason == "the kernel did not report idle"
 
 
-async def test_a_run_whose_result_never_comes_is_no_success() -> None:
+async def test_run_without_reply_ends_as_error() -> None:
     events: list[OutputEvent] = []
     run, connection, _ = new_run(events, settle_seconds=0.05)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
@@ -118,7 +118,7 @@ OUTPUTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "content"), OUTPUTS, ids=[f"{n}-{kind}" for n, (kind, _) in enumerate(OUTPUTS)])
-async def test_output_after_a_forged_idle_is_shown_and_the_record_says_so(kind: str, content: dict[str, Any]) -> None:
+async def test_output_after_forged_idle_is_shown_and_reported(kind: str, content: dict[str, Any]) -> None:
     events: list[OutputEvent] = []
     run, connection, _ = new_run(events)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
@@ -133,7 +133,7 @@ async def test_output_after_a_forged_idle_is_shown_and_the_record_says_so(kind: 
     assert verdict.reason is not None and "output came after the kernel had reported idle" in verdict.reason
 
 
-async def test_output_before_idle_needs_no_remark() -> None:
+async def test_output_before_idle_leaves_reason_empty() -> None:
     events: list[OutputEvent] = []
     run, connection, _ = new_run(events)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
@@ -146,7 +146,7 @@ async def test_output_before_idle_needs_no_remark() -> None:
     assert (verdict.state, verdict.reason, len(events)) == (ExecutionState.OK, None, 2)
 
 
-async def test_an_interrupt_that_waited_until_the_code_was_over_is_not_sent() -> None:
+async def test_interrupt_that_waits_past_the_end_is_not_sent() -> None:
     run, connection, kernel = new_run([])
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
@@ -163,7 +163,7 @@ async def test_an_interrupt_that_waited_until_the_code_was_over_is_not_sent() ->
     assert kernel.interrupts == 0
 
 
-async def test_an_interrupt_that_a_kernel_lost_at_the_start_is_sent_again() -> None:
+async def test_interrupt_lost_at_the_start_is_sent_again() -> None:
     run, connection, kernel = new_run([])
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
@@ -177,7 +177,7 @@ async def test_an_interrupt_that_a_kernel_lost_at_the_start_is_sent_again() -> N
     assert (verdict.state, verdict.preserved) == (ExecutionState.CANCELLED, True)
 
 
-async def test_a_kernel_that_dies_as_its_code_ends_is_not_taken_for_a_living_one() -> None:
+async def test_exit_between_reply_and_idle_loses_session_state() -> None:
     run, connection, _ = new_run([])
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
@@ -189,7 +189,7 @@ async def test_a_kernel_that_dies_as_its_code_ends_is_not_taken_for_a_living_one
     assert (verdict.state, verdict.preserved) == (ExecutionState.OK, False)
 
 
-async def test_code_that_is_stopped_while_its_reply_is_awaited_was_not_interrupted() -> None:
+async def test_stop_while_reply_is_awaited_ends_as_cancelled() -> None:
     run, connection, _ = new_run([])
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
@@ -201,7 +201,7 @@ async def test_code_that_is_stopped_while_its_reply_is_awaited_was_not_interrupt
     assert (verdict.state, verdict.reason) == (ExecutionState.CANCELLED, "cancelled")
 
 
-async def test_what_was_skipped_and_sent_again_has_all_of_its_time() -> None:
+async def test_skipped_request_sent_again_has_its_full_settle_time() -> None:
     run, connection, _ = new_run([], settle_seconds=0.3, kernel=SharedKernel(), kind=SharedKernelRun)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
@@ -216,7 +216,7 @@ async def test_what_was_skipped_and_sent_again_has_all_of_its_time() -> None:
     assert (await asyncio.wait_for(running, 30)).state is ExecutionState.OK
 
 
-async def test_an_interrupt_that_comes_before_the_end_of_a_shared_kernel_is_part_of_it() -> None:
+async def test_interrupt_during_shutdown_of_shared_kernel_ends_as_kernel_died() -> None:
     run, connection, _ = new_run([], kernel=SharedKernel(), kind=SharedKernelRun)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
@@ -229,7 +229,7 @@ async def test_an_interrupt_that_comes_before_the_end_of_a_shared_kernel_is_part
     assert (verdict.state, verdict.preserved) == (ExecutionState.KERNEL_DIED, False)
 
 
-async def test_what_a_dead_kernel_had_published_stands_before_its_death() -> None:
+async def test_output_published_before_death_comes_before_the_error() -> None:
     events: list[OutputEvent] = []
     run, connection, _ = new_run(events)
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))

@@ -56,7 +56,7 @@ async def kernel() -> AsyncIterator[FakeKernel]:
     fake.close()
 
 
-async def test_a_message_that_breaks_its_reader_does_not_hold_up_those_behind_it(kernel: FakeKernel) -> None:
+async def test_messages_after_one_that_breaks_the_reader_are_read(kernel: FakeKernel) -> None:
     seen: asyncio.Queue[str] = asyncio.Queue()
 
     def on_message(message: KernelMessage) -> None:
@@ -79,7 +79,7 @@ async def test_a_message_that_breaks_its_reader_does_not_hold_up_those_behind_it
     resources.close()
 
 
-async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: FakeKernel) -> None:
+async def test_prove_with_reply_but_no_output_keeps_waiting(kernel: FakeKernel) -> None:
     resources = EngineResources(10**6)
     connection = KernelConnection(resources, kernel.info, lambda _: None)
     proof = asyncio.create_task(connection.prove(30))
@@ -95,7 +95,7 @@ async def test_a_connection_is_proven_by_output_not_by_a_reply_alone(kernel: Fak
     resources.close()
 
 
-async def test_without_a_descriptor_to_connect_with_the_reason_is_said(kernel: FakeKernel) -> None:
+async def test_prove_without_free_descriptor_raises_out_of_resources(kernel: FakeKernel) -> None:
     resources = EngineResources(10**6)
     connection = KernelConnection(resources, kernel.info, lambda _: None)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -109,7 +109,7 @@ async def test_without_a_descriptor_to_connect_with_the_reason_is_said(kernel: F
     resources.close()
 
 
-async def test_a_kernel_that_refuses_to_wait_is_read_without_a_bound(kernel: FakeKernel) -> None:
+async def test_kernel_that_refuses_to_wait_is_read_ahead(kernel: FakeKernel) -> None:
     """Whatever it answers to the request: nothing of its output may be lost then."""
     resources = EngineResources(10**6)
     connection = KernelConnection(resources, kernel.info, lambda _: None, can_wait=True)

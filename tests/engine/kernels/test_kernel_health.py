@@ -59,7 +59,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_quick")
-async def test_silence_and_answers_become_events_once_each() -> None:
+async def test_silence_and_answer_emit_one_event_each() -> None:
     kernel, events, learned = Kernel(), asyncio.Queue[OutputEvent](), asyncio.Event()
     watch = HealthWatch(kernel, kernel, events.put_nowait, answers_while_busy=False, on_answer=learned.set)
     await asyncio.wait_for(learned.wait(), 30)
