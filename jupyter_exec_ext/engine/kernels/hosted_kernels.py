@@ -237,7 +237,7 @@ class HostedKernels:
         """
         kernel_id = aside or str(uuid.uuid4())
         name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
-        await self._require_usable(kernel_name, isolate)
+        has_stderr = isolate is None and await self._check_provisioner(kernel_name)
         options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
         directory = cwd or getattr(self._manager, "root_dir", None)
         if directory:
@@ -249,7 +249,7 @@ class HostedKernels:
             self._note_own(kernel_id)
             stderr = None
             try:
-                if isolate is None and await self._takes_stderr(kernel_name):
+                if has_stderr:
                     stderr = KernelStderr()
                     options["stderr"] = stderr.for_kernel
                 await ensure_async(self._manager.start_kernel(**options))
@@ -274,18 +274,19 @@ class HostedKernels:
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
         return kernel
 
-    async def _require_usable(self, kernel_name: str, isolate: str | None) -> None:
-        """Refuse a start whose provisioner cannot work as this server is configured."""
-        if isolate is not None:
-            return
+    async def _check_provisioner(self, kernel_name: str) -> bool:
+        """Return whether a kernelspec's provisioner takes a descriptor for the kernel's standard error.
+
+        Raises
+        ------
+        KernelStartFailed
+            If the provisioner cannot work as this server is configured.
+        """
         info = await self.find(kernel_name)
         why = why_refused(info.provisioner) if self._elsewhere.get(info.name) else None
         if why is not None:
             raise KernelStartFailed(f"kernel {kernel_name!r} is not started: {why}")
-
-    async def _takes_stderr(self, kernel_name: str) -> bool:
-        """Return whether what starts a kernel can be given a descriptor for its standard error."""
-        return KernelStderr.is_possible() and (await self.find(kernel_name)).provisioner in ISOLATABLE
+        return KernelStderr.is_possible() and info.provisioner in ISOLATABLE
 
     def _make_manager(self, *args: Any, **options: Any) -> KernelManager:
         made: KernelManager = self._make(*args, **options)
