@@ -66,7 +66,7 @@ class HostedKernel:
         """
         if self._stderr is not None:
             (self._km._launch_args or {}).pop("stderr", None)
-            self._stderr.begun()
+            self._stderr.release_to_kernel()
 
     async def started(self) -> None:
         """Wait for what goes on in the background: in the manager (its pending kernels), and in a forked kernel."""

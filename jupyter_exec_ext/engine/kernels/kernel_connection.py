@@ -217,7 +217,7 @@ class KernelConnection:
         )
 
     def _note_defect(self, name: str) -> None:
-        self._resources.warnings.defect(f"messages on {name} that could not be taken in")
+        self._resources.warnings.log_defect(f"messages on {name} that could not be taken in")
 
     @property
     def reading(self) -> bool:

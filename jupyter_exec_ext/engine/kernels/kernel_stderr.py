@@ -26,7 +26,7 @@ class KernelStderr:
     Attributes
     ----------
     for_kernel : int
-        The descriptor that the kernel is to get. It is open until `begun`.
+        The descriptor that the kernel is to get. It is open until `release_to_kernel`.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class KernelStderr:
         """Return whether this system's event loops can read pipes."""
         return sys.platform != "win32"
 
-    def begun(self) -> None:
+    def release_to_kernel(self) -> None:
         """Close what the kernel has got: it has the only descriptors to write to now."""
         if self.for_kernel >= 0:
             os.close(self.for_kernel)
@@ -55,7 +55,7 @@ class KernelStderr:
 
     def close(self) -> None:
         """Pass on what there is, and read no more."""
-        self.begun()
+        self.release_to_kernel()
         self._read_some()
         if self._read_end >= 0:
             self._loop.remove_reader(self._read_end)

@@ -44,7 +44,7 @@ class KernelKind:
     env: frozenset[tuple[str, str]] = field(repr=False)
     limits: ProcessLimits = NO_PROCESS_LIMITS
 
-    def replaces(self, other: KernelKind) -> bool:
+    def is_newer_than(self, other: KernelKind) -> bool:
         """Return whether no request can be for the other kind: the kernelspec, or the environment, has changed."""
         same = (self.name, self.isolate, self.limits) == (other.name, other.isolate, other.limits)
         return same and self != other
@@ -100,13 +100,13 @@ class Demand:
         if not found:
             self.missed_at = [*self.missed_at, now][-most:]
 
-    def wanted(self, now: float, bounds: PoolBounds) -> int:
+    def count_wanted(self, now: float, bounds: PoolBounds) -> int:
         """Return how many are worth having, if nothing else is."""
-        if self.forgotten(now, bounds) or self.lost >= _MAX_LOST:
+        if self.is_forgotten(now, bounds) or self.lost >= _MAX_LOST:
             return 0
         return bounds.size + sum(now - at < MISS_SECONDS for at in self.missed_at)
 
-    def forgotten(self, now: float, bounds: PoolBounds) -> bool:
+    def is_forgotten(self, now: float, bounds: PoolBounds) -> bool:
         """Return whether the last request is so long ago that the kind is not kept any more."""
         return not self.always and now - self.asked_at >= bounds.idle_seconds
 
@@ -147,7 +147,7 @@ def plan(now: float, bounds: PoolBounds, demands: Mapping[K, Demand], held: Sequ
 def allot(now: float, bounds: PoolBounds, demands: Mapping[K, Demand]) -> dict[K, int]:
     """Return how many kernels of each kind there should be, the most urgent kind first."""
     order = sorted(demands, key=lambda kind: demands[kind].asked_at, reverse=True)
-    wanted = {kind: demands[kind].wanted(now, bounds) for kind in order}
+    wanted = {kind: demands[kind].count_wanted(now, bounds) for kind in order}
     shares = dict.fromkeys(order, 0)
     number = used_bytes = 0
     for most in (bounds.size, max(wanted.values(), default=0)):

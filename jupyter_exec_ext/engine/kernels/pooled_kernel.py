@@ -43,7 +43,7 @@ class PooledKernel:
         self.kernel: SessionKernel | None = None
         self._pool: SpoiledKernels | None = pool
         self._seen: set[tuple[str, str]] = set()
-        self._set_up_or_left = asyncio.Event()
+        self._is_settled = asyncio.Event()
 
     def on_message(self, message: KernelMessage) -> None:
         """Note which set-up requests are done; any other request spoils the kernel."""
@@ -52,18 +52,18 @@ class PooledKernel:
         if not parent:  # no answer to a request, such as output at its start
             return
         if parent not in self.kernel.setups:
-            self.spoil("another client has used it")
+            self.discard("another client has used it")
             return
         if message.msg_type == "execute_reply":
             self._seen.add((parent, "reply"))
         elif message.msg_type == "status" and message.content.get("execution_state") == "idle":
             self._seen.add((parent, "idle"))
-        self._look()
+        self._note_progress()
 
-    def _look(self) -> None:
+    def _note_progress(self) -> None:
         assert self.kernel is not None
         if self._seen.issuperset((parent, what) for parent in self.kernel.setups for what in ("reply", "idle")):
-            self._set_up_or_left.set()
+            self._is_settled.set()
 
     async def set_up(self, timeout_seconds: float) -> None:
         """Wait until the kernel has run what is ours to the end.
@@ -74,9 +74,9 @@ class PooledKernel:
         KernelStartFailed
             If it is the pool's no more.
         """
-        self._look()
+        self._note_progress()
         try:
-            await asyncio.wait_for(self._set_up_or_left.wait(), timeout_seconds)
+            await asyncio.wait_for(self._is_settled.wait(), timeout_seconds)
         except asyncio.TimeoutError:
             raise KernelStartTimeout("the kernel does not come to the end of its set-up") from None
         if self._pool is None:
@@ -84,26 +84,26 @@ class PooledKernel:
 
     def on_too_large(self, reason: str) -> None:
         """Spoil the kernel."""
-        self.spoil(reason)
+        self.discard(reason)
 
     def on_exit(self, exit_: KernelExit) -> None:
         """Spoil the kernel."""
-        self.spoil(f"it {exit_}")
+        self.discard(f"it {exit_}")
 
     async def on_connected(self, kernel_id: str, starts: int) -> None:
         """Do nothing: there is no record of a session yet."""
 
     async def on_removed(self) -> None:
         """Spoil the kernel."""
-        self.spoil("it was shut down")
+        self.discard("it was shut down")
 
-    def spoil(self, reason: str) -> None:
+    def discard(self, reason: str) -> None:
         """Say that no session may have it."""
         if self._pool is not None:
             self._pool.note_spoiled(self, reason)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Be the pool's no more."""
         self.ready = False
         self._pool = None
-        self._set_up_or_left.set()
+        self._is_settled.set()

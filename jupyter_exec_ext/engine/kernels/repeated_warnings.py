@@ -49,7 +49,7 @@ class RepeatedWarnings:
         self._log.warning(message, *args)
         self._count(kind)
 
-    def defect(self, kind: str) -> None:
+    def log_defect(self, kind: str) -> None:
         """Log the exception that is being handled, with its traceback, or count it."""
         if kind in self._timers:
             self._counts[kind] += 1

@@ -1,11 +1,10 @@
 """Warm pool: kernels started in advance, so that a session need not wait for a start.
 
-Each is a session's kernel in all but name: it has its session's id, its mark and its working directory, it is connected
-and proven, and it has run our own set-up code to the end. It runs nothing else until a session has it. Until then it is
-no kernel of the host's that anybody could list, use or cull, nor does it keep a server from stopping that has nothing
-to do; see `KernelHost.start` with `aside`. Should it run anything all the same, or end, it is thrown away.
+Each has a session's id, its mark and its working directory. It is connected and proven, and has run our own set-up code
+to the end. Until a session takes it, it is hidden from the host's list: no client can list, use or cull it, and an idle
+server can stop. A kernel that runs anything else meanwhile, or ends, is discarded.
 
-What to hold is decided in `pool_plan`. Kernels are started one at a time, and not while others wait for theirs.
+`pool_plan` decides which kernels to hold. They are started one at a time, and not while another start waits.
 """
 
 from __future__ import annotations
@@ -112,25 +111,25 @@ class KernelPool:
         assert pooled.kernel is not None and pooled.kernel.kernel is not None
         self._host.enlist(pooled.kernel.kernel)
         self._kernels.remove(pooled)
-        pooled.leave()
+        pooled.detach()
         self._note(kind, found=True)
         return pooled
 
-    def missed(self, kind: KernelKind) -> None:
+    def note_miss(self, kind: KernelKind) -> None:
         """Take note that a session had to start its kernel, and could."""
         if self._on:
             self._note(kind, found=False)
 
     def _note(self, kind: KernelKind, *, found: bool) -> None:
         now = asyncio.get_running_loop().time()
-        for old in [old for old in self._demands if kind.replaces(old)]:
+        for old in [old for old in self._demands if kind.is_newer_than(old)]:
             del self._demands[old]
         if kind in self._demands:
             self._demands[kind].ask(now, found=found, most=self.bounds.max_kernels)
         else:  # a first request cannot be foreseen
             self._demands[kind] = Demand(now)
         self.on_event("taken" if found else "missed")
-        self.look()
+        self.refill_soon()
 
     def _first(self, kind: KernelKind) -> PooledKernel | None:
         while True:
@@ -147,16 +146,16 @@ class KernelPool:
         """Hold kernels of these kinds from now on, with or without requests."""
         for kind in kinds:
             self._demands.setdefault(kind, Demand(asyncio.get_running_loop().time())).always = True
-        self.look()
+        self.refill_soon()
 
     # --- what to do next ---
 
-    def look(self) -> None:
-        """See soon to it that the pool holds what it should."""
+    def refill_soon(self) -> None:
+        """Start or end kernels soon, so that the pool holds what it should."""
         if self._on and self._demands:
-            self._look_at(asyncio.get_running_loop().time() + _DELAY_SECONDS)
+            self._refill_at(asyncio.get_running_loop().time() + _DELAY_SECONDS)
 
-    def _look_at(self, moment: float | None) -> None:
+    def _refill_at(self, moment: float | None) -> None:
         if moment is None or self._closed or (self._timer is not None and self._timer.when() <= moment):
             return
         if self._timer is not None:
@@ -175,7 +174,7 @@ class KernelPool:
                 next_step = self._plan()
                 self._end_surplus(next_step)
                 if next_step.start is None:
-                    self._look_at(next_step.look_again_at)
+                    self._refill_at(next_step.look_again_at)
                     break
                 await self._until_quiet()
                 if not self._closed and not await self._start(next_step.start):
@@ -185,7 +184,7 @@ class KernelPool:
 
     def _plan(self) -> Plan[KernelKind]:
         now, bounds = asyncio.get_running_loop().time(), self.bounds
-        for kind in [kind for kind, demand in self._demands.items() if demand.forgotten(now, bounds)]:
+        for kind in [kind for kind, demand in self._demands.items() if demand.is_forgotten(now, bounds)]:
             del self._demands[kind]
         return plan(now, bounds, self._demands, [pooled.kind for pooled in self._kernels if pooled.ready])
 
@@ -235,10 +234,10 @@ class KernelPool:
                 self._end(pooled, error.message)
             return False
         except ExecError as error:
-            pooled.spoil(error.message)
+            pooled.discard(error.message)
         except Exception:
             self._log.exception("a kernel for the pool could not be started")
-            pooled.spoil("it could not be started")
+            pooled.discard("it could not be started")
         else:
             pooled.ready = pooled in self._kernels and not self._closed
             self._log.debug("pool: kernel %s (%s) is ready, as %s", pooled.kernel_id, kind.name, pooled.session_id)
@@ -257,14 +256,14 @@ class KernelPool:
         if demand is not None:
             demand.lost += 1
         self._end(pooled, reason)
-        self.look()
+        self.refill_soon()
 
     def _end(self, pooled: PooledKernel, reason: str) -> asyncio.Task[None]:
         """Throw a kernel away."""
         if pooled.ready:
             self.on_event("discarded")
         self._kernels.remove(pooled)
-        pooled.leave()
+        pooled.detach()
         self._log.debug("pool: kernel %s (%s) is thrown away: %s", pooled.kernel_id, pooled.kind.name, reason)
         task = asyncio.get_running_loop().create_task(self._clear_away(pooled))
         self._ending.add(task)
@@ -296,7 +295,7 @@ class KernelPool:
             await asyncio.shield(self._end(pooled, "another kernel needs the room"))
             return
         for pooled in list(self._kernels):
-            pooled.spoil("another kernel needs the room")
+            pooled.discard("another kernel needs the room")
 
     async def close(self) -> None:
         """End all kernels. The pool cannot be used again."""

@@ -171,7 +171,7 @@ class SessionFactory:
             log=self._log,
         )
         self._registry.add_session(live)
-        live.on_end(self._pool.look)  # its kernel leaves room
+        live.on_end(self._pool.refill_soon)  # its kernel leaves room
         if caller.token_id is not None:
             live.on_end(self._token_watch.watch(caller.token_id, partial(self._end_with_token, live)))
         return live

@@ -58,7 +58,7 @@ class SessionService:
             await live.close("the server is shutting down")
             raise ShuttingDown("the server is shutting down")
         if plan.kind is not None and not is_pooled:
-            self._pool.missed(plan.kind)
+            self._pool.note_miss(plan.kind)
         self._log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, plan.spec.name)
         return live.record
 

@@ -86,10 +86,10 @@ def test_what_is_always_lost_is_given_up_until_somebody_asks() -> None:
 
 
 def test_another_kernelspec_or_environment_replaces_a_kind() -> None:
-    assert kind("2").replaces(kind("1"))
-    assert kind(A="1").replaces(kind(A="2"))
-    assert not kind().replaces(kind())
-    assert not kind("2").replaces(kind("1", isolate="sandbox"))
+    assert kind("2").is_newer_than(kind("1"))
+    assert kind(A="1").is_newer_than(kind(A="2"))
+    assert not kind().is_newer_than(kind())
+    assert not kind("2").is_newer_than(kind("1", isolate="sandbox"))
 
 
 def test_an_environment_is_not_shown() -> None:
@@ -133,7 +133,7 @@ def test_a_pool_comes_to_rest_within_its_bounds(
     assert plan(now, bounds, demands, held).end == ()
     assert len(held) <= bounds.max_kernels
     assert sum(demands[name].kernel_bytes or ASSUMED_BYTES for name in held) <= bounds.memory_bytes
-    assert all(number <= demands[name].wanted(now, bounds) for name, number in Counter(held).items())
+    assert all(number <= demands[name].count_wanted(now, bounds) for name, number in Counter(held).items())
 
 
 @given(now=TIMES, bounds=SOME_BOUNDS, demands=DEMANDS)

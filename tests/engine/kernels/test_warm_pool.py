@@ -325,7 +325,7 @@ async def test_kinds_that_nobody_asks_for_are_forgotten(make_engine: Make, tmp_p
     await warmed(engine)
     pid = pooled(engine).kernel.kernel.pid
     engine.pool.bounds = replace(engine.pool.bounds, idle_seconds=0.1)  # not before: a start may take longer
-    engine.pool.look()
+    engine.pool.refill_soon()
     await until(lambda: not psutil.pid_exists(pid))
     await until(lambda: not engine.pool._ending)
     assert not engine.pool._demands
