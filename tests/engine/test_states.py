@@ -53,7 +53,7 @@ from jupyter_exec_ext.models import (
     SessionRequest,
     TokenRequest,
 )
-from jupyter_exec_ext.protocol.run_states import Code, Process
+from jupyter_exec_ext.protocol.run_states import Process
 from jupyter_exec_ext.protocol.strict_json import loads_strict
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
@@ -109,8 +109,6 @@ def checked_run(problems: list[str]) -> Callable[..., Awaitable[Verdict]]:
         by_itself = verdict.state in (S.OK, S.ERROR, S.INTERRUPTED)
         if by_itself if states.is_stopping else not (by_itself or verdict.state is S.KERNEL_DIED):
             problems.append(f"the verdict does not follow from the wish: {seen}")
-        if states.code is Code.COMPLETE and not states.is_stopping and verdict.state is S.KERNEL_DIED:
-            problems.append(f"a complete run counts as dead: {seen}")
         return verdict
 
     return run
