@@ -1,4 +1,4 @@
-"""Text that isolated kernels print past Jupyter: little of it reaches the server's log."""
+"""Rate limits of the text that isolated kernels print into the server's log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def logged_bytes(caplog: pytest.LogCaptureFixture) -> int:
 
 @pytest.mark.parametrize("line", [b"x", b"x" * 500, b"\x01" * 500, b"\xff" * 999, "\u202e".encode() * 300, b""])
 @pytest.mark.parametrize("lines_at_once", [1, 1000])
-def test_one_kernel_logs_four_kilobytes_and_a_count(
+def test_one_kernel_logs_at_most_four_kilobytes_and_a_count(
     caplog: pytest.LogCaptureFixture, budget: LogBudget, line: bytes, lines_at_once: int
 ) -> None:
     output = KernelOutput(ID, LOG, budget)
@@ -83,7 +83,7 @@ def test_all_kernels_share_a_budget_that_is_refilled(
     assert 100 <= logged_bytes(caplog) <= 320
 
 
-def test_stock_is_refilled_to_its_size_and_no_further(budget: LogBudget, clock: Clock) -> None:
+def test_budget_refills_to_its_stock_at_most(budget: LogBudget, clock: Clock) -> None:
     clock.seconds += 1e6
     assert budget.spend(32 * 1024)
     assert not budget.spend(1)

@@ -43,9 +43,7 @@ content = st.binary(max_size=200) | st.sampled_from([b"", b"\r\n", b"\r\n--", b"
 
 
 @given(st.lists(content, min_size=1, max_size=4), st.lists(st.integers(0, 5000), max_size=12), st.booleans())
-def test_however_a_form_is_cut_its_parts_are_what_was_sent(
-    contents: list[bytes], cuts: list[int], marked: bool
-) -> None:
+def test_form_in_any_chunks_gives_the_sent_parts(contents: list[bytes], cuts: list[int], marked: bool) -> None:
     boundary = "b-x9f3"
     fields = [("file", (f"é {at}.txt", data)) for at, data in enumerate(contents)]
     body, _ = encode_multipart_formdata(fields, boundary)
@@ -67,7 +65,7 @@ def test_however_a_form_is_cut_its_parts_are_what_was_sent(
     ],
 )
 @pytest.mark.parametrize("name", ["Content-Disposition", "content-disposition"])
-def test_the_name_of_a_file_is_read_as_clients_write_it(name: str, header: str, filename: str | None) -> None:
+def test_file_name_is_read_in_every_client_form(name: str, header: str, filename: str | None) -> None:
     body = f"--b\r\nContent-Type: text/plain\r\n{name}: {header}\r\n\r\nx\r\n--b--\r\n".encode()
     assert read(body, b"b") == [("file", filename, b"x")]
 
@@ -99,23 +97,23 @@ DISPOSITION = b'Content-Disposition: form-data; name="file"; filename="a"'
     ],
 )
 @pytest.mark.parametrize("marked", [True, False])
-def test_what_is_no_form_is_refused(body: bytes, marked: bool) -> None:
+def test_invalid_or_oversized_form_is_refused(body: bytes, marked: bool) -> None:
     with pytest.raises(InvalidRequest):
         read(body, b"b" if marked else None)
 
 
-def test_another_boundary_than_the_headers_is_refused() -> None:
+def test_form_with_another_boundary_than_its_header_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         read(b"--b\r\n" + DISPOSITION + b"\r\n\r\nx\r\n--b--", b"c")
 
 
-def test_what_comes_after_the_end_means_nothing() -> None:
+def test_bytes_after_the_last_boundary_are_ignored() -> None:
     body = b"--b\r\n" + DISPOSITION + b"\r\n\r\nx\r\n--b--\r\n--b\r\nnothing"
     assert read(body, b"b") == [("file", "a", b"x")]
     assert read(body, b"b", list(range(len(body)))) == [("file", "a", b"x")]
 
 
-def test_no_more_of_a_part_is_kept_than_a_boundary_is_long() -> None:
+def test_reader_buffers_less_than_a_boundary_of_content() -> None:
     reader = MultipartReader(b"b")
     list(reader.feed(b"--b\r\n" + DISPOSITION + b"\r\n\r\n"))
     got = [event for _ in range(100) for event in reader.feed(b"x" * 10_000)]
@@ -132,11 +130,11 @@ def test_no_more_of_a_part_is_kept_than_a_boundary_is_long() -> None:
         ("", None),
     ],
 )
-def test_the_boundary_is_that_of_the_header(header: str, boundary: bytes | None) -> None:
+def test_boundary_is_read_from_the_content_type(header: str, boundary: bytes | None) -> None:
     assert boundary_of(header) == boundary
 
 
 @pytest.mark.parametrize("parameter", ["", "; boundary=", '; boundary="\xe9 "', f"; boundary={'b' * 201}"])
-def test_a_form_without_a_boundary_is_refused(parameter: str) -> None:
+def test_content_type_without_valid_boundary_is_refused(parameter: str) -> None:
     with pytest.raises(InvalidRequest):
         boundary_of(f"multipart/form-data{parameter}")

@@ -41,7 +41,7 @@ def files_of(loop: KernelLoop) -> tuple[Slow, KernelFiles]:
     return slow, KernelFiles(loop, slow, lambda: slow)
 
 
-async def test_files_of_a_kernel_that_ends_are_unavailable_while_they_move_and_after() -> None:
+async def test_files_are_unavailable_while_and_after_the_loop_ends() -> None:
     loop = KernelLoop()
     slow, files = files_of(loop)
     listing = asyncio.ensure_future(files.list_files())
@@ -54,7 +54,7 @@ async def test_files_of_a_kernel_that_ends_are_unavailable_while_they_move_and_a
         await asyncio.wait_for(files.list_files(), 10)
 
 
-async def test_what_comes_while_the_loop_ends_is_given_up_or_refused() -> None:
+async def test_calls_to_an_ending_loop_are_cancelled_or_refused() -> None:
     loop = KernelLoop()
     _, files = files_of(loop)
     loop.stop()
@@ -63,7 +63,7 @@ async def test_what_comes_while_the_loop_ends_is_given_up_or_refused() -> None:
             await asyncio.wait_for(files.list_files(), 10)
 
 
-async def test_a_caller_who_gives_up_is_cancelled_and_nothing_goes_on() -> None:
+async def test_cancelled_call_is_cancelled_in_the_loop() -> None:
     loop = KernelLoop()
     slow, files = files_of(loop)
     listing = asyncio.ensure_future(files.list_files())
@@ -89,7 +89,7 @@ def leave(loop: KernelLoop, until: asyncio.Event, done: threading.Event) -> None
     loop.run(begin()).result(10)
 
 
-def test_what_is_left_is_done_though_nobody_waits_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_work_finishes_after_join_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aca_loop, "_EXIT_SECONDS", 0.1)
     loop, until, done = KernelLoop(), asyncio.Event(), threading.Event()
     leave(loop, until, done)
@@ -102,7 +102,7 @@ def test_what_is_left_is_done_though_nobody_waits_so_long(monkeypatch: pytest.Mo
     assert not loop._thread.is_alive()
 
 
-def test_what_takes_too_long_is_given_up_and_told(
+def test_background_work_over_the_limit_is_cancelled_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(aca_loop, "_BACKGROUND_SECONDS", 0.1)

@@ -24,18 +24,18 @@ def packed(value: Any) -> str:
     return base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()
 
 
-def test_an_answer_is_found_among_what_else_is_printed() -> None:
+def test_answer_is_found_between_other_printed_text() -> None:
     piece = find_piece("m", "1", "before<m 1 0 4:abcd:m>after")
     assert piece is not None
     assert (piece.start, piece.total, piece.text, piece.around) == (0, 4, "abcd", "beforeafter")
 
 
 @pytest.mark.parametrize("text", ["", "<m 1 0 4:ab", "<m 2 0 4:abcd:m>", "<n 1 0 4:abcd:n>", "<m 1 0 4:a!cd:m>"])
-def test_what_is_cut_off_or_anothers_is_no_answer(text: str) -> None:
+def test_fragment_or_foreign_answer_is_not_found(text: str) -> None:
     assert find_piece("m", "1", text) is None
 
 
-def test_only_outputs_are_taken_from_it() -> None:
+def test_answer_keeps_only_messages_that_are_outputs() -> None:
     messages = [["stream", {"name": "stdout", "text": "x"}], ["shutdown_reply", {}], ["stream", "x"], "stream", [1, {}]]
     answer = read_answer(packed({"reply": {"status": "ok"}, "messages": messages, "dropped_characters": "many"}))
     assert answer.messages == [("stream", {"name": "stdout", "text": "x"})]
@@ -43,23 +43,23 @@ def test_only_outputs_are_taken_from_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "!", "AAAA", packed([]), packed({"reply": 1}), packed("x") + "A"])
-def test_what_is_no_answer_is_an_error(text: str) -> None:
+def test_unreadable_answer_raises_unexpected_answer(text: str) -> None:
     with pytest.raises(UnexpectedAnswer):
         read_answer(text)
 
 
-def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_over_the_limit_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jupyter_exec_ext.aca.provisioner.session_answers._MAX_ANSWER_BYTES", 1000)
     with pytest.raises(UnexpectedAnswer, match="more than 1000 bytes"):
         read_answer(packed({"reply": {}, "x": "a" * 2000}))
 
 
-def test_a_session_that_lost_our_part_is_known_by_its_name_alone() -> None:
+def test_lost_session_is_recognised_by_the_missing_module() -> None:
     assert is_lost("_jupyter_exec_ab", "Traceback\nKeyError: '_jupyter_exec_ab'")
     assert not is_lost("_jupyter_exec_ab", "KeyError: 'x'")
 
 
-def test_a_run_that_failed_shows_what_the_service_says() -> None:
+def test_failed_run_shows_the_message_of_the_service() -> None:
     answer = failed_answer("RunFailed", "first\nExecution aborted")
     assert answer.reply["evalue"] == "Execution aborted"
     assert answer.messages == [("error", answer.messages[0][1])]
