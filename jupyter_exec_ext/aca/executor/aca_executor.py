@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import ConnectionLost, PropertiesMissing, SessionEnded
 from ...executors.cancellation import CancellationToken, cancelled_by
@@ -20,14 +20,12 @@ from ...models import ExecutionState
 from ...models.plain_text import Ansi
 from ...protocol.languages import normalize_language
 from ..protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE
-from .pool_session import PoolSession, PoolSessions
+from .pool_session import PoolSessions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ...client.access_tokens import AsyncTokenProvider, TokenProvider
-
-T = TypeVar("T")
 
 EXIT_ERROR, EXIT_TIMEOUT = 1, 124
 _UNNAMED_LANGUAGES = ("", "unknown")  # AutoGen's words for a block without a language
@@ -43,8 +41,7 @@ class ACADynamicSessionsCodeExecutor:
     pool_management_endpoint : str
         The pool's management endpoint.
     credential : TokenProvider or AsyncTokenProvider
-        Source of access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``. `stop` does not
-        close it.
+        Source of access tokens, such as a credential of ``azure.identity`` or ``azure.identity.aio``; never closed.
     timeout : int
         Time limit of one code block in seconds, at least 1. Azure stops a block after 220 s in any case.
     work_dir : Path, str or None
@@ -69,8 +66,7 @@ class ACADynamicSessionsCodeExecutor:
     allowed_hosts, scope, verify
         As for `AsyncACAClient`.
     max_text_chars : int, optional
-        Highest length of one call's output in characters. A longer output keeps its head and tail, with a line between
-        them that tells how much is missing. By default there is no limit.
+        Highest length of one call's output in characters; a longer one keeps its head and tail. No limit by default.
     ansi : {"remove", "keep"}
         "remove" gives the output as a terminal shows it in the end, without colours and overwritten progress bars.
         "keep" leaves escape sequences as the code wrote them.
@@ -184,8 +180,7 @@ class ACADynamicSessionsCodeExecutor:
         Parameters
         ----------
         prompt_template : str
-            Text in which ``$functions`` stands for their signatures and documentation, ``$module_name`` for their
-            module.
+            Text in which ``$functions`` stands for signatures and documentation, ``$module_name`` for the module.
         """
         return self._functions.prompt(prompt_template)
 
@@ -304,14 +299,11 @@ class ACADynamicSessionsCodeExecutor:
         ValueError
             If the question fails in the session, or the functions cannot be loaded.
         """
-        return await self._with_session(cancellation_token, lambda session: session.packages())
+        return await cancelled_by(cancellation_token, self._sessions.use(lambda session: session.packages()))
 
     async def get_file_list(self, cancellation_token: CancellationToken | None = None) -> list[str]:
-        """Return the paths of the session's files, relative to ``/mnt/data``.
-
-        Api-versions before 2025-10-02 do not list files in directories below it.
-        """
-        return await self._with_session(cancellation_token, lambda session: session.files.names())
+        """Return the paths of files in ``/mnt/data``; before api-version 2025-10-02 without those in directories."""
+        return await cancelled_by(cancellation_token, self._sessions.use(lambda session: session.files.names()))
 
     async def upload_files(
         self, files: Sequence[Path | str], cancellation_token: CancellationToken | None = None
@@ -330,7 +322,8 @@ class ACADynamicSessionsCodeExecutor:
         ValueError
             If two have the same name.
         """
-        await self._with_session(cancellation_token, lambda session: session.files.upload(self._work_dir, files))
+        uploading = self._sessions.use(lambda session: session.files.upload(self._work_dir, files))
+        await cancelled_by(cancellation_token, uploading)
 
     async def download_files(
         self, files: Sequence[Path | str], cancellation_token: CancellationToken | None = None
@@ -352,18 +345,5 @@ class ACADynamicSessionsCodeExecutor:
         FileNotFoundError
             If the session has no such file.
         """
-        return await self._with_session(
-            cancellation_token, lambda session: session.files.download(self._work_dir, files)
-        )
-
-    async def _with_session(
-        self, token: CancellationToken | None, ask: Callable[[PoolSession], Coroutine[Any, Any, T]]
-    ) -> T:
-        async def asking() -> T:
-            session = await self._sessions.checked()
-            try:
-                return await ask(session)
-            finally:
-                self._sessions.release(session)
-
-        return await cancelled_by(token, asking())
+        downloading = self._sessions.use(lambda session: session.files.download(self._work_dir, files))
+        return await cancelled_by(cancellation_token, downloading)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import ConnectionLost, ExecError, SessionEnded, SessionNotFound
 from ...executors.function_loading import FunctionsModule
@@ -31,6 +32,8 @@ from .session_runs import (
 if TYPE_CHECKING:
     from ...client.access_tokens import AsyncTokenProvider, TokenProvider
     from ..client.aio.pool_client import AsyncACAClient
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -280,8 +283,8 @@ class PoolSessions:
             )
         return self._session
 
-    async def checked(self) -> PoolSession:
-        """Return a session that exists, for operations that run no code; the next result notes a replacement."""
+    async def use(self, operation: Callable[[PoolSession], Awaitable[T]]) -> T:
+        """Perform an operation that runs no user code, in a session that exists; the next result notes a new one."""
         session = await self.current()
         try:
             await session.check()
@@ -289,7 +292,11 @@ class PoolSessions:
             self.note = f"Lost: {error.message}. {FRESH_SESSION}"
         finally:
             self.release(session)
-        return await self.current()
+        session = await self.current()
+        try:
+            return await operation(session)
+        finally:
+            self.release(session)
 
     def release(self, session: PoolSession) -> None:
         """Delete a session if it is over; the next call makes another one."""
