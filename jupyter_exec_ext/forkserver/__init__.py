@@ -1,4 +1,4 @@
-"""Kernels that are forked from a process that has imported everything already: milliseconds to a fresh one."""
+"""Fork server: kernels forked from a process that has imported everything, in milliseconds."""
 
 from .forkserver_provisioner import ForkServerProvisioner
 

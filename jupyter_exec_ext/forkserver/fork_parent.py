@@ -1,4 +1,4 @@
-"""One fork parent, as the server sees it: it is started, asked for kernels, and tells which of them have ended."""
+"""Handle of one fork parent: starts it, asks it for kernels, and receives their exits."""
 
 from __future__ import annotations
 

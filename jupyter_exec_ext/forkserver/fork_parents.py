@@ -1,4 +1,4 @@
-"""The fork parents of this process: one for each program, begun when first wanted and renewed when outdated."""
+"""Registry of fork parents: one for each program, started on first use and renewed when outdated."""
 
 from __future__ import annotations
 

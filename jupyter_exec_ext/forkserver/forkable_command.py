@@ -1,4 +1,4 @@
-"""Which commands of kernelspecs can be forked, and what of them a fork parent has to know. Pure decisions."""
+"""Forkable kernelspec commands, and the program that a fork parent runs for them. Pure decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked kernel, as what Jupyter knows a kernel by: a `subprocess.Popen`."""
+"""Forked kernel as a `subprocess.Popen`, the interface by which Jupyter knows a process."""
 
 from __future__ import annotations
 

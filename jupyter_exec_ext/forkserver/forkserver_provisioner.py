@@ -1,4 +1,4 @@
-"""The provisioner: kernels that are forked, for any Jupyter application."""
+"""Kernel provisioner that forks IPython kernels, for any Jupyter application."""
 
 from __future__ import annotations
 

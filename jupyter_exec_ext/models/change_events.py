@@ -1,4 +1,4 @@
-"""What happens on a server, as its change feed tells it."""
+"""Events of the change feed: a session, execution or token as it is now, or late output."""
 
 from __future__ import annotations
 

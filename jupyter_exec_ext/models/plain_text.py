@@ -1,4 +1,4 @@
-"""Plain text for models: as a terminal would show it in the end, and always valid Unicode. Pure.
+"""Plain text of terminal output: cursor moves applied, escapes removed, always valid Unicode. Pure.
 
 `cli.terminal` filters text that goes to a terminal; this module does the terminal's part for readers that have none.
 """
