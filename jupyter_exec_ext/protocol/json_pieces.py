@@ -1,4 +1,4 @@
-r"""Parse a large JSON text without ever holding the interpreter lock for long.
+r"""Parser of large JSON in pieces, which never holds the interpreter lock for long.
 
 ``json.loads`` on 100 MB is one C call during which nothing else in the process runs. Here long string literals are cut
 out first, by searching windows of at most a quarter of a megabyte, and decoded window by window; what is left of the

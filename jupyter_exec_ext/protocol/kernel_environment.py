@@ -1,4 +1,4 @@
-"""The environment of a kernel: chosen names of the server's, and what the caller sets. Never all of the server's.
+"""Environment of a kernel: allowed names of the server's, and what the caller sets.
 
 A server's environment holds its secrets (its token, its Hub's, a cloud's). What a program needs in order to run at
 all is let through by name.

@@ -1,4 +1,4 @@
-"""Writing of large JSON in pieces, so that no call holds the interpreter lock for long; `json_pieces` reads it."""
+"""Writer of large JSON in pieces, which never holds the interpreter lock for long; `json_pieces` reads."""
 
 from __future__ import annotations
 

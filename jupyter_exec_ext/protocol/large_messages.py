@@ -1,4 +1,4 @@
-"""Reading of large messages from a kernel, step by step in a worker thread, so that they hold up nothing else.
+"""Reader of large kernel messages, step by step in a worker thread, so that others need not wait.
 
 Each step yields a message that is fit for the event loop: text in small pieces, one message each, and instead of values
 that no execution could keep, their size.

@@ -1,4 +1,4 @@
-"""What the messages of one ``execute_request`` mean: output events, an error, an end.
+"""Translator of the messages of one ``execute_request``: output events, an error, an end.
 
 References
 ----------

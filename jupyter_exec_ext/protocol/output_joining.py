@@ -1,4 +1,4 @@
-"""From output events to an execution's outputs: a pure fold.
+"""Fold of output events into an execution's outputs (nbformat). Pure.
 
 `OutputFold` is the one definition of what a log of events means. The server folds as the events come, a client can
 fold the log it read, and both get the same outputs.

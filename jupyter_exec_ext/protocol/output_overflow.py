@@ -1,4 +1,4 @@
-"""What the output cap leaves out of a record, and where it goes instead: the spool.
+"""Spool of output that exceeds the cap: decides what is written to which file.
 
 The spool holds what the record would have held without the cap. A stream of which text is left out is there as a
 whole, from its first byte; of other outputs there are the values that were left out. ``clear_output`` empties it, and

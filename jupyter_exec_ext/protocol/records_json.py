@@ -105,7 +105,6 @@ def seconds_of(timestamp: str) -> float:
 
 # --- out -----------------------------------------------------------------------------------------------------------
 
-
 # Most values are JSON already.
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), dict, list})
 

@@ -1,4 +1,4 @@
-r"""The one way this package writes and reads JSON.
+r"""Strict JSON, read and written: lone surrogates survive, and NaN is never written.
 
 Written text is UTF-8 without NaN: a lone surrogate (which code can print) is written as its ``\uXXXX`` escape, so
 that any text a kernel sends survives the trip. In what kernels send, NaN and infinities are read as strings; in what

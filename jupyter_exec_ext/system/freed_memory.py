@@ -1,4 +1,4 @@
-"""Memory that was freed, kept for what comes next.
+"""Cache of freed memory: keeps the process's freed pages for the next large block.
 
 For a large block glibc's malloc asks the system for pages, and gives them back when it is freed; each page costs when
 it is first written to, on a virtual machine 3 µs. A picture of 5 MB is copied several times on its way, by each process
