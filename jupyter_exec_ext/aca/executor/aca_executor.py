@@ -140,6 +140,11 @@ class ACADynamicSessionsCodeExecutor:
         """The id of the session that the next block runs in, by AutoGen's name."""
         return self._sessions.identifier
 
+    @_session_id.setter
+    def _session_id(self, identifier: str) -> None:
+        # autogen-ext's own test of its executor (0.7.5) assigns it before the first block.
+        self._sessions.identifier = identifier
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -97,6 +97,9 @@ async def test_the_sessions_id_is_known_before_its_first_use(make: Make, service
         await begin_afresh()
     assert len({*ids, executor._session_id}) == 3
     assert make(session_id="mine")._session_id == "mine"
+    executor = make()
+    executor._session_id = "assigned"
+    assert executor._session_id == "assigned"
 
 
 async def test_stop_is_no_error_where_the_service_is_gone(
