@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
-from ..errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
+from ..errors import IsolationRequired, PolicyDenied, PolicyLimitReached
 from ..models import ISOLATION_LEVELS
 from .approval_patterns import NEVER, NO_APPROVAL, ApprovalRule
 
@@ -165,28 +165,22 @@ def check_upload(policy: Policy) -> None:
 
 def check_session_count(policy: Policy, sessions: int) -> None:
     """Check that one session more than `sessions` is allowed; raises `PolicyLimitReached`."""
-    most = policy.max_sessions
-    if most is not None and sessions >= most:
-        _reached(policy, "max_sessions", f"allows {most} sessions at once; delete one first")
+    _check_count(policy, "max_sessions", sessions, "sessions at once; delete one first")
 
 
 def check_open_executions(policy: Policy, open_executions: int) -> None:
     """Check that one more open execution is allowed; raises `PolicyLimitReached`."""
-    most = policy.max_open_executions
-    if most is not None and open_executions >= most:
-        text = f"allows {most} executions that are queued or running at once; wait for one to end"
-        _reached(policy, "max_open_executions", text, retry_after_seconds=1.0)
+    text = "executions that are queued or running at once; wait for one to end"
+    _check_count(policy, "max_open_executions", open_executions, text, retry_after_seconds=1.0)
 
 
 def check_streams(policy: Policy, streams: int) -> None:
     """Check that one more stream is allowed; raises `PolicyLimitReached`."""
-    most = policy.max_streams
-    if most is not None and streams >= most:
-        text = (
-            f"allows {most} requests at once that are answered over time (event streams, change feeds, waits, notebook "
-            "exports); close one, or let several readers share one"
-        )
-        _reached(policy, "max_streams", text, retry_after_seconds=1.0)
+    text = (
+        "requests at once that are answered over time (event streams, change feeds, waits, notebook exports); close "
+        "one, or let several readers share one"
+    )
+    _check_count(policy, "max_streams", streams, text, retry_after_seconds=1.0)
 
 
 def check_rate(policy: Policy, wait_seconds: float) -> None:
@@ -294,9 +288,15 @@ def _deny(policy: Policy, limit: str, text: str) -> NoReturn:
 
 
 def _reached(policy: Policy, limit: str, text: str, retry_after_seconds: float | None = None) -> NoReturn:
-    error: ExecError = PolicyLimitReached(
+    raise PolicyLimitReached(
         f"the policy {policy.name!r} {text} ({limit})",
         limit=_limit_details(policy, limit),
         retry_after_seconds=retry_after_seconds,
     )
-    raise error
+
+
+def _check_count(policy: Policy, limit: str, count: int, text: str, retry_after_seconds: float | None = None) -> None:
+    """Check that the field `limit` allows one more than `count`."""
+    most: int | None = getattr(policy, limit)
+    if most is not None and count >= most:
+        _reached(policy, limit, f"allows {most} {text}", retry_after_seconds)

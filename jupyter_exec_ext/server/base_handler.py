@@ -16,7 +16,6 @@ from http.client import responses
 from types import TracebackType
 from typing import Any
 
-from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
@@ -28,18 +27,17 @@ from ..errors import (
     ExecError,
     Forbidden,
     InternalError,
-    InvalidJSON,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
     PayloadTooLarge,
     PolicyLimitReached,
     TooManyAttempts,
-    UnsupportedMediaType,
 )
-from ..protocol.strict_json import dump_bytes, loads_strict
+from ..protocol.strict_json import dump_bytes
 from ..system.exhaustion import exhausted, out_of_resources
 from .gate import Access, Gate, check_access
+from .request_body import BodyHandler
 
 # A stream of a token that has ended gets this time to send the reason as its last event.
 _LAST_EVENT_SECONDS = 0.3
@@ -47,14 +45,7 @@ _DENIED = (401, 403)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Headers that Jupyter Server logs for a request that was rejected or failed.
 _LOGGED_HEADERS = ("Host", "Accept", "Referer", "User-Agent")
-_MAX_DIGITS = 18
 MAX_LOGGED_CHARACTERS = 400
-# JSON adds escapes and other fields to the code that it carries.
-_BODY_FACTOR = 4
-_BODY_SPARE_BYTES = 64 * 1024
-# A rejected body with no more left than this is read to its end, so that its sender gets the answer instead of a broken
-# connection.
-DRAIN_BYTES = 64 * 1024 * 1024
 # Languages write booleans in a query in these ways.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _BY_STATUS: dict[int, type[ExecError]] = {
@@ -77,7 +68,7 @@ class Services:
 
 
 @stream_request_body
-class ExecHandler(APIHandler):
+class ExecHandler(BodyHandler):
     """Base of our handlers. The route table has their methods, and the rights that each needs."""
 
     services: Services
@@ -93,9 +84,7 @@ class ExecHandler(APIHandler):
         self._is_admitted = False
         self._unwatch: Callable[[], None] = _nothing
         self._end_stream: Callable[[], None] = _nothing
-        self._chunks: list[bytes] = []
-        self._body_bytes = 0
-        self._max_body_bytes = 0
+        self._prepare_body(self.engine.max_code_bytes)
 
     @property
     def engine(self) -> ExecEngine:
@@ -107,7 +96,7 @@ class ExecHandler(APIHandler):
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
         """Authenticate and authorise the request. A rejection closes the connection, so the body is never read."""
         if self.request.method == "OPTIONS":
-            self._expect_no_body()
+            self.expect_no_body()
             await self.services.gate.preflight(self)
             return
         self.caller = await self.services.gate.authenticate(self)
@@ -156,58 +145,7 @@ class ExecHandler(APIHandler):
         """Return whether the client still waits for the answer."""
         return not self.is_abandoned
 
-    def limit_body(self, max_bytes: int) -> None:
-        """Close the connection when the body becomes longer than this."""
-        connection = self.request.connection
-        if connection is not None and hasattr(connection, "set_max_body_size"):
-            connection.set_max_body_size(max_bytes)
-
-    def expect_body(self) -> None:
-        """Set the limit of the body, and reject one that is known to exceed it by far."""
-        max_bytes = self._max_body_bytes = _BODY_FACTOR * self.engine.max_code_bytes + _BODY_SPARE_BYTES
-        length = self.request.headers.get("Content-Length", "").lstrip("0")
-        if not length.isdecimal():
-            # A chunked body has no known length; past this limit the connection is closed.
-            self.limit_body(max_bytes + _BODY_SPARE_BYTES)
-        elif len(length) > _MAX_DIGITS or int(length) > max_bytes + DRAIN_BYTES:
-            raise PayloadTooLarge(f"the request body may have at most {max_bytes} bytes, not {length[:_MAX_DIGITS]}")
-        else:
-            self.limit_body(max_bytes + DRAIN_BYTES)
-
-    def _expect_no_body(self) -> None:
-        if self.request.headers.get("Content-Length", "0") != "0":
-            raise PayloadTooLarge("such a request has no body")
-        self.limit_body(_BODY_SPARE_BYTES)
-
-    def data_received(self, chunk: bytes) -> None:
-        """Collect the body, up to its limit."""
-        self._body_bytes += len(chunk)
-        if self._body_bytes <= self._max_body_bytes:
-            self._chunks.append(chunk)
-        else:
-            self._chunks.clear()
-
     # --- reading ---
-
-    def json_body(self, if_none: Any = None) -> Any:
-        """Return the parsed body, or `if_none` if it is empty.
-
-        Raises
-        ------
-        PayloadTooLarge, UnsupportedMediaType, InvalidJSON
-            If the body is too long, has another type, or cannot be parsed.
-        """
-        if self._body_bytes > self._max_body_bytes:
-            raise PayloadTooLarge(f"the request body may have at most {self._max_body_bytes} bytes")
-        if not self._chunks:
-            return if_none
-        media_type = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise UnsupportedMediaType("send the body as JSON with 'Content-Type: application/json'")
-        try:
-            return loads_strict(b"".join(self._chunks))
-        except ValueError as error:
-            raise InvalidJSON(f"the request body is not valid JSON: {error}") from None
 
     def int_argument(self, name: str, default: int, *, least: int, most: int) -> int:
         """Return a whole number from the query.

@@ -16,7 +16,8 @@ from ..protocol.file_headers import (
     wants_sha256,
 )
 from ..protocol.records_json import to_json
-from .base_handler import DRAIN_BYTES, ExecHandler
+from .base_handler import ExecHandler
+from .request_body import DRAIN_BYTES
 
 
 class Upload(Protocol):

@@ -54,7 +54,12 @@ class DiskReserve:
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                _allocate(fd, self._size_bytes)
+                if self._size_bytes:
+                    # The file needs real blocks; a sparse file would reserve no space.
+                    if hasattr(os, "posix_fallocate"):
+                        os.posix_fallocate(fd, 0, self._size_bytes)
+                    elif os.fstat(fd).st_size < self._size_bytes:
+                        os.write(fd, bytes(self._size_bytes))
             finally:
                 os.close(fd)
         except OSError:
@@ -67,16 +72,6 @@ class DiskReserve:
         """Give the space back to the disk."""
         self.is_held = False
         self._path.unlink(missing_ok=True)
-
-
-def _allocate(fd: int, size_bytes: int) -> None:
-    """Give a file real blocks. A sparse file would reserve no space."""
-    if size_bytes == 0:
-        return
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size_bytes)
-    elif os.fstat(fd).st_size < size_bytes:
-        os.write(fd, bytes(size_bytes))
 
 
 class StoreHealth:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ..system.removal import remove_tree
@@ -231,12 +232,11 @@ class Eviction:
             "AND spool_bytes > 0 ORDER BY finished_at, id LIMIT ?"
         )
         for execution_id, session_id, owner, spool_bytes in self._rows(sql, principal):
+            yield _Item(owner, 0, spool_bytes, partial(self._remove_spool, session_id, execution_id))
 
-            def remove(execution_id: str = execution_id, session_id: str = session_id) -> None:
-                remove_spool(self._logs, session_id, execution_id)
-                self._db.execute("UPDATE executions SET spool_bytes = 0 WHERE id = ?", (execution_id,))
-
-            yield _Item(owner, 0, spool_bytes, remove)
+    def _remove_spool(self, session_id: str, execution_id: str) -> None:
+        remove_spool(self._logs, session_id, execution_id)
+        self._db.execute("UPDATE executions SET spool_bytes = 0 WHERE id = ?", (execution_id,))
 
     def _executions(self, principal: str) -> Iterator[_Item]:
         sql = (
@@ -244,10 +244,7 @@ class Eviction:
             f"WHERE {_WITHIN} AND finished ORDER BY finished_at, id LIMIT ?"
         )
         for execution_id, session_id, owner, row_bytes, file_bytes in self._rows(sql, principal):
-
-            def remove(execution_id: str = execution_id, session_id: str = session_id) -> None:
-                _remove_execution(self._db, self._logs, session_id, execution_id)
-
+            remove = partial(_remove_execution, self._db, self._logs, session_id, execution_id)
             yield _Item(owner, row_bytes, file_bytes, remove)
 
     def _sessions(self, principal: str) -> Iterator[_Item]:
@@ -256,10 +253,7 @@ class Eviction:
             f"AND {_NO_EXECUTIONS} ORDER BY ended_at, id LIMIT ?"
         )
         for session_id, owner, row_bytes in self._rows(sql, principal):
-
-            def remove(session_id: str = session_id) -> None:
-                _remove_session(self._db, self._logs, session_id)
-
+            remove = partial(_remove_session, self._db, self._logs, session_id)
             yield _Item(owner, row_bytes, 0, remove, session_id)
 
     def _rows(self, sql: str, principal: str) -> list[sqlite3.Row]:
