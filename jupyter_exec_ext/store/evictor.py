@@ -100,6 +100,10 @@ class Evictor:
                 self._submit(done)
             return done
 
+    def evict_and_wait(self) -> None:
+        """Evict, and return at its end or after `_WAIT_SECONDS`; in a thread that may block."""
+        concurrent.futures.wait([self.evict_soon()], timeout=_WAIT_SECONDS)
+
     def _submit(self, done: concurrent.futures.Future[None]) -> None:
         try:
             self._writer.thread.submit(self._evict, done)
@@ -177,7 +181,7 @@ class GrowingFiles:
         """Add the size of what is to be written, evicting if necessary; return whether there is room. Blocks."""
         self._account.grow(self._execution_id, self._owner, size_bytes)
         if self._account.needs_eviction(self._owner):
-            concurrent.futures.wait([self._evictor.evict_soon()], timeout=_WAIT_SECONDS)
+            self._evictor.evict_and_wait()
         if not self.is_full:
             return True
         self.grow(-size_bytes)

@@ -182,7 +182,7 @@ class ExecutionRepository:
         log.publish_end(lines)
         self._evictor.note_end()
         if self._evictor.is_due(owner):
-            await asyncio.shield(asyncio.wrap_future(self._evictor.evict_soon()))
+            await loop.run_in_executor(None, self._evictor.evict_and_wait)
 
     def _finish(self, execution: Execution, owner: str, log: DurableLog) -> tuple[list[LogLine], bool]:
         """Write the rest of the log and the terminal row; return the last lines, and whether the log is a file."""
