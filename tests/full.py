@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results[name] = PARTS[name].run(options)
         results[name].seconds = time.monotonic() - began
         if given.json is not None:  # after each part: what was measured is not lost with the next one
-            report = {name: {"problems": each.problems, **each.figures} for name, each in results.items()}
+            report = {name: {**each.figures, "problems": each.problems} for name, each in results.items()}
             given.json.write_text(json.dumps(report, indent=2) + "\n")
     print(_table(results))
     return 1 if any(result.problems for result in results.values()) else 0

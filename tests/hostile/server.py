@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -134,11 +135,10 @@ def terminate(host: Host) -> float:
 def directory_bytes(directory: Path) -> int:
     """Return how much the files below a directory have on the disk."""
     total = 0
-    for path in directory.rglob("*"):
-        try:
-            total += path.lstat().st_blocks * 512
-        except FileNotFoundError:  # it was removed meanwhile
-            continue
+    for parent, directories, files in os.walk(directory):  # pathlib's walk fails where a directory is removed meanwhile
+        for name in (*directories, *files):
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
     return total
 
 
