@@ -171,7 +171,7 @@ PARTS = {
     "corpus": Part("every hostile message and file, in kernels of all three kinds, on 100 servers", "1 h", run_corpus),
     "two-tokens": Part("one token hostile for ten minutes, another one beside it", "15 min", run_beside_another),
     "faults": Part(
-        "injected faults, ten times as many as with a commit (docs/faults.md)",
+        "injected faults, ten times as many as with a commit (docs/contributing/faults.md)",
         "75 min",
         _run_pytest(["tests/faults", "tests/engine/test_states.py"]),
     ),
