@@ -1,6 +1,6 @@
 """Fast or not, beside named peers, in one run: sessions from fresh to first result, warm runs, floods, memory and more.
 
-    python -m benchmarks                           everything, into docs/performance/ (see --list for what that is)
+    python -m benchmarks                           everything, into docs/contributing/performance/; --list names it
     python -m benchmarks --quick                   everything with little of each, to see that it works
     python -m benchmarks --rows first warm         some of it
     python -m benchmarks --no-peers --rows warm    ours and the floors alone, without installing anything
@@ -32,7 +32,7 @@ from .report import goals_text, markdown
 from .results import Results
 from .rows import ROWS
 
-OUTPUT = ROOT / "docs" / "performance"
+OUTPUT = ROOT / "docs" / "contributing" / "performance"
 PARTIAL = ENVIRONMENTS / "report"
 PEERS = ("autogen02", "autogen07", "kernel_gateway", "mcp", "nbmodel", "smolagents126")
 
@@ -57,8 +57,8 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--output",
         type=Path,
-        help="a directory for report.md, report.json and plot.svg (default: docs/performance after a whole run, "
-        "else .bench/report)",
+        help="a directory for report.md, report.json and plot.svg (default: docs/contributing/performance after a "
+        "whole run, else .bench/report)",
     )
     add(
         "--server-option",

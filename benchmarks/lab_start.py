@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser.__main__ import prepare
-from tests.environments import ROOT
+from tests.support.environments import ROOT
 
 from .interleave import interleaved
 

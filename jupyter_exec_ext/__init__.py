@@ -110,7 +110,7 @@ def __dir__() -> list[str]:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    from .server.app import server_extension_points
+    from .server.extension_app import server_extension_points
 
     return server_extension_points()
 

@@ -1,4 +1,4 @@
-"""Where the engine is put together: the one place that knows all of its parts."""
+"""Assembly of the engine: chooses its host and store, and cleans up after earlier servers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_events import EventLogger
 
 from .audit import metrics
-from .audit.recorder import EventRecorder
-from .engine.descriptors import (
+from .audit.event_recorder import EventRecorder
+from .engine.engine import ExecEngine
+from .engine.kernels.descriptor_limits import (
     descriptor_limit,
     fitting_sessions,
     keeping_descriptor_limit,
     opened_descriptors,
     raise_descriptor_limit,
 )
-from .engine.engine import ExecEngine
-from .engine.hosted import KEPT_DESCRIPTORS, HostedKernels
-from .engine.isolation import sweep
-from .marked_processes import kill_marked
+from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
+from .engine.kernels.provisioners import sweep
 from .store.store import ExecStore
+from .system.marked_processes import kill_marked
 
 T = TypeVar("T")
 
-# What can be configured beside the hosts' own applications.
+# Configurable classes, beside the hosts' own applications.
 CONFIGURABLES = (ExecEngine, ExecStore)
 
 
@@ -39,7 +39,7 @@ def build_host(
     max_kernels: int | None = None,
     forced_kernel_name: str = "",
 ) -> HostedKernels:
-    """Return the kernels of a server or gateway as the engine sees them; the server has all descriptors that it may."""
+    """Return the kernel host of a server or gateway, and raise the process's limit on descriptors."""
     kernel_manager.kernel_manager_factory = keeping_descriptor_limit(
         kernel_manager.kernel_manager_factory, raise_descriptor_limit()
     )
@@ -49,12 +49,12 @@ def build_host(
 
 
 class OptionalSteps:
-    """Runs steps of a start that a server can do without: one that fails is logged and reported, not raised.
+    """Runner of optional start steps: a step that fails is logged and reported, not raised.
 
     Attributes
     ----------
     problems : list of str
-        What did not work, for `ExecEngine.trouble`.
+        Steps that failed, for `ExecEngine.trouble`.
     """
 
     def __init__(self, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
@@ -62,22 +62,22 @@ class OptionalSteps:
         self._log = log
 
     def run(self, purpose: str, step: Callable[[], T]) -> T | None:
-        """Return what `step` returns, None if it fails."""
+        """Return the result of `step`, None if it fails."""
         try:
             return step()
-        except Exception as error:  # an earlier kernel may have left anything at all behind
+        except Exception as error:  # an earlier kernel may have left anything behind
             self._log.exception("could not %s", purpose)
             self.problems.append(f"at its start, the server could not {purpose} ({error}); its log says more")
             return None
 
 
 def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **options: Any) -> ExecEngine:
-    """Return an engine on `host`, after what earlier servers left behind has been brought to its end.
+    """Return an engine on `host`, after ending kernels and executions of earlier servers.
 
     Parameters
     ----------
     events : EventLogger, optional
-        Gets the records of the audit trail, and the metrics are fed, once ``engine.audit.start`` was called.
+        Gets the records of the audit trail, as do the metrics, after ``engine.audit.start``.
     **options
         ``parent``, ``config``, ``log`` for engine and store; traits of `ExecEngine`.
     """
@@ -100,7 +100,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     engine = ExecEngine(host, store, **options)
     _lower_max_sessions(engine)
     host.prefers_sockets = engine.kernel_transport == "ipc"
-    steps.run("remove the directories of earlier sessions", partial(engine.clear_away, prepared))
+    steps.run("remove the directories of earlier sessions", partial(engine.remove_unused_files, prepared))
     engine.start_problems = steps.problems
     engine.pool.on_event = metrics.count_pooled
     metrics.watch(engine)
@@ -108,7 +108,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
 
 
 def _lower_max_sessions(engine: ExecEngine) -> None:
-    """Have no more sessions than there are descriptors for."""
+    """Lower `max_sessions` to the number that the process's descriptors suffice for."""
     limit = descriptor_limit()
     if limit is None:
         return

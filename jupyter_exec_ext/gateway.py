@@ -1,17 +1,15 @@
-"""The Kernel Gateway personality: the stock kernels API and ``exec/v1`` in one process.
+"""Kernel Gateway personality: the stock kernels API and ``exec/v1`` in one process.
 
     jupyter kernelgateway --KernelGatewayApp.api=jupyter_exec_ext.gateway
 
-Against the stock personality it differs in what it takes to be safe with several clients at once:
+It differs from the stock personality where that is not safe with several clients at once:
 
-- ``POST /api/kernels`` passes a request's environment as an argument, so concurrent requests cannot get each other's,
-  and counts kernels that are still starting against ``max_kernels``;
-- every route checks the Host header (`allowed_hosts`), which keeps a web page from reaching the gateway under a name
-  of its own;
-- without an ``auth_token`` it starts only if it listens on a loopback address.
+- ``POST /api/kernels`` passes a request's environment as an argument, so concurrent requests cannot get each other's.
+  Kernels that are still starting count against ``max_kernels``.
+- Every route checks the Host header (`allowed_hosts`) against DNS rebinding by web pages.
+- Without an ``auth_token`` it starts only if it listens on a loopback address.
 
-``exec/v1`` takes the token from the Authorization header alone: never from a URL, which ends up in logs, and never
-from a cookie, which other sites could use.
+``exec/v1`` reads the token from the Authorization header alone: URLs end up in logs, and other sites could use cookies.
 """
 
 from __future__ import annotations
@@ -47,15 +45,14 @@ from zmq import ZMQError
 
 from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
-from .engine.hosted import HostedKernels
+from .engine.kernels.hosted_kernels import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
-from .exhaustion import exhausted, out_of_resources
-from .server.base import Services
-from .server.gate import UNAUTHENTICATED, Bearers, let_in, scoped_token, site_of
+from .protocol.kernel_environment import DEFAULT_NAMES
+from .protocol.request_parsing import env_from_json
+from .server.base_handler import Services
+from .server.gate import UNAUTHENTICATED, Bearers, describe_user, let_in, scoped_token, site_of, user_from
 from .server.routes import tornado_rules
-from .server.users import describe_user, user_from
-from .wire.environment import DEFAULT_NAMES
-from .wire.requests import env_from_json
+from .system.exhaustion import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -63,17 +60,17 @@ _HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address to listen on is reachable from this machine alone."""
+    """Return whether an address to listen on can be reached from this machine only."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
 
 
-def host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
-    """Decide about a Host header.
+def is_host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
+    """Return whether a Host header is allowed.
 
-    An IP address is always fine, since no web page can make a browser send one for a name of its own; names must be
+    An IP address always is, since a web page cannot make a browser send one for a name of its own. A name must be
     ``localhost`` or listed.
     """
     match = _HOST_PORT.fullmatch(host_header)
@@ -88,7 +85,7 @@ def host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
 
 
 class GatewayGate:
-    """Kernel Gateway's token and scoped ones, from the Authorization header alone."""
+    """Gate for Kernel Gateway's token and scoped tokens, in the Authorization header only."""
 
     def __init__(self, token: str, allowed_hosts: list[str], allow_origin: str, bearers: Bearers) -> None:
         self._token = token.encode()
@@ -115,12 +112,12 @@ class GatewayGate:
         return self._owner
 
     async def preflight(self, handler: APIHandler) -> None:
-        """Let those ask who may send requests; the stock handlers add the CORS headers."""
+        """Answer a CORS preflight; the stock handlers add the headers."""
         self._check_site(handler.request)
         handler.set_cors_headers()
 
     def _check_site(self, request: HTTPServerRequest) -> None:
-        if not host_allowed(request.host, self._allowed_hosts):
+        if not is_host_allowed(request.host, self._allowed_hosts):
             raise HostNotAllowed(HOST_REFUSED)
         self._check_origin(request.headers.get("Origin"), request.host)
 
@@ -139,14 +136,14 @@ HOST_REFUSED = (
 
 
 class HostCheckMixin:
-    """Checks the Host header before anything else of a stock handler runs."""
+    """Check of the Host header, before a stock handler runs."""
 
     settings: dict[str, Any]
     request: Any
 
     def prepare(self) -> Any:
-        """Refuse a request for a name that is not ours."""
-        if not host_allowed(self.request.host, self.settings["kg_allowed_hosts"]):
+        """Refuse a request with a Host header that is not allowed."""
+        if not is_host_allowed(self.request.host, self.settings["kg_allowed_hosts"]):
             raise web.HTTPError(403, HOST_REFUSED)
         return super().prepare()  # type: ignore[misc]
 
@@ -246,7 +243,7 @@ class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
         IOLoop.current().add_callback(self.engine.fill_pool)
 
     def _engine_config(self) -> Config:
-        """Let the gateway's own environment settings be the defaults of ours."""
+        """Return the configuration with the gateway's own environment settings as defaults of ours."""
         names = [name for name in self.parent.env_process_whitelist if name]
         callers = ["KERNEL_*", *(name for name in self.env_whitelist if name)]
         defaults = Config({"ExecEngine": {"caller_env": callers}})
@@ -256,7 +253,7 @@ class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
         return defaults
 
     def create_request_handlers(self) -> list[tuple[Any, ...]]:
-        """Return the stock routes, with the Host check and our kernels handler, and before them ours."""
+        """Return our routes, then the stock ones with the Host check and our kernels handler."""
         app = self.parent
         gate = GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens)
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -12,18 +12,35 @@ import pytest
 import requests
 from hypothesis import HealthCheck, settings
 
-from jupyter_exec_ext.removal import remove_tree
-from tests import canaries
-from tests.aca import HOSTS_OF_SESSIONS, running_host_of_sessions
-from tests.hosts import MAX_CODE_BYTES, Host, running_host
-from tests.hubs import running_hub
-from tests.tokens import UNPROTECTED
+from jupyter_exec_ext.system.removal import remove_tree
+from tests.support import canaries
+from tests.support.aca_pool import HOSTS_OF_SESSIONS, running_host_of_sessions
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import MAX_CODE_BYTES, Host, running_host
+from tests.support.hubs import running_hub
 
 pytest_plugins = ["tests.support.outside_parts_plugin"]
 
 # How long an example takes says more about the machine than about us.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates in a report, which pytest-xdist cannot send from a worker (execnet 2.1)."""
+    return escape_surrogates((yield))
+
+
+def escape_surrogates(data: Any) -> Any:
+    """Return plain data in which every text can be encoded."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, dict):
+        return {escape_surrogates(key): escape_surrogates(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)(map(escape_surrogates, data))
+    return data
 
 
 @pytest.fixture(autouse=True)

@@ -127,8 +127,15 @@ def run_beside_another(options: Options) -> Result:
 def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options], Result]:
     def run(options: Options) -> Result:
         command = [sys.executable, "-m", "pytest", "-q", "-s", *paths]
-        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False)
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: "1", **environment}, check=False)
         return Result([] if done.returncode == 0 else [f"pytest ended with {done.returncode}; see above"])
+
+    return run
+
+
+def _run_each(*runs: Callable[[Options], Result]) -> Callable[[Options], Result]:
+    def run(options: Options) -> Result:
+        return Result([problem for each in runs for problem in each(options).problems])
 
     return run
 
@@ -164,17 +171,15 @@ PARTS = {
     "corpus": Part("every hostile message and file, in kernels of all three kinds, on 100 servers", "1 h", run_corpus),
     "two-tokens": Part("one token hostile for ten minutes, another one beside it", "15 min", run_beside_another),
     "faults": Part(
-        "injected faults, ten times as many as with a commit (docs/faults.md)",
+        "injected faults, ten times as many as with a commit (docs/contributing/faults.md)",
         "75 min",
-        _run_pytest(["tests/faults", "tests/engine/test_states.py"], EXEC_FAULT_SCALE="10"),
+        _run_pytest(["tests/faults", "tests/engine/test_states.py"]),
     ),
     "cuts": Part(
         "1,000 connections cut at random, and proxies that are down for up to 20 s",
         "10 min",
         _run_pytest(
             ["tests/faults/test_cuts.py", "tests/client/test_outages.py", "tests/client/test_hub_outages.py"],
-            EXEC_FAULT_SCALE="20",
-            **{VARIABLE: "1"},
         ),
     ),
     "cancellations": Part(
@@ -182,10 +187,19 @@ PARTS = {
         "45 min",
         _run_cancellations,
     ),
+    "contract": Part(
+        "the contract suite on every host, through both clients, with kernels of each kind",
+        "2 h",
+        _run_each(
+            _run_pytest(["tests/contract"]),
+            _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="sandbox"),
+            _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="landlock"),
+        ),
+    ),
     "servers": Part(
         "servers of every kind that executors are used with, one with a gateway behind it among them",
         "5 min",
-        _run_pytest(["tests/executors/test_any_server.py"], **{VARIABLE: "1"}),
+        _run_pytest(["tests/executors/test_any_server.py"]),
     ),
     "peers": Part(
         "AutoGen's own tests of its executors, on this package's",
@@ -195,7 +209,7 @@ PARTS = {
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",
         "10 min",
-        _run_pytest(["tests/test_removal.py"], **{VARIABLE: "1"}),
+        _run_pytest(["tests/system/test_removal.py"]),
     ),
 }
 

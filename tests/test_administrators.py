@@ -23,14 +23,14 @@ import pytest
 import requests
 import websocket
 
-from jupyter_exec_ext.auth.tokens import new_token
+from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE
+from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE
 from tests.docs.blocks import blocks
-from tests.hosts import Host, free_port, wait_until_ready
-from tests.howto import Recipe, Step, account, approve, exec_last, serving, shells
-from tests.hubs import USER, HubHost, running_hub
-from tests.terminals import Terminal
+from tests.support.hosts import Host, free_port, wait_until_ready
+from tests.support.howto_pages import Recipe, Step, account, approve, exec_last, serving, shells
+from tests.support.hubs import USER, HubHost, running_hub
+from tests.support.terminals import Terminal
 
 PAGE = (Path(__file__).parent.parent / "docs" / "administrators.md").read_text()
 _SCRIPTS = sysconfig.get_path("scripts")

@@ -234,7 +234,7 @@ def test_the_plot_is_a_picture_of_tables_with_ours_and_others() -> None:
 
 
 def test_the_committed_report_is_small_and_of_these_goals() -> None:
-    place = ROOT / "docs" / "performance"
+    place = ROOT / "docs" / "contributing" / "performance"
     assert (place / "report.json").stat().st_size < 300_000
     content = json.loads((place / "report.json").read_text())
     assert [goal["goal"] for goal in content["goals"]] == [goal.what for goal in GOALS]

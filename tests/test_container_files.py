@@ -17,9 +17,9 @@ import pytest
 import requests
 
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo
-from jupyter_exec_ext.executors.containers.image import DOCKERFILE
-from tests import canaries
-from tests.hosts import Host, clean_environment, free_port, stop, wait_until_ready
+from jupyter_exec_ext.executors.containers.container_image import DOCKERFILE
+from tests.support import canaries
+from tests.support.hosts import Host, clean_environment, free_port, stop, wait_until_ready
 
 CONTAINERS = Path(__file__).parent.parent / "containers"
 KINDS = ("gateway", "lab")

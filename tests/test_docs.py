@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_exec_ext.aca.provisioner import ACAProvisioner
 from jupyter_exec_ext.auth.scopes import SCOPES
 from jupyter_exec_ext.cli.main import build_parser
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import ExecError
+from jupyter_exec_ext.forkserver import ForkServerProvisioner
 from jupyter_exec_ext.gateway import ExecPersonality
+from jupyter_exec_ext.isolation.common.isolated_provisioner import IsolatedProvisioner
 from jupyter_exec_ext.models import ExecutionState
-from jupyter_exec_ext.provisioners.aca import ACAProvisioner
-from jupyter_exec_ext.provisioners.forkserver import ForkServerProvisioner
-from jupyter_exec_ext.provisioners.sandbox.isolated import IsolatedProvisioner
-from jupyter_exec_ext.server.app import ExecExtensionApp
+from jupyter_exec_ext.protocol.records_json import EVENT_TYPES
+from jupyter_exec_ext.server.extension_app import ExecExtensionApp
 from jupyter_exec_ext.server.routes import ROUTES
 from jupyter_exec_ext.store.store import ExecStore
-from jupyter_exec_ext.wire.native import EVENT_TYPES
 from tests.aca_clients.__main__ import CLIENTS
 from tests.contract.aca_exceptions import EXCEPTIONS
 from tests.docs.blocks import pages

@@ -12,8 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from jupyter_exec_ext.auth.approval import TRIGGERS
-from jupyter_exec_ext.auth.policies import (
+from jupyter_exec_ext.auth.approval_patterns import TRIGGERS
+from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.policy_parsing import (
     MAX_COUNT,
     MAX_PATTERNS,
     MAX_SECONDS,
@@ -21,7 +22,6 @@ from jupyter_exec_ext.auth.policies import (
     MAY_BE_ZERO,
     policy_to_json,
 )
-from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.scopes import SCOPES
 
 ROOT = Path(__file__).parent.parent

@@ -1,6 +1,6 @@
 """Write the filters of system calls that sandboxed kernels run under.
 
-python tools/make_seccomp.py            write jupyter_exec_ext/provisioners/sandbox/filters/
+python tools/make_seccomp.py            write jupyter_exec_ext/isolation/common/filters/
 python tools/make_seccomp.py --check    exit with 1 if the files there are not up to date
 
 A filter is a program in classic BPF that the kernel runs at each system call. It sees the architecture, the number of
@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILTERS = "jupyter_exec_ext/provisioners/sandbox/filters"
+FILTERS = "jupyter_exec_ext/isolation/common/filters"
 
 # --- What a filter answers. Numbers are those of Linux, which differ from those of other systems this may run on.
 

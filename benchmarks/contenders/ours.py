@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from jupyter_exec_ext import AsyncExecClient, CodeBlock, ExecClient, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client.aio import AsyncExecSession
+from jupyter_exec_ext.client.aio.session import AsyncExecSession
 from jupyter_exec_ext.models import Execution
 
 from .load import Load

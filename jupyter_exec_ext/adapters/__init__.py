@@ -1,1 +1,1 @@
-"""Adapters to agent frameworks: a module for each, which imports its framework. Nothing here imports them."""
+"""Adapters to agent frameworks: one module for each, which imports its framework. No other module imports them."""

@@ -1,4 +1,4 @@
-"""The executor for Azure Container Apps sessions as a component of AutoGen's, which can be dumped and loaded."""
+"""Executor for Azure Container Apps sessions as an AutoGen component, which can be dumped and loaded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from autogen_core import Component, ComponentLoader, ComponentModel, is_componen
 from autogen_core.code_executor import CodeExecutor
 from pydantic import BaseModel, ConfigDict
 
-from ..executors import aca
+from ..aca.executor import aca_executor
 from ..models.plain_text import Ansi
 from ._autogen_results import JupyterCodeResult
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# It finds its secrets where it is made, so that its name is all there is to store.
+# It finds its secrets in its environment, so its name can be stored.
 _DEFAULT: Literal["DefaultAzureCredential"] = "DefaultAzureCredential"
 _HOSTS_OPTIONS = ("allowed_hosts", "scope", "verify")
 
@@ -25,7 +25,7 @@ _HOSTS_OPTIONS = ("allowed_hosts", "scope", "verify")
 class ACADynamicSessionsCodeExecutorConfig(BaseModel):
     """An `ACADynamicSessionsCodeExecutor` as data. It names a kind of credential, and never holds a secret."""
 
-    # A secret that somebody writes into it is refused rather than ignored, and not shown by the error.
+    # A secret written into a config is refused rather than ignored, and the error does not show it.
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     pool_management_endpoint: str
@@ -42,9 +42,9 @@ class ACADynamicSessionsCodeExecutorConfig(BaseModel):
 
 
 class ACADynamicSessionsCodeExecutor(
-    aca.ACADynamicSessionsCodeExecutor, CodeExecutor, Component[ACADynamicSessionsCodeExecutorConfig]
+    aca_executor.ACADynamicSessionsCodeExecutor, CodeExecutor, Component[ACADynamicSessionsCodeExecutorConfig]
 ):
-    __doc__ = aca.ACADynamicSessionsCodeExecutor.__doc__
+    __doc__ = aca_executor.ACADynamicSessionsCodeExecutor.__doc__
 
     component_config_schema = ACADynamicSessionsCodeExecutorConfig
     component_provider_override = "jupyter_exec_ext.adapters.autogen.ACADynamicSessionsCodeExecutor"
@@ -56,8 +56,8 @@ class ACADynamicSessionsCodeExecutor(
     def _to_config(self) -> ACADynamicSessionsCodeExecutorConfig:
         if self._functions:
             raise ValueError("an executor with functions cannot be dumped: whoever loads it could not see what they do")
-        options, usual = self._client_options, inspect.signature(aca.ACADynamicSessionsCodeExecutor).parameters
-        # Whoever writes a config could otherwise choose where access tokens are sent.
+        options, usual = self._client_options, inspect.signature(aca_executor.ACADynamicSessionsCodeExecutor).parameters
+        # Otherwise the author of a config could choose the server that gets access tokens.
         if any(options[name] != usual[name].default for name in _HOSTS_OPTIONS):
             raise ValueError(f"an executor with its own {', '.join(_HOSTS_OPTIONS)} cannot be dumped")
         return self.component_config_schema(

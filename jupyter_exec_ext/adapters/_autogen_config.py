@@ -1,4 +1,4 @@
-"""What an AutoGen component is stored as: plain data, and the name of the environment variable that holds the token."""
+"""Stored form of the AutoGen executor: plain data, with the name of the environment variable of the token."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..client.connection import JupyterConnectionInfo
+from ..client.server_connection import JupyterConnectionInfo
 from ..models.plain_text import Ansi
 
-# Whoever writes a config chooses where the token is sent, so it must not be able to name any secret there is.
+#: The environment variable of a server's token, also at the command line.
+TOKEN_VARIABLE = "JUPYTER_TOKEN"
+# The author of a config chooses the server that gets the token, so only variables for such tokens can be named.
 _TOKEN_VARIABLE = r"JUPYTER_([A-Z0-9_]+_)?TOKEN"
 TokenVariable = Annotated[str, Field(pattern=f"^{_TOKEN_VARIABLE}$")]
 
 
 def check_token_variable(name: str) -> str:
-    """Return the name of an environment variable if a config may name it."""
+    """Return the name of an environment variable; raise `ValueError` if a config may not name it."""
     if not re.fullmatch(_TOKEN_VARIABLE, name):
         raise ValueError("the variable that holds the token is called JUPYTER_TOKEN or JUPYTER_…_TOKEN")
     return name
@@ -26,7 +28,7 @@ def check_token_variable(name: str) -> str:
 class JupyterCodeExecutorConfig(BaseModel):
     """A `JupyterCodeExecutor` as data. It names the environment variable that holds the token, never the token."""
 
-    # A token that somebody writes into it is refused rather than ignored, and not shown by the error.
+    # A token written into a config is refused rather than ignored, and the error does not show it.
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     kernel_name: str = "python3"
@@ -43,7 +45,7 @@ class JupyterCodeExecutorConfig(BaseModel):
 
 
 def server_of(config: JupyterCodeExecutorConfig) -> JupyterConnectionInfo | None:
-    """Return the server that a config names, with the token that its variable holds."""
+    """Return a config's server with the token from its variable; raise `ValueError` if the variable is not set."""
     if config.jupyter_server is None:
         return None
     token = None

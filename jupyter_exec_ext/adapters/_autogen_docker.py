@@ -1,4 +1,4 @@
-"""AutoGen's `DockerJupyterServer` on ours, for asynchronous programs."""
+"""Asynchronous `DockerJupyterServer` with AutoGen's signature."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..client.connection import JupyterConnectionInfo
+from ..client.server_connection import JupyterConnectionInfo
 from ..executors.docker import DockerJupyterServer as _DockerJupyterServer
 
 if TYPE_CHECKING:
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 class DockerJupyterServer:
     """A Kernel Gateway in a container, for asynchronous programs. Also an asynchronous context manager.
 
-    As AutoGen's, it is started by its constructor, which waits for it; on an event loop that others use as well, make
-    it with ``await asyncio.to_thread(DockerJupyterServer, …)``.
+    The constructor starts it and waits for it, as AutoGen's does. In a busy event loop, construct it with
+    ``await asyncio.to_thread(DockerJupyterServer, …)``.
 
     Parameters
     ----------
     custom_image_name, container_name, auto_remove, stop_container, docker_env, expose_port, work_dir
         As for `jupyter_exec_ext.DockerJupyterServer`, and with AutoGen's defaults.
     token : str, GenerateToken or None
-        The token to demand; None for a new one, as in AutoGen.
+        Token of the gateway; None for a new one, as in AutoGen.
     bind_dir : path, optional
-        A directory of this machine, in which the code then works as `work_dir`. It is made if it is not there. Its
-        rights are left as they are: an image of this package runs as its owner.
+        Directory of this machine that the container has as `work_dir`. It is created if needed. Its permissions do
+        not change: an image of this package runs as its owner.
     **options
-        What `jupyter_exec_ext.DockerJupyterServer` takes beside, such as ``memory`` and ``internet``.
+        Further options of `jupyter_exec_ext.DockerJupyterServer`, such as ``memory`` and ``internet``.
 
     Raises
     ------
     ImportError
         If Docker's library is not installed.
     ConnectionError
-        If no engine answers.
+        If no container engine answers.
     ValueError
-        If the engine refuses, or the gateway does not get ready, with its last lines of output.
+        If the engine refuses, or the gateway does not become ready; the message has its last lines of output.
     """
 
     DEFAULT_DOCKERFILE = _DockerJupyterServer.DEFAULT_DOCKERFILE
@@ -77,7 +77,7 @@ class DockerJupyterServer:
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
-        """Where the gateway is."""
+        """Address and token of the gateway."""
         return self._server.connection_info
 
     async def stop(self) -> None:
@@ -85,7 +85,7 @@ class DockerJupyterServer:
         await asyncio.to_thread(self._server.stop)
 
     async def close(self) -> None:
-        """Do the same as `stop`, by the name that all adapters have."""
+        """Call `stop`; all adapters have this name."""
         await self.stop()
 
     def __repr__(self) -> str:

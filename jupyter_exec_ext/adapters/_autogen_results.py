@@ -1,4 +1,4 @@
-"""Results as AutoGen's executors give them: their records, and their way of putting outputs together."""
+"""Results of AutoGen's executors: their record, and their way to join outputs."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 from autogen_core.code_executor import CodeResult
 
-from ..executors.results import ResultCollector, TextOptions
+from ..executors.code_results import ResultCollector, TextOptions
 from ..models import Execution
-from ..models.content import named, pieces_of, shortened_to_chars
 from ..models.mime_bundles import ImageContent, Save, pieces_of_bundle
+from ..models.model_content import named, pieces_of, shortened_to_chars
 
 
 @dataclass
 class JupyterCodeResult(CodeResult):
-    """What running code blocks gave.
+    """Result of running code blocks.
 
     Parameters
     ----------
     exit_code : int
-        0 if all of them ran to their end without an error, 1 otherwise.
+        0 if all blocks ran to their end without an error, 1 otherwise.
     output : str
-        Their text output, including what came before an error, and the error.
+        Their text output, including the output before an error, and the error.
     output_files : list of Path
-        Absolute paths of the images and pages that were displayed and saved.
+        Absolute paths of displayed images and pages, which were saved.
     """
 
     output_files: list[Path] = field(default_factory=list)
 
 
 class AutoGenResultCollector(ResultCollector):
-    """Collects text and files as AutoGen does: a line break between any two outputs, and objects by their text.
+    """Collector of text and files in AutoGen's way: a line break between outputs, and objects by their text.
 
     Parameters
     ----------
     output_dir : Path
-        Where pictures, pages and data are saved, each under a new name.
+        Directory in which pictures, pages and data are saved, each under a new name.
     options : TextOptions, optional
-        How the text is given.
+        Format of the text.
     names_files : bool
         Whether the path of a saved file follows the text of its object.
     """
@@ -50,7 +50,7 @@ class AutoGenResultCollector(ResultCollector):
         self._names_files = names_files
 
     def add(self, execution: Execution) -> None:
-        """Take in all outputs of an execution, in order, why it was stopped, if it was, and whether any were lost."""
+        """Add all outputs of an execution, in order, with the reason if it was stopped, and a mark if any were lost."""
         pieces = pieces_of(execution, self._directory, self._of_bundle)
         self.note("\n".join(map(named, pieces)))
 
@@ -58,7 +58,7 @@ class AutoGenResultCollector(ResultCollector):
         saved_before = len(self.files)
         described = list(pieces_of_bundle(data, save))
         if "text/plain" not in data:
-            yield from described  # AutoGen gives such a value's JSON; a picture's would be its base64
+            yield from described  # AutoGen returns the JSON of such a value, which for a picture is its base64
             return
         yield str(data["text/plain"])
         if self._names_files:

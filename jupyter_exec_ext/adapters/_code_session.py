@@ -1,4 +1,4 @@
-"""The session in which an agent's code runs, for frameworks that stay on one event loop."""
+"""Agent session: opened on first use, replaced after the server has ended it, closed with its owner."""
 
 from __future__ import annotations
 
@@ -6,31 +6,48 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from ..client.aio import AsyncExecClient, AsyncExecSession, AsyncStandardExecSession
-from ..client.idle import IDLE_TIMEOUT_SECONDS, open_patient_session_async
-from ..errors import ConnectionFailed, ConnectionLost, PolicyDenied, SessionEnded, SessionNotFound
+from ..client.aio.client import AGENT_IDLE_TIMEOUT_SECONDS, AsyncExecClient, open_agent_session
+from ..client.aio.session import AsyncExecSession, AsyncStandardExecSession
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.sync.session import ExecSession, StandardExecSession
+from ..errors import ConnectionFailed, ConnectionLost, ExecError, PolicyDenied, SessionEnded, SessionNotFound
+from ..executors.stateful_executor import REFUSALS
 from ..models import Execution
-from ._shared import REFUSALS, TIMEOUT_SECONDS, NotRun, Server, Session, closed, place_of
+from ._tool_text import NotRun
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-OpenSession = AsyncExecSession | AsyncStandardExecSession
+Server = str | JupyterConnectionInfo | JupyterConnectable
+Session = ExecSession | AsyncExecSession | StandardExecSession | AsyncStandardExecSession
+
+#: Default run time of one piece of code.
+TIMEOUT_SECONDS = 60.0
+
+
+class SessionOptions(TypedDict, total=False):
+    """Options that adapters pass on to `CodeSession`, where they are explained."""
+
+    kernel_name: str | None
+    timeout_seconds: float | None
+    session_id: str | None
+    session: Session | None
 
 
 class CodeSession:
     """One session for an agent: opened when first used, replaced when the server has ended it, closed at the end.
 
-    Runs are made one after the other, in the order in which they were asked for. It can be used again after `close`,
-    also on another event loop; that is a new session then. As a context manager it is closed at the end.
+    Runs are made one after the other, in the order of the calls. After `close` the next run opens a new session, also
+    on another event loop. As a context manager it is closed at the end.
 
     Parameters
     ----------
     server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
+        The Jupyter server; a URL may hold the token (``?token=``).
     token : str, optional
         The server's token.
     kernel_name : str, optional
@@ -38,19 +55,25 @@ class CodeSession:
     timeout_seconds : float, optional
         Run time of one piece of code, after which it is stopped; None for the server's default.
     idle_timeout_seconds : float
-        After how much idle time the server ends the session, where it has ``exec/v1``. Where the token's policy allows
-        less, it is as long as the policy allows.
+        Idle time after which the server ends the session, if it has ``exec/v1``. A shorter time in the token's policy
+        applies instead.
     session_id : str, optional
         A session of the server, to be used instead of a new one. It is neither replaced nor ended.
-    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
-        The same, as an object, which knows its server.
+    session : ExecSession, AsyncExecSession, StandardExecSession or AsyncStandardExecSession, optional
+        An open session, used in the same way. It knows its server.
     name : str
-        What a new session is called.
+        Name of a new session.
 
     Raises
     ------
     ValueError
-        If neither a server nor a session is given, or what does not go together.
+        If neither a server nor a session is given, or if arguments contradict each other.
+
+    Examples
+    --------
+    >>> async with CodeSession("http://127.0.0.1:8888/", token) as session:  # doctest: +SKIP
+    ...     outcome = await session.run("6 * 7")
+    ...     print(outcome.to_text())
     """
 
     def __init__(
@@ -60,19 +83,19 @@ class CodeSession:
         *,
         kernel_name: str | None = None,
         timeout_seconds: float | None = TIMEOUT_SECONDS,
-        idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
+        idle_timeout_seconds: float = AGENT_IDLE_TIMEOUT_SECONDS,
         session_id: str | None = None,
         session: Session | None = None,
         name: str = "agent",
     ) -> None:
-        self._place = place_of(AsyncStandardExecSession, server, token, kernel_name, session_id, session)
+        self._place = _choose_place(server, token, kernel_name, session_id, session)
         self.connection_info = self._place.connection_info
         self.kernel_name = kernel_name
         self.timeout_seconds = timeout_seconds
         self.idle_timeout_seconds = idle_timeout_seconds
         self._name = name
-        self._opened: tuple[AsyncExecClient, OpenSession] | None = None
-        self._turn = asyncio.Lock()  # there is another one after each `close`
+        self._opened: tuple[AsyncExecClient, OwnSession] | None = None
+        self._turn = asyncio.Lock()  # each `close` makes another, so a waiting run can see that it came too late
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._place!r})"
@@ -85,28 +108,31 @@ class CodeSession:
     ) -> None:
         await self.close()
 
-    async def open(self) -> None:
-        """Open the session, if it is not open."""
+    async def open(self) -> OpenSession:
+        """Return the session, which is opened if it is not open."""
         async with self._in_turn() as session:
             await self._prepare(session)
+            return session
 
     async def run(self, code: str, language: str | None = None) -> Execution | NotRun:
-        """Run code and return the finished execution; whoever leaves early stops the code on the server.
+        """Run code and return the finished execution. Cancelling the task stops the code on the server.
 
         Parameters
         ----------
+        code : str
+            The code.
         language : str, optional
             The code's language; None for the kernel's own.
 
         Returns
         -------
         Execution or NotRun
-            The latter where the server refused this code or has ended the session. The next run then gets a new one.
+            `NotRun` if the server refused this code or has ended the session. The next run then gets a new session.
 
         Raises
         ------
         SessionEnded
-            If the session was closed meanwhile, or the one that was given has ended.
+            If the session was closed meanwhile, or a given session has ended.
         ExecError
             If the server cannot be reached or does not let the agent in.
         """
@@ -114,55 +140,68 @@ class CodeSession:
             try:
                 await self._prepare(session)
                 execution = await session.run(code, timeout_seconds=self.timeout_seconds, language=language)
-                self._has_run(session, execution)
+                self._note_run(session, execution)
                 return execution
             except (SessionEnded, SessionNotFound) as error:
-                if self._place.exists:
-                    raise SessionEnded(error.message) from error
-                await self._leave(session)
-                return NotRun.as_lost(error.message)
+                await self._forget(session, error)
+                return NotRun.from_lost_session(error.message)
             except REFUSALS as error:
-                return NotRun.as_refused(error)
+                return NotRun(error.message)
 
     async def _prepare(self, session: OpenSession) -> None:
-        """Do what has to be done before code runs; nothing here."""
+        """Prepare the session for code; subclasses may override this."""
 
-    def _has_run(self, session: OpenSession, execution: Execution) -> None:
-        """Take note of a run; nothing here."""
+    def _note_run(self, session: OpenSession, execution: Execution) -> None:
+        """Note a finished run; subclasses may override this."""
 
     async def restart(self) -> None:
-        """Start over with a fresh kernel; code that runs ends as cancelled."""
+        """Start over with a fresh kernel; running code ends as cancelled.
+
+        Raises
+        ------
+        SessionEnded
+            If a given session has ended.
+        """
         if self._place.session_id is not None and self._opened is None:
             await self.open()
         session = self._place.standard_session or (self._opened and self._opened[1])
         if session is None:
-            return  # the next run gets a fresh one anyway
+            return  # the next run opens a fresh session
         try:
             await session.restart()
         except (SessionEnded, SessionNotFound) as error:
-            if self._place.exists:
-                raise SessionEnded(error.message) from error
-            await self._leave(session)
+            await self._forget(session, error)
 
     async def close(self) -> None:
-        """Shut the session down and what runs there, unless it was given; what waits ends. Again, it does nothing.
+        """Shut the session down, unless it was given, and end waiting runs; calling it again does nothing.
 
-        A server that is gone is no error: so is the session, or it will be when it has been idle for long.
+        A server that is gone is no error: its sessions are gone too, or end after their idle time.
         """
         turn, self._turn = self._turn, asyncio.Lock()
         opened, self._opened = self._opened, None
-        if opened is not None and not (self._place.exists and turn.locked()):
+        if opened is not None and not (self._place.is_given and turn.locked()):
             await self._close(*opened)
 
-    async def _leave(self, session: OpenSession) -> None:
-        """Forget a session that has ended, unless another one is in its place already."""
+    async def disconnect(self) -> None:
+        """Close the connections and leave the session to the server."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened[0].close()
+
+    def after_fork(self) -> None:
+        """Replace the lock in a forked child, where a run of the parent would hold it for ever."""
+        self._turn = asyncio.Lock()
+
+    async def _forget(self, session: OpenSession, error: ExecError) -> None:
+        """Forget a session that has ended, unless it was given or is replaced already."""
+        if self._place.is_given:
+            raise SessionEnded(error.message) from error
         if self._opened is not None and self._opened[1] is session:
-            client, self._opened = self._opened[0], None
-            await client.close()
+            await self.disconnect()
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[OpenSession]:
-        """Wait for one's turn, and give the session; whoever waits when it is closed must not open another."""
+        """Wait for the caller's turn and yield the session."""
         turn = self._turn
         async with turn:
             if self._place.standard_session is not None:
@@ -174,29 +213,104 @@ class CodeSession:
                 if turn is not self._turn:
                     await self._close(*opened)
             if opened is None or turn is not self._turn:
-                raise closed()
+                raise SessionEnded("the session was closed")
             self._opened = opened
             try:
                 yield opened[1]
             finally:
-                if self._place.exists and turn is not self._turn:  # its code was not to end with `close`
+                # `close` lets a run of a given session finish, so its connections are closed here.
+                if self._place.is_given and turn is not self._turn:
                     await self._close(*opened)
 
-    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OpenSession]:
+    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         try:
             if self._place.session_id is not None:
                 return client, await client.get_session(self._place.session_id)
-            return client, await open_patient_session_async(
-                client, self.kernel_name, self._name, self.idle_timeout_seconds
-            )
-        except BaseException:
+            return client, await open_agent_session(client, self.kernel_name, self._name, self.idle_timeout_seconds)
+        except BaseException:  # also a cancellation must not leave the connections open
             await client.close()
             raise
 
-    async def _close(self, client: AsyncExecClient, session: OpenSession) -> None:
+    async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
         try:
-            if not self._place.exists:
+            if not self._place.is_given:
                 with contextlib.suppress(ConnectionFailed, ConnectionLost, PolicyDenied, SessionEnded, SessionNotFound):
                     await session.close()
         finally:
             await client.close()
+
+
+class ThreadedSession:
+    """Asynchronous face of a `StandardExecSession`, whose blocking calls run in worker threads."""
+
+    def __init__(self, session: StandardExecSession) -> None:
+        self._session = session
+        self.id = session.id
+
+    async def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
+        """Run code; cancelling the task interrupts it and waits for its end."""
+        call = asyncio.to_thread(self._session.run, code, timeout_seconds=timeout_seconds, language=language)
+        running = asyncio.ensure_future(call)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(lambda done: done.exception())  # asyncio logs exceptions that are never read
+            with contextlib.suppress(ExecError):  # the caller's cancellation matters more than a failed interrupt
+                await asyncio.to_thread(self._session.interrupt)
+            await asyncio.wait([running])  # or a later interrupt could hit this code instead of the next
+            raise
+
+    async def restart(self) -> None:
+        """Replace the kernel by a fresh one."""
+        await asyncio.to_thread(self._session.restart)
+
+
+OwnSession = AsyncExecSession | AsyncStandardExecSession
+OpenSession = OwnSession | ThreadedSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Server and, if one was given, session in which code runs. A given session is neither replaced nor ended.
+
+    Parameters
+    ----------
+    connection_info : JupyterConnectionInfo
+        The server.
+    session_id : str or None
+        The given session of a server with ``exec/v1``.
+    standard_session : AsyncStandardExecSession, ThreadedSession or None
+        The given session of another server. Only this object leads to it.
+    """
+
+    connection_info: JupyterConnectionInfo
+    session_id: str | None = None
+    standard_session: AsyncStandardExecSession | ThreadedSession | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the session was given."""
+        return self.session_id is not None or self.standard_session is not None
+
+    def __repr__(self) -> str:
+        given = self.session_id or (self.standard_session and self.standard_session.id)
+        return repr(self.connection_info.url) + (f", session_id={given!r}" if given else "")
+
+
+def _choose_place(
+    server: Server | None, token: str | None, kernel_name: str | None, session_id: str | None, session: Session | None
+) -> _Place:
+    """Return the place that the arguments of a session name; raise `ValueError` if they contradict each other."""
+    if (server is None) == (session is None):
+        raise ValueError("give a server, or a session that is open already")
+    if server is not None:
+        if session_id is not None and kernel_name is not None:
+            raise ValueError("a session that exists has its kernel already")
+        return _Place(connection_to(server, token), session_id)
+    if token is not None or kernel_name is not None or session_id is not None:
+        raise ValueError("an open session has its token, kernel and id already")
+    assert session is not None
+    if isinstance(session, ExecSession | AsyncExecSession):
+        return _Place(session.connection_info, session.id)
+    standard = ThreadedSession(session) if isinstance(session, StandardExecSession) else session
+    return _Place(session.connection_info, None, standard)

@@ -1,4 +1,4 @@
-"""One session for each conversation, where one agent has many."""
+"""Pool of sessions: one for each conversation of an agent, closed when unused for longest."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from contextlib import AsyncExitStack
 
 from ..models import Execution
 from ._code_session import CodeSession
-from ._shared import NotRun
+from ._tool_text import NotRun
 
-#: How many conversations keep their session, where nobody says another number.
+#: Default number of conversations that keep their session.
 MAX_CONVERSATIONS = 16
-#: An application that begins conversations and never says that they are over leaves kernels for as long as this.
+#: Idle time after which the server ends the session of a conversation that the application has not closed.
 CONVERSATION_IDLE_SECONDS = 3600.0
-# How many conversations without a session are remembered, so that they are told when they go on.
+# Conversations remembered after they lost their session, so that the model is told when they go on.
 _MAX_REMEMBERED = 10_000
 
 
 class Conversations:
-    """The sessions of an agent's conversations, so that none sees another's variables.
+    """The sessions of an agent's conversations, which do not share variables.
 
-    A session lasts as long as somebody holds its conversation, or all of them, and until others need its place.
+    A session lasts while its conversation, or all of them, are held, and until another conversation needs its place.
 
     Parameters
     ----------
     new_session : callable
-        Makes a session; it opens itself when it is first used.
+        Makes a `CodeSession`.
     max_conversations : int
-        How many sessions there are at most. For one more, the one is closed that was not used for longest, of those in
-        which nothing runs and that nobody holds by itself; where there is none, there is one more for the time being.
+        Largest number of sessions. One more closes the least recently used one that is idle and not held. If all are
+        in use, the limit is exceeded until one is free.
 
     Raises
     ------
     ValueError
-        If not a single one is allowed.
+        If `max_conversations` is below 1.
     """
 
     def __init__(self, new_session: Callable[[], CodeSession], max_conversations: int = MAX_CONVERSATIONS) -> None:
@@ -42,19 +42,19 @@ class Conversations:
             raise ValueError("max_conversations must be at least 1")
         self._new_session = new_session
         self._max_conversations = max_conversations
-        self._sessions: dict[Hashable, CodeSession] = {}  # the one that was used last is the last
+        self._sessions: dict[Hashable, CodeSession] = {}  # the most recently used is the last
         self._runs: Counter[Hashable] = Counter()
         self._holders: Counter[Hashable] = Counter()
         self._holders_of_all = 0
-        self._displaced: dict[Hashable, None] = {}  # the one that was displaced last is the last
+        self._displaced: dict[Hashable, None] = {}  # the most recently displaced is the last
 
     async def run(self, conversation: Hashable, code: str) -> Execution | NotRun:
-        """Run code in a conversation's session; see `CodeSession.run`."""
+        """Run code in a conversation's session, as `CodeSession.run` does."""
         self._runs[conversation] += 1
         try:
             if conversation in self._displaced:
                 del self._displaced[conversation]
-                return NotRun.as_lost("the session was closed to make room for other conversations")
+                return NotRun.from_lost_session("the session was closed to make room for other conversations")
             await self._make_room_for(conversation)
             session = self._sessions.pop(conversation) if conversation in self._sessions else self._new_session()
             self._sessions[conversation] = session
@@ -65,20 +65,20 @@ class Conversations:
     async def _make_room_for(self, conversation: Hashable) -> None:
         while len(self._sessions) + (conversation not in self._sessions) > self._max_conversations:
             in_use = self._runs.keys() | self._holders.keys()
-            longest_unused = next((other for other in self._sessions if other not in in_use), None)
-            if longest_unused is None:
+            least_recent = next((other for other in self._sessions if other not in in_use), None)
+            if least_recent is None:
                 return
-            self._displaced[longest_unused] = None
+            self._displaced[least_recent] = None
             if len(self._displaced) > _MAX_REMEMBERED:
                 del self._displaced[next(iter(self._displaced))]
-            await self._close_session(longest_unused)
+            await self._close_session(least_recent)
 
     def hold(self, conversation: Hashable) -> None:
         """Keep a conversation's session until `release`."""
         self._holders[conversation] += 1
 
     async def release(self, conversation: Hashable) -> None:
-        """Close a conversation's session, unless somebody else holds it."""
+        """End a `hold`; close the conversation's session unless it is still held."""
         self._holders -= Counter({conversation: 1})
         await self._close_unless_held([conversation])
 
@@ -87,7 +87,7 @@ class Conversations:
         self._holders_of_all += 1
 
     async def release_all(self) -> None:
-        """Close all sessions that nobody else holds."""
+        """End a `hold_all`; close all sessions that are not held."""
         self._holders_of_all -= 1
         await self._close_unless_held(list(self._sessions))
 
@@ -97,7 +97,7 @@ class Conversations:
         await self._close_session(conversation)
 
     async def close_all(self) -> None:
-        """Close all sessions, whoever holds them."""
+        """Close all sessions, also held ones."""
         self._displaced.clear()
         await self._close(list(self._sessions))
 
@@ -111,6 +111,6 @@ class Conversations:
             await self._close([conversation for conversation in conversations if not self._holders[conversation]])
 
     async def _close(self, conversations: list[Hashable]) -> None:
-        async with AsyncExitStack() as stack:  # one that fails keeps none of the others
+        async with AsyncExitStack() as stack:  # a failure must not keep the others open
             for conversation in conversations:
                 stack.push_async_callback(self.close, conversation)

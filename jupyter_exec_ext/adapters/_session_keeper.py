@@ -1,7 +1,7 @@
-"""A process that ends a session once the program that opened it is gone, however that ended.
+"""Watchdog process that ends a session when the program that opened it has ended, even by a kill.
 
-A program that is killed cannot tell the server that its session is over, and the server cannot tell it from one that
-waits for a person. The keeper waits for the end of a pipe that the program alone can write to.
+A killed program cannot end its session, and to the server it looks like one that waits for a person. The watchdog waits
+for the end of a pipe that only the program holds.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from ..client.connection import JupyterConnectionInfo
+    from ..client.server_connection import JupyterConnectionInfo
 
 
 class SessionKeeper:
-    """A process that ends a session as soon as this program is gone, unless it is dismissed before.
+    """A process that ends a session when this program has ended, unless it is dismissed first.
 
     Parameters
     ----------
     connection : JupyterConnectionInfo
-        Where the session's server is. Its token goes through the pipe: no command line and no environment has it.
+        The session's server. Its token goes through the pipe, not on the command line or in the environment.
     session_id : str
-        The session; with `is_kernel`, the id of a kernel of a server without ``exec/v1``.
+        The session, or the kernel of a server without ``exec/v1``.
+    is_kernel : bool
+        Whether `session_id` is the id of a kernel.
     """
 
     def __init__(self, connection: JupyterConnectionInfo, session_id: str, *, is_kernel: bool = False) -> None:
-        # In a session of its own: MCP clients end the program with its whole process group.
+        # A process group of its own: MCP clients kill the whole process group of the program.
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
@@ -40,7 +42,7 @@ class SessionKeeper:
             start_new_session=True,
         )
         kept = {"connection": asdict(replace(connection, why_lost=None)), "id": session_id, "is_kernel": is_kernel}
-        # A keeper that somebody has killed: the server ends the session when it has been idle for long.
+        # The watchdog may have been killed; then the server ends the session after its idle time.
         with contextlib.suppress(BrokenPipeError):
             self._pipe.write(json.dumps(kept).encode() + b"\n")
             self._pipe.flush()
@@ -49,26 +51,26 @@ class SessionKeeper:
     def _pipe(self) -> BinaryIO:
         pipe = self._process.stdin
         assert pipe is not None
-        return pipe  # type: ignore[return-value]  # opened in binary mode
+        return pipe  # type: ignore[return-value]  # Popen opens it in binary mode
 
     def dismiss(self) -> None:
-        """End the process, and leave the session as it is."""
+        """End the process and keep the session."""
         self._process.kill()
         self._process.wait()
         self._pipe.close()
 
 
 def keep(pipe: BinaryIO) -> None:
-    """Read which session it is, wait until nobody can write any more, and end it."""
+    """Read the session from a pipe, wait for the end of the pipe, and end the session."""
     line = pipe.readline()
     pipe.read()
     if not line:
         return
-    # Imported only now: the process is small for as long as it waits.
-    from ..client.connection import JupyterConnectionInfo
-    from ..client.core import ExecApi
-    from ..client.kernels_api import KernelsApi
-    from ..client.sync_driver import SyncDriver
+    # Imported only now, so that the process is small while it waits.
+    from ..client.api.operations import ExecApi
+    from ..client.jupyter.kernels_api import KernelsApi
+    from ..client.server_connection import JupyterConnectionInfo
+    from ..client.sync.driver import SyncDriver
 
     kept = json.loads(line)
     driver = SyncDriver(JupyterConnectionInfo(**kept["connection"]))

@@ -1,4 +1,4 @@
-"""ag2 1.x: a `CodeEnvironment` on a Jupyter kernel, and a tool whose results have pictures.
+"""ag2 1.x: a `CodeEnvironment` on a Jupyter kernel, and a tool that returns pictures.
 
 For example::
 
@@ -17,11 +17,12 @@ from ag2 import ImageInput, ToolResult, tool
 from ag2.tools.code import CodeLanguage, CodeRunResult
 
 from ..models import ImageContent
-from ._session import ToolSession
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, NotRun, Server, Session
+from ._code_session import Server, SessionOptions
+from ._session_portal import SessionPortal
+from ._tool_text import TOOL_DESCRIPTION, NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["JupyterCodeEnvironment"]
 
@@ -31,25 +32,17 @@ _DESCRIPTION = TOOL_DESCRIPTION + "\nSupported languages: {languages}."
 class JupyterCodeEnvironment:
     """Runs an agent's code in a kernel that keeps its state between calls. Close it, or use it as a context manager.
 
-    An agent is given it as ``SandboxCodeTool(environment)``, whose results are text, or as ``environment.tool()``,
-    whose results have pictures.
+    Give it to an agent as ``SandboxCodeTool(environment)``, whose results are text, or as ``environment.tool()``, whose
+    results have pictures.
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
-    session : ExecSession, AsyncExecSession or StandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     languages : tuple of str
-        What models are told that the kernel runs. A Python kernel runs bash as well.
+        Languages that models are told of. A Python kernel runs bash as well.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`.
     """
 
     def __init__(
@@ -57,22 +50,11 @@ class JupyterCodeEnvironment:
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         languages: tuple[CodeLanguage, ...] = ("python", "bash"),
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         self._languages = languages
-        self._session = ToolSession(
-            server,
-            token,
-            kernel_name=kernel_name,
-            timeout_seconds=timeout_seconds,
-            session_id=session_id,
-            session=session,
-            name="ag2",
-        )
+        self._session = SessionPortal(server, token, name="ag2", **session_options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._session!r})"
@@ -86,38 +68,49 @@ class JupyterCodeEnvironment:
         await self.close()
 
     async def close(self) -> None:
-        """End the session, unless it was there before; calling it again does nothing."""
+        """End the session, unless it was given; calling it again does nothing."""
         await asyncio.to_thread(self._session.close)
 
     async def aclose(self) -> None:
-        """Do the same as `close`, by ag2's name."""
+        """Call `close`; ag2's name for it."""
         await self.close()
 
     @property
     def supported_languages(self) -> tuple[CodeLanguage, ...]:
-        """What models are told that the kernel runs."""
+        """Languages that models are told of."""
         return self._languages
 
     async def run(self, code: str, language: CodeLanguage, *, context: Any = None) -> CodeRunResult:
         """Run code; cancelling the task stops it.
 
+        Parameters
+        ----------
+        code : str
+            The code.
+        language : str
+            Its language.
+        context : object
+            ag2's context, which is not used.
+
         Returns
         -------
         ag2.tools.code.CodeRunResult
-            What a model can use of it as text, and 0 if it ran to its end without an error, 1 otherwise.
+            The output as text for a model, and exit code 0 if the code ran to its end without an error, otherwise 1.
         """
         outcome = await self._session.run_async(code, language)
         return CodeRunResult(output=outcome.to_text(), exit_code=0 if outcome.ok else 1)
 
     def tool(self, name: str = "run_code", description: str = _DESCRIPTION) -> Any:
-        """Return a tool that runs code here and gives texts and pictures, for models that see pictures.
+        """Return a tool that runs code and returns texts and pictures, for models that see pictures.
 
         The results' metadata has the ``execution_id``, with which a client gets the whole execution, and its ``state``.
 
         Parameters
         ----------
+        name : str
+            Name of the tool.
         description : str
-            For the model; ``{languages}`` in it stands for those of the environment.
+            Description for the model; ``{languages}`` in it stands for those of the environment.
         """
 
         async def run_code(code: str, language: CodeLanguage = "python") -> ToolResult:

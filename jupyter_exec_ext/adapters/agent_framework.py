@@ -1,20 +1,21 @@
-"""Code execution for Microsoft Agent Framework: the function tool `execute_code`, and a context provider with it."""
+"""Microsoft Agent Framework: the function tool `execute_code`, and a context provider with it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_framework import AgentSession, Content, ContextProvider, FunctionTool, SessionContext, SupportsAgentRun
 
 from ..models import Execution, ImageContent
-from ._code_session import CodeSession
+from ._code_session import CodeSession, Server, SessionOptions
 from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME, NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["CodeSession", "JupyterCodeActProvider", "execute_code_tool"]
 
@@ -36,7 +37,7 @@ def execute_code_tool(session: CodeSession, *, approval_mode: ApprovalMode = "ne
     session : CodeSession
         The session of one conversation; variables are kept until it is closed.
     approval_mode : str
-        ``"always_require"`` if a person has to approve each call.
+        ``"always_require"`` if a person must approve each call.
     """
     return _tool(session.run, approval_mode)
 
@@ -44,35 +45,28 @@ def execute_code_tool(session: CodeSession, *, approval_mode: ApprovalMode = "ne
 class JupyterCodeActProvider(ContextProvider):
     """Gives an agent `execute_code`, with a Jupyter session for each of its conversations.
 
-    A conversation is what Agent Framework calls an ``AgentSession``: what is run with the same one shares variables,
-    and nothing else does. A run without one gets a session of its own. They are closed when the provider is left as a
-    context manager or by `close`; `close_session` closes that of a conversation which is over.
+    A conversation is an ``AgentSession`` of Agent Framework. Runs with the same one share variables. A run without one
+    gets a session of its own. Leaving the provider as a context manager, or `close`, closes all sessions;
+    `close_session` closes that of one conversation.
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
-    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     max_conversations : int
-        How many of them have a Jupyter session at once. For one more, the one is closed that was not used for longest;
-        should that conversation go on, the model is told that its variables are gone.
+        Largest number of conversations that have a Jupyter session at once. One more closes the least recently used
+        session. If its conversation goes on, the model is told that its variables are gone.
     idle_timeout_seconds : float
-        After how much idle time the server ends a session, where it has ``exec/v1``.
+        Idle time after which the server ends a session, if it has ``exec/v1``.
     approval_mode : str
-        ``"always_require"`` if a person has to approve each call.
+        ``"always_require"`` if a person must approve each call.
     instructions : str
-        What the model is told about the tool beside its description; may be empty.
+        Instructions on the tool for the model, in addition to its description; may be empty.
     source_id : str
-        Under which name the agent knows the provider.
+        Name by which the agent knows the provider.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`. A given session is
+        used for all conversations.
     """
 
     def __init__(
@@ -80,31 +74,23 @@ class JupyterCodeActProvider(ContextProvider):
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         max_conversations: int = MAX_CONVERSATIONS,
         idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
         approval_mode: ApprovalMode = "never_require",
         instructions: str = INSTRUCTIONS,
         source_id: str = "jupyter_code_act",
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(source_id)
-
-        def new_session() -> CodeSession:
-            return CodeSession(
-                server,
-                token,
-                kernel_name=kernel_name,
-                timeout_seconds=timeout_seconds,
-                idle_timeout_seconds=idle_timeout_seconds,
-                session_id=session_id,
-                session=session,
-                name="Agent Framework",
-            )
-
-        self._where = repr(new_session())  # also: refuse wrong arguments now
+        new_session = partial(
+            CodeSession,
+            server,
+            token,
+            idle_timeout_seconds=idle_timeout_seconds,
+            name="Agent Framework",
+            **session_options,
+        )
+        self._where = repr(new_session())  # raises for wrong arguments now, and not in the first run
         self._conversations = Conversations(new_session, max_conversations)
         self._approval_mode = approval_mode
         self._instructions = instructions
@@ -123,7 +109,7 @@ class JupyterCodeActProvider(ContextProvider):
     async def before_run(
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        """Give the tool of this conversation, and the instructions, to a run that begins."""
+        """Add the tool of this conversation, and the instructions, to a run."""
         conversation = session.session_id
 
         async def run(code: str) -> Execution | NotRun:
@@ -134,7 +120,7 @@ class JupyterCodeActProvider(ContextProvider):
             context.extend_instructions(self.source_id, self._instructions)
 
     async def close_session(self, session: AgentSession) -> None:
-        """Shut down the Jupyter session of a conversation that is over."""
+        """Shut down the Jupyter session of a finished conversation."""
         await self._conversations.close(session.session_id)
 
     async def close(self) -> None:

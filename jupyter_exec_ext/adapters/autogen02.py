@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from autogen.coding.base import CodeBlock, IPythonCodeResult
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
-from ..executors.functions import AnyFunction
-from ..executors.stateful import OnStateLost
-from ..models.plain_text import Ansi
 
 __all__ = ["JupyterCodeExecutor"]
 
@@ -25,34 +23,28 @@ __all__ = ["JupyterCodeExecutor"]
 class JupyterCodeExecutor(_JupyterCodeExecutor):
     """Runs an agent's code blocks in a Jupyter kernel that keeps its state between calls.
 
-    An agent is given it as ``code_execution_config={"executor": executor}``. `jupyter_exec_ext.JupyterCodeExecutor` is
-    accepted there as well; this one takes a URL and gives AutoGen's own records.
+    Give it to an agent as ``code_execution_config={"executor": executor}``. AutoGen accepts
+    `jupyter_exec_ext.JupyterCodeExecutor`, too; this class takes a URL and returns AutoGen's own records.
 
     Parameters
     ----------
     jupyter_server : str, JupyterConnectable or JupyterConnectionInfo
         The server to use: a URL, ours or AutoGen's own server or connection info.
     kernel_name : str
-        The kernelspec to start, which must be installed on the server.
+        Kernelspec to start. The server must have it.
     timeout : int
         Run time of one code block in seconds, at least 1. Code that takes longer is stopped.
     output_dir : Path or str
-        Where images and HTML pages are saved; must exist.
+        Directory for images and HTML pages; must exist.
     token : str, optional
         The server's token, if `jupyter_server` does not have it.
-    functions, functions_module
-        As for `jupyter_exec_ext.JupyterCodeExecutor`: functions that the code can call.
-    max_text_chars, ansi
-        As for `jupyter_exec_ext.JupyterCodeExecutor`: how the output is given to the model.
-    on_state_lost : {"fail", "continue"}
-        As there: what follows where the kernel had ended between two calls.
-    silence_pip : bool
-        As there: whether pip prints errors only.
+    **options
+        Keyword options of `jupyter_exec_ext.JupyterCodeExecutor`.
 
     Raises
     ------
     ValueError
-        For a wrong argument, if the kernelspec is not installed, or if the functions cannot be loaded.
+        If an argument is invalid, the kernelspec is not installed, or the functions cannot be loaded.
     ExecError
         If the server cannot be reached or refuses.
     """
@@ -65,32 +57,21 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         output_dir: Path | str = Path("."),
         *,
         token: str | None = None,
-        functions: Sequence[AnyFunction] = (),
-        functions_module: str = "functions",
-        max_text_chars: int | None = None,
-        ansi: Ansi = "remove",
-        on_state_lost: OnStateLost = "fail",
-        silence_pip: bool = True,
+        **options: Any,
     ) -> None:
         try:
             connection_info = connection_to(jupyter_server, token)
         except TypeError:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
-        super().__init__(
-            connection_info,
-            kernel_name,
-            timeout,
-            output_dir,
-            functions=functions,
-            functions_module=functions_module,
-            max_text_chars=max_text_chars,
-            ansi=ansi,
-            on_state_lost=on_state_lost,
-            silence_pip=silence_pip,
-        )
+        super().__init__(connection_info, kernel_name, timeout, output_dir, **options)
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:
         """Run code blocks one after the other, up to the first that fails.
+
+        Parameters
+        ----------
+        code_blocks : sequence of CodeBlock
+            The blocks.
 
         Returns
         -------

@@ -16,8 +16,9 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import BaseModel, Field, PrivateAttr
 
 from ..models import Execution, ImageContent
-from ._session import ToolSession
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
+from ._code_session import Server, SessionOptions
+from ._session_portal import SessionPortal
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME, NotRun
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,7 +27,7 @@ __all__ = ["JupyterCodeTool"]
 
 
 class CodeInput(BaseModel):
-    """What a model gives the tool."""
+    """Arguments of the tool."""
 
     code: str = Field(description="The code to run.")
 
@@ -39,23 +40,14 @@ class JupyterCodeTool(BaseTool):
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
-    session : ExecSession, AsyncExecSession or StandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     images : bool
-        Whether pictures are in the messages, for models that see pictures in the results of tools. Otherwise they are
-        named in the text, and in the artifact alone.
+        Whether messages contain pictures, for models that see pictures in the results of tools. Otherwise the text
+        names them, and only the artifact contains them.
     **options
-        What every LangChain tool takes, such as ``name`` and ``description``.
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`, and the options of
+        every LangChain tool, such as ``name`` and ``description``.
     """
 
     name: str = TOOL_NAME
@@ -64,30 +56,19 @@ class JupyterCodeTool(BaseTool):
     response_format: Any = "content_and_artifact"
     handle_tool_error: Any = True
     images: bool = False
-    _session: ToolSession = PrivateAttr()
+    _session: SessionPortal = PrivateAttr()
 
     def __init__(
         self,
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         images: bool = False,
         **options: Any,
     ) -> None:
+        session_options: Any = {name: options.pop(name) for name in SessionOptions.__annotations__ if name in options}
         super().__init__(images=images, **options)
-        self._session = ToolSession(
-            server,
-            token,
-            kernel_name=kernel_name,
-            timeout_seconds=timeout_seconds,
-            session_id=session_id,
-            session=session,
-            name=f"LangChain {self.name}",
-        )
+        self._session = SessionPortal(server, token, name=f"LangChain {self.name}", **session_options)
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +79,7 @@ class JupyterCodeTool(BaseTool):
         self.close()
 
     def close(self) -> None:
-        """End the session, unless it was there before; calling it again does nothing."""
+        """End the session, unless it was given; calling it again does nothing."""
         self._session.close()
 
     def _run(self, code: str) -> tuple[Any, Execution]:
@@ -109,7 +90,7 @@ class JupyterCodeTool(BaseTool):
 
     def _answer(self, outcome: Execution | NotRun) -> tuple[Any, Execution]:
         if isinstance(outcome, NotRun):
-            raise ToolException(outcome.to_text())  # which LangChain gives the model, and the agent goes on
+            raise ToolException(outcome.to_text())  # LangChain passes it to the model, and the agent goes on
         return self._content(outcome), outcome
 
     def _content(self, execution: Execution) -> str | list[dict[str, str]]:

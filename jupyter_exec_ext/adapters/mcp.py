@@ -1,7 +1,7 @@
-"""Code execution for clients of the Model Context Protocol (MCP): a server with one tool, `execute_code`.
+"""Model Context Protocol (MCP): a server with one tool, `execute_code`.
 
-``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that has started it, over standard input and
-output. The token comes from ``JUPYTER_TOKEN``, where a client's configuration has a place for secrets.
+``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that started it, over standard input and
+output. The token comes from the environment variable ``JUPYTER_TOKEN``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
 
 from .. import models
-from ..client.aio import AsyncExecClient, AsyncStandardExecSession
+from ..client.aio.client import AsyncExecClient
+from ..client.aio.session import AsyncStandardExecSession
 from ..errors import ExecError
-from ._code_session import CodeSession, OpenSession
+from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
 from ._session_keeper import SessionKeeper
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, Server
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
 __all__ = ["jupyter_mcp_server", "main"]
 
@@ -52,20 +53,19 @@ def jupyter_mcp_server(
     Parameters
     ----------
     server : str, JupyterConnectionInfo or JupyterConnectable
-        Where the Jupyter server is.
-    token : str, optional
-        The Jupyter server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the Jupyter server, to be used instead of a new one. It is neither replaced nor ended.
+        The Jupyter server.
+    token, kernel_name, timeout_seconds, session_id
+        As for `CodeSession`.
+
+    Returns
+    -------
+    MCPServer
+        The server; ``run("stdio")`` serves a client.
 
     Raises
     ------
     ValueError
-        If a session and a kernel are given.
+        If both a session and a kernel are given.
     """
     return _serving(
         CodeSession(
@@ -83,30 +83,30 @@ def _serving(session: CodeSession) -> MCPServer[None]:
     async def execute_code(code: str) -> CallToolResult:
         try:
             outcome = await session.run(code)
-        except ExecError as error:  # of another exception the client would not be told what it says
+        except ExecError as error:  # the SDK hides the message of any other exception from the client
             raise ToolError(error.message) from error
         return CallToolResult(content=[_block(part) for part in outcome.to_content()], is_error=not outcome.ok)
 
     made: MCPServer[None] = MCPServer("jupyter", version=version("jupyter-exec-ext"), lifespan=lifespan)
-    # What code does nobody knows before.
+    # No hints such as "read-only" are given, since code can do anything.
     made.tool(TOOL_NAME, description=TOOL_DESCRIPTION, annotations=ToolAnnotations(title="Run code"))(execute_code)
     return made
 
 
 class _KeptSession(CodeSession):
-    """A `CodeSession` that ends with its program, also where that is killed."""
+    """A `CodeSession` that ends with its program, even if that is killed."""
 
     _keeper: SessionKeeper | None = None
 
-    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OpenSession]:
+    async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         client, session = await super()._open(client)
-        if not self._place.exists:
+        if not self._place.is_given:
             is_kernel = isinstance(session, AsyncStandardExecSession)
             await self._dismiss()
             self._keeper = await asyncio.to_thread(SessionKeeper, self.connection_info, session.id, is_kernel=is_kernel)
         return client, session
 
-    async def _close(self, client: AsyncExecClient, session: OpenSession) -> None:
+    async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
         await super()._close(client, session)
         await self._dismiss()
 
@@ -123,7 +123,7 @@ def _block(part: models.Content) -> ContentBlock:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve the client at standard input and output until it goes."""
+    """Serve the client at standard input and output until it disconnects."""
     parser = argparse.ArgumentParser(
         prog="python -m jupyter_exec_ext.adapters.mcp",
         description="Let a client of the Model Context Protocol (MCP) run code in a session of a Jupyter server.",

@@ -1,4 +1,4 @@
-"""Code execution for the OpenAI Agents SDK: the function tool `execute_code`."""
+"""OpenAI Agents SDK: the function tool `execute_code`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents.tool_context import ToolContext
 from ..errors import ExecError
 from ..models import Content, Execution, ImageContent
 from ._code_session import CodeSession
-from ._shared import TOOL_DESCRIPTION, TOOL_NAME
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
 __all__ = ["CodeSession", "execute_code_tool"]
 
@@ -31,7 +31,7 @@ def execute_code_tool(session: CodeSession, *, needs_approval: NeedsApproval = F
     session : CodeSession
         The session of one conversation; variables are kept until it is closed.
     needs_approval : bool or callable
-        Whether a call has to be approved, as for ``function_tool``: the run is then interrupted.
+        Whether a call needs approval, which interrupts the run; as for ``function_tool``.
     """
     finished: dict[str, Execution] = {}  # from the call until the SDK asks for its data
 
@@ -62,7 +62,7 @@ def _tool_output(part: Content) -> ToolOutputText | ToolOutputImage:
 
 
 def _failure(context: RunContextWrapper[Any], error: Exception) -> str:
-    """Let a server that cannot be reached end the run; only what the model did wrong is for the model."""
+    """Raise an error of the server, which ends the run; return any other to the model."""
     if isinstance(error, ExecError):
         raise error
     message: str = default_tool_error_function(context, error)

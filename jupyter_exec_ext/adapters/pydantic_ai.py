@@ -1,8 +1,9 @@
-"""Code execution for Pydantic AI: a toolset with one tool, `execute_code`."""
+"""Pydantic AI: a toolset with one tool, `execute_code`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic_ai import RunContext
@@ -11,12 +12,12 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 
 from ..models import Execution, ImageContent
-from ._code_session import CodeSession
+from ._code_session import CodeSession, Server, SessionOptions
 from ._conversations import CONVERSATION_IDLE_SECONDS, MAX_CONVERSATIONS, Conversations
-from ._shared import TIMEOUT_SECONDS, TOOL_DESCRIPTION, TOOL_NAME, NotRun, Server, Session
+from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME, NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["JupyterToolset"]
 
@@ -24,37 +25,30 @@ DepsT = TypeVar("DepsT")
 
 
 class JupyterToolset(FunctionToolset[DepsT]):
-    """Lets an agent run code in a Jupyter session of its conversation; for ``Agent(toolsets=[…])``.
+    """Toolset for ``Agent(toolsets=[…])`` that runs code in a Jupyter session of the agent's conversation.
 
-    Variables are kept for the length of a run and, while the agent or the toolset is entered with ``async with``,
-    from run to run of the same conversation, as Pydantic AI's ``conversation_id`` tells it. Cancelling a run stops its
+    Variables are kept during a run. While the agent or the toolset is entered with ``async with``, they are kept from
+    run to run of the same conversation, by Pydantic AI's ``conversation_id``. Cancelling a run stops its
     code on the server.
 
     The model gets text and pictures. The application finds the whole `Execution` as the tool return's ``metadata``.
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one piece of code, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used for all conversations instead of new ones. It is neither replaced nor ended.
-    session : AsyncExecSession, ExecSession or AsyncStandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     max_conversations : int
-        How many conversations have a Jupyter session at once. For one more, the one is closed that was not used for
-        longest; should that conversation go on, the model is told that its variables are gone.
+        Largest number of conversations that have a Jupyter session at once. One more closes the least recently used
+        session. If its conversation goes on, the model is told that its variables are gone.
     idle_timeout_seconds : float
-        After how much idle time the server ends a session, where it has ``exec/v1``.
+        Idle time after which the server ends a session, if it has ``exec/v1``.
     requires_approval : bool
-        Whether each call has to be approved: the run then ends with ``DeferredToolRequests``.
+        Whether each call needs approval; the run then ends with ``DeferredToolRequests``.
     id : str, optional
         The toolset's id, for durable execution.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`. A given session is
+        used for all conversations.
     """
 
     def __init__(
@@ -62,28 +56,16 @@ class JupyterToolset(FunctionToolset[DepsT]):
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         max_conversations: int = MAX_CONVERSATIONS,
         idle_timeout_seconds: float = CONVERSATION_IDLE_SECONDS,
         requires_approval: bool = False,
         id: str | None = None,  # noqa: A002  # Pydantic AI's name
+        **session_options: Unpack[SessionOptions],
     ) -> None:
-        def new_session() -> CodeSession:
-            return CodeSession(
-                server,
-                token,
-                kernel_name=kernel_name,
-                timeout_seconds=timeout_seconds,
-                idle_timeout_seconds=idle_timeout_seconds,
-                session_id=session_id,
-                session=session,
-                name="Pydantic AI",
-            )
-
-        self._where = repr(new_session())  # also: refuse wrong arguments now
+        new_session = partial(
+            CodeSession, server, token, idle_timeout_seconds=idle_timeout_seconds, name="Pydantic AI", **session_options
+        )
+        self._where = repr(new_session())  # raises for wrong arguments now, and not in the first run
         self.conversations = Conversations(new_session, max_conversations)
         super().__init__(
             [Tool(self._execute_code, takes_ctx=True, name=TOOL_NAME, description=TOOL_DESCRIPTION)],
@@ -99,7 +81,7 @@ class JupyterToolset(FunctionToolset[DepsT]):
         return _tool_return(await self.conversations.run(ctx.conversation_id, code))
 
     async def for_run(self, ctx: RunContext[DepsT]) -> AbstractToolset[DepsT]:
-        """Return what holds the conversation's session for the length of the run."""
+        """Return a toolset that holds the conversation's session during the run."""
         return _OfOneRun(self, self.conversations, ctx.conversation_id)
 
     async def __aenter__(self) -> Self:
@@ -110,17 +92,17 @@ class JupyterToolset(FunctionToolset[DepsT]):
         await self.conversations.release_all()
 
     async def close(self) -> None:
-        """Shut down the sessions of all conversations; each of them gets a fresh one if it goes on."""
+        """Shut down the sessions of all conversations; one that goes on gets a fresh session."""
         await self.conversations.close_all()
 
     async def close_conversation(self, conversation_id: str) -> None:
-        """Shut down the session of a conversation that is over; for an agent that is entered for long."""
+        """Shut down the session of a finished conversation, for an agent that stays entered."""
         await self.conversations.close(conversation_id)
 
 
 @dataclass
 class _OfOneRun(WrapperToolset[DepsT]):
-    """The toolset in one run: entering and leaving it holds one conversation instead of all."""
+    """The toolset in one run, which holds one conversation instead of all."""
 
     conversations: Conversations
     conversation_id: str | None

@@ -24,11 +24,12 @@ from smolagents.tools import Tool
 from smolagents.utils import AgentError
 
 from ..models import Execution, ImageContent
-from ._session import ToolSession
-from ._shared import TIMEOUT_SECONDS, NotRun, Server, Session
+from ._code_session import Server, SessionOptions
+from ._session_portal import SessionPortal
+from ._tool_text import NotRun
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["JupyterPythonExecutor"]
 
@@ -41,27 +42,19 @@ subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--", *{}], c
 class JupyterPythonExecutor(RemotePythonExecutor):
     """Runs an agent's code in a kernel that keeps its state between steps. The agent's `cleanup` closes it.
 
-    Tools are sent as source and run in the kernel. Variables and final answers are sent as JSON, with smolagents' types
-    for what JSON has not; nothing is ever unpickled.
+    Tools are sent as source and run in the kernel. Variables and final answers are sent as JSON with
+    smolagents' extensions for further types. Nothing is unpickled.
 
     Parameters
     ----------
-    server : str, JupyterConnectionInfo or JupyterConnectable, optional
-        Where the server is; a URL may hold the token (``?token=``).
-    token : str, optional
-        The server's token.
-    kernel_name : str, optional
-        A kernelspec; without it, the server's default.
-    timeout_seconds : float, optional
-        Run time of one step, after which it is stopped; None for the server's default.
-    session_id : str, optional
-        A session of the server, to be used instead of a new one. It is neither replaced nor ended.
-    session : ExecSession, AsyncExecSession or StandardExecSession, optional
-        The same, as an object, which knows its server.
+    server, token
+        The Jupyter server, as for `CodeSession`.
     additional_imports : sequence of str
         Packages to install in the kernel's environment before the first step.
     logger : AgentLogger, optional
-        What errors are logged with; the agent logs them anyway.
+        Logger for errors; the agent logs them anyway.
+    **session_options
+        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`.
     """
 
     def __init__(
@@ -69,23 +62,12 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         server: Server | None = None,
         token: str | None = None,
         *,
-        kernel_name: str | None = None,
-        timeout_seconds: float | None = TIMEOUT_SECONDS,
-        session_id: str | None = None,
-        session: Session | None = None,
         additional_imports: Sequence[str] = (),
         logger: AgentLogger | None = None,
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(list(additional_imports), logger or AgentLogger(LogLevel.OFF), allow_pickle=False)
-        self._session = ToolSession(
-            server,
-            token,
-            kernel_name=kernel_name,
-            timeout_seconds=timeout_seconds,
-            session_id=session_id,
-            session=session,
-            name="smolagents",
-        )
+        self._session = SessionPortal(server, token, name="smolagents", **session_options)
         self._variables: dict[str, Any] = {}
         self._tools: dict[str, Any] = {}
         self._kernel_is_fresh = False
@@ -99,25 +81,25 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         self.close()
 
     def close(self) -> None:
-        """End the session, unless it was there before; calling it again does nothing."""
+        """End the session, unless it was given; calling it again does nothing."""
         self._session.close()
 
     def cleanup(self) -> None:
-        """Do the same as `close`, by smolagents' name. The agent's own `cleanup` calls it."""
+        """Call `close`; smolagents' name for it, which the agent's own `cleanup` calls."""
         self.close()
 
     def send_variables(self, variables: dict[str, Any]) -> None:
-        """Set variables in the kernel; also in every fresh one that takes its place."""
+        """Set variables in the kernel, and again in every fresh one."""
         self._variables.update(variables)
         super().send_variables(variables)
 
     def send_tools(self, tools: dict[str, Any]) -> None:
-        """Define tools in the kernel, after what they need is installed; also in every fresh one.
+        """Install requirements and define tools in the kernel, and again in every fresh one.
 
         Raises
         ------
         ValueError
-            For managed agents, which run here and not in the kernel.
+            If there are managed agents, which cannot run in the kernel.
         """
         if agents := [name for name, tool in tools.items() if not isinstance(tool, Tool)]:
             raise ValueError(f"managed agents cannot be sent to a kernel: {', '.join(agents)}")
@@ -127,12 +109,12 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         super().send_tools(tools)
 
     def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
-        # An agent sends its tools at each of its runs. A tool that is patched twice would call itself.
+        # An agent sends its tools in each run, and a tool that is patched twice would call itself.
         if type(final_answer_tool).__name__ != "_FinalAnswerTool":
             super()._patch_final_answer_with_exception(final_answer_tool)
 
     def install_packages(self, additional_imports: list[str]) -> list[str]:
-        """Install packages in the kernel's environment; that one cannot be is an error."""
+        """Install packages in the kernel's environment; raise `AgentError` if that fails."""
         if additional_imports:
             self.run_code_raise_errors(_INSTALL.format(additional_imports))
         return additional_imports
@@ -143,7 +125,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         Raises
         ------
         AgentError
-            For code that fails or is stopped, with all that it had put out; and for code that did not run.
+            If the code fails or is stopped, with its output; or if the server does not run it.
         """
         if self._kernel_is_fresh:
             self._kernel_is_fresh = False
@@ -172,7 +154,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
 
 
 def _logs(execution: Execution) -> str:
-    """Return what was printed and shown, apart from the value of the last expression and the error."""
+    """Return printed and displayed output, without the value of the last expression and the error."""
     shown = [output for output in execution.outputs if output["output_type"] in ("stream", "display_data")]
     text = replace(execution, outputs=shown).to_text()
     says_more = execution.files or execution.session_state_lost is not None
@@ -180,7 +162,7 @@ def _logs(execution: Execution) -> str:
 
 
 def _value(execution: Execution) -> Any:
-    """Return the value of the last expression, or else the last picture; a picture as one of Pillow's."""
+    """Return the value of the last expression, or else the last displayed picture; pictures as Pillow's images."""
     for kind in ("execute_result", "display_data"):
         outputs = [output for output in execution.outputs if output["output_type"] == kind]
         if outputs:
@@ -188,7 +170,7 @@ def _value(execution: Execution) -> Any:
             shown = replace(bare, outputs=outputs[-1:])
             picture = next((item for item in shown.to_content() if isinstance(item, ImageContent)), None)
             if picture is not None:
-                with contextlib.suppress(OSError, PIL.Image.DecompressionBombError):  # not what it says it is
+                with contextlib.suppress(OSError, PIL.Image.DecompressionBombError):  # its bytes are no such picture
                     return PIL.Image.open(BytesIO(picture.data))
             if kind == "execute_result":
                 return shown.to_text()

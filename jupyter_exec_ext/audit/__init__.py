@@ -1,1 +1,1 @@
-"""The audit trail's way out of this process: Jupyter events and Prometheus metrics, made from committed records."""
+"""Audit records: their digest chain, and their export as Jupyter events, Prometheus metrics and text."""

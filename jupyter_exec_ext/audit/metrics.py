@@ -1,7 +1,7 @@
-"""Prometheus metrics on the default registry, which Jupyter Server shows on ``/metrics``.
+"""Prometheus metrics on the default registry, which Jupyter Server serves on ``/metrics``.
 
-Counters are fed by the audit trail's committed records; gauges ask the engines when they are read. All engines of a
-process share them. Labels have their values from closed sets: states and error codes.
+Counters count committed audit records; gauges read the engines. All engines of a process share the metrics. Labels have
+values from closed sets (states, error codes), which bounds their number.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ POOL_DISCARDED = Counter("jupyter_exec_pool_discarded", "Kernels that were ready
 for _event in ("taken", "missed"):
     POOL_SESSIONS.labels(_event)
 for _state in _STATES:
-    EXECUTIONS.labels(_state)  # shown as 0 until there is one
+    EXECUTIONS.labels(_state)  # exported as 0 from the start
 
 
 class Load(NamedTuple):
-    """What an engine has to do at this moment."""
+    """Numbers of sessions and executions of an engine now."""
 
     sessions: int
     running: int
@@ -44,13 +44,13 @@ class Load(NamedTuple):
 
 
 class Loaded(Protocol):
-    """Something that can tell its load."""
+    """Port to an engine's load."""
 
     def pooled(self) -> int:
-        """Return how many kernels are ready for sessions to come."""
+        """Return the number of kernels in the warm pool."""
 
     def load(self) -> tuple[int, int, int]:
-        """Return how many sessions there are, and how many executions run and wait."""
+        """Return the numbers of sessions, of running executions and of queued ones."""
 
 
 _engines: WeakSet[Loaded] = WeakSet()
@@ -72,12 +72,12 @@ Gauge("jupyter_exec_pooled_kernels", "Kernels that are ready for sessions to com
 
 
 def watch(engine: Loaded) -> None:
-    """Let the gauges count this engine, for as long as it lives."""
+    """Add an engine to the gauges, until it is garbage-collected."""
     _engines.add(engine)
 
 
 def count_pooled(event: str) -> None:
-    """Take in what became of a kernel of a pool, or of a request for one: ``taken``, ``missed``, ``discarded``."""
+    """Count an event of a warm pool: ``taken``, ``missed`` or ``discarded``."""
     if event == "discarded":
         POOL_DISCARDED.inc()
     else:
@@ -85,7 +85,7 @@ def count_pooled(event: str) -> None:
 
 
 def count(record: AuditRecord) -> None:
-    """Take in a committed record."""
+    """Count a committed record."""
     if record.kind is AuditKind.EXECUTION and record.action == "ended":
         EXECUTIONS.labels(_one_of(record.data["state"], _STATES)).inc()
         if record.data["run_seconds"] is not None:

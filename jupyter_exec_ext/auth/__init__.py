@@ -1,1 +1,1 @@
-"""Who calls and what they may do: pure decisions, standard library only."""
+"""Callers, scopes, policies and token formats: pure decisions, standard library only."""

@@ -1,4 +1,4 @@
-"""Whoever made a request, with what they may do already worked out."""
+"""Caller: the author of a request, with scopes and policies already determined."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ _policy_of = attrgetter("policy")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A policy that a caller's requests must keep to.
+    """A policy that binds a caller.
 
     Parameters
     ----------
     principal : str
-        Whose sessions and executions count together against the policy's numbers: the caller's own or, for a token
-        that another one has created, those of that other one and of all it has created.
+        The principal whose sessions and executions count against the policy's limits, together with those of its
+        descendants: the caller or, for a policy of a parent token, that parent.
+    policy : Policy
+        The limits.
     """
 
     principal: str
     policy: Policy
 
     def covers(self, principal: str) -> bool:
-        """Whether what belongs to `principal` counts here."""
+        """Return whether the sessions of `principal` count against the policy."""
         return is_within(principal, self.principal)
 
 
@@ -41,19 +43,19 @@ class Caller:
     Parameters
     ----------
     principal : str
-        Who sessions and executions belong to. Everyone whom the deployment itself authenticates (its token, its
-        cookie, its Hub login) is `OWNER`: such a caller has the server's user's rights anyway, and Jupyter Server
-        invents a new user name for every token request. A scoped token is a principal of its own: ``token:`` and the
-        ids from the token that the owner has created down to this one, with ``/`` between them.
+        The owner of sessions and executions. Each user whom the deployment authenticates (by its token, cookie or Hub
+        login) is `OWNER`, because such a user has all rights of the server's user, and Jupyter Server invents a new
+        user name for every request with a token. A scoped token is a principal of its own: ``token:`` and the ids from
+        its top-level token down to itself, joined by ``/``.
     display_name : str
-        For people and logs.
+        A name for people and logs.
     scopes : frozenset of str
-        What the caller may do.
+        The rights.
     bounds : tuple of Bound
-        The policies of a scoped token and of those above it; every one of them must agree. The owner has none.
+        The policies of a scoped token and of its ancestors, which all apply. The owner has none.
     user : mapping
-        The deployment's user, whom its authorizer is asked about; of a scoped token, the one who created it. Empty
-        for a user about whom nobody could be asked later.
+        The deployment's user, for its authorizer; for a scoped token, the user who created it. Empty for a user whose
+        rights cannot be checked later.
     """
 
     principal: str
@@ -64,17 +66,17 @@ class Caller:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this is the owner of the server."""
+        """Whether the caller is the owner of the server."""
         return self.principal == OWNER
 
     @property
     def root(self) -> str:
-        """The top-level token that the caller descends from, as a principal; the owner's own."""
+        """The principal of the caller's top-level token; the owner's own."""
         return self.principal.partition("/")[0]
 
     @property
     def token_id(self) -> str | None:
-        """The id of the scoped token that was sent; None for the owner."""
+        """The id of the caller's scoped token; None for the owner."""
         return None if self.is_owner else self.principal.removeprefix(TOKEN_PREFIX).rpartition("/")[2]
 
     @property
@@ -83,10 +85,7 @@ class Caller:
         return map(_policy_of, self.bounds)
 
     def may_see(self, principal: str) -> bool:
-        """Whether what belongs to `principal` exists for this caller.
-
-        The owner sees what agents do, and a token what the tokens do that it has created.
-        """
+        """Return whether the caller may see the sessions of `principal`, as the owner or an ancestor."""
         return self.is_owner or is_within(principal, self.principal)
 
 
@@ -96,10 +95,10 @@ def owner(display_name: str = "", user: Mapping[str, Any] | None = None) -> Call
 
 
 def token_principal(ids: tuple[str, ...]) -> str:
-    """Return the principal of a token, from the ids of those above it and its own."""
+    """Return the principal of a token from the ids of its ancestors and its own."""
     return TOKEN_PREFIX + "/".join(ids)
 
 
 def is_within(principal: str, root: str) -> bool:
-    """Whether `principal` is `root`, or a token that was created below it."""
+    """Return whether `principal` is `root` or a descendant of it."""
     return principal == root or principal.startswith(root + "/")

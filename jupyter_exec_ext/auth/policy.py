@@ -1,7 +1,7 @@
-"""Policies: what a scoped token may ask for, as plain records and pure decisions.
+"""Policies: limits of scoped tokens, as plain records and pure decisions.
 
-A decision never counts or waits: it is given the numbers, and either returns or raises the error that names the limit
-and its value. Who counts, and sees to it that two requests do not both get the last place, is the engine.
+A decision gets the numbers, and returns or raises the error that names the limit and its value. The engine counts, and
+reserves places so that two requests never get the same one. `policy_parsing` reads policies.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
-from ..errors import ExecError, IsolationRequired, PolicyDenied, PolicyLimitReached
+from ..errors import IsolationRequired, PolicyDenied, PolicyLimitReached
 from ..models import ISOLATION_LEVELS
-from .approval import NEVER, NO_APPROVAL, ApprovalRule
+from .approval_patterns import NEVER, NO_APPROVAL, ApprovalRule
 
 
 def _limit(default: Any, help_: str) -> Any:
@@ -22,7 +22,7 @@ def _limit(default: Any, help_: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Limits for whoever is bound to them; None is no limit beyond the server's own.
+    """Limits of a token; None is no limit beyond the server's own.
 
     The defaults are those of the policy ``default``.
     """
@@ -109,38 +109,41 @@ BUILT_IN: dict[str, Policy] = {
 
 
 def check_kernel_name(policy: Policy, kernel_name: str) -> None:
-    """Decide whether the kernels of a kernelspec may be used at all; raises `PolicyDenied`."""
+    """Check that a kernelspec is allowed; raises `PolicyDenied`."""
     if not matches(kernel_name, policy.kernelspecs):
         _deny(policy, "kernelspecs", f"allows the kernelspecs {_names(policy.kernelspecs)}, not {kernel_name!r}")
 
 
 def check_kernel(policy: Policy, kernel_name: str, isolation: str, why: str = "") -> None:
-    """Decide whether a kernel may be used that is so much isolated; `why` tells why it cannot be more.
+    """Check that a kernel with this isolation is allowed; `why` is the reason why it has no more.
 
     Raises
     ------
-    PolicyDenied, IsolationRequired
+    PolicyDenied
+        If the kernelspec is not allowed.
+    IsolationRequired
+        If the policy requires more isolation.
     """
     check_kernel_name(policy, kernel_name)
     if ISOLATION_LEVELS.index(isolation) < ISOLATION_LEVELS.index(policy.isolation):
         raise IsolationRequired(
             f"the policy {policy.name!r} requires the isolation {policy.isolation!r}, and the kernel {kernel_name!r} "
             f"has {isolation!r}; {why or 'choose a kernelspec with more'}",
-            limit=_told(policy, "isolation"),
+            limit=_limit_details(policy, "isolation"),
         )
 
 
 def check_attach(policy: Policy) -> None:
-    """Decide whether a kernel of somebody else may be attached; raises `PolicyDenied`."""
+    """Check that running kernels may be attached; raises `PolicyDenied`."""
     if not policy.attach:
         _deny(policy, "attach", "does not let kernels be attached; create a session with a kernel of its own")
 
 
 def check_env(policy: Policy, names: Collection[str]) -> None:
-    """Decide whether a session may set environment variables; raises `PolicyDenied`.
+    """Check that a session may set environment variables; raises `PolicyDenied`.
 
-    Some make a kernel run code when it starts (PYTHONWARNINGS and BROWSER do), which nobody would have approved. So
-    where a person has to approve code, only those may be set that the policy has by their full names.
+    Some of them make a kernel run code when it starts (PYTHONWARNINGS and BROWSER do), before any approval. A policy
+    that requires approval therefore allows only variables that it names in full.
     """
     asks = policy.approval.mode != NEVER
     for name in names:
@@ -151,10 +154,9 @@ def check_env(policy: Policy, names: Collection[str]) -> None:
 
 
 def check_upload(policy: Policy) -> None:
-    """Decide whether a file may be uploaded; raises `PolicyDenied`.
+    """Check that a file may be uploaded; raises `PolicyDenied`.
 
-    A kernel imports modules from its directory, its own included when it starts. So where a person has to approve
-    code, an upload would be a way round.
+    A kernel imports modules from its directory, even when it starts. An upload would therefore evade approval.
     """
     if policy.approval.mode != NEVER and not policy.unseen_uploads:
         text = "wants code to be approved, so it takes no files, which may be code that nobody has seen"
@@ -162,42 +164,39 @@ def check_upload(policy: Policy) -> None:
 
 
 def check_session_count(policy: Policy, sessions: int) -> None:
-    """Decide whether there may be one session more than `sessions`; raises `PolicyLimitReached`."""
-    most = policy.max_sessions
-    if most is not None and sessions >= most:
-        _reached(policy, "max_sessions", f"allows {most} sessions at once; delete one first")
+    """Check that one session more than `sessions` is allowed; raises `PolicyLimitReached`."""
+    _check_count(policy, "max_sessions", sessions, "sessions at once; delete one first")
 
 
 def check_open_executions(policy: Policy, open_executions: int) -> None:
-    """Decide whether one more execution may be open; raises `PolicyLimitReached`."""
-    most = policy.max_open_executions
-    if most is not None and open_executions >= most:
-        text = f"allows {most} executions that are queued or running at once; wait for one to end"
-        _reached(policy, "max_open_executions", text, retry_after_seconds=1.0)
+    """Check that one more open execution is allowed; raises `PolicyLimitReached`."""
+    text = "executions that are queued or running at once; wait for one to end"
+    _check_count(policy, "max_open_executions", open_executions, text, retry_after_seconds=1.0)
 
 
 def check_streams(policy: Policy, streams: int) -> None:
-    """Decide whether one more request may be answered over time; raises `PolicyLimitReached`."""
-    most = policy.max_streams
-    if most is not None and streams >= most:
-        text = (
-            f"allows {most} requests at once that are answered over time (event streams, change feeds, waits, notebook "
-            "exports); close one, or let several readers share one"
-        )
-        _reached(policy, "max_streams", text, retry_after_seconds=1.0)
+    """Check that one more stream is allowed; raises `PolicyLimitReached`."""
+    text = (
+        "requests at once that are answered over time (event streams, change feeds, waits, notebook exports); close "
+        "one, or let several readers share one"
+    )
+    _check_count(policy, "max_streams", streams, text, retry_after_seconds=1.0)
 
 
 def check_rate(policy: Policy, wait_seconds: float) -> None:
-    """Decide about one more execution within a minute.
+    """Check the rate of executions.
 
     Parameters
     ----------
+    policy : Policy
+        The limits.
     wait_seconds : float
-        When there will be room; 0 if there is now.
+        Time until one more execution is allowed; 0 if it is allowed now.
 
     Raises
     ------
     PolicyLimitReached
+        If `wait_seconds` is not 0.
     """
     if wait_seconds > 0:
         text = f"allows {policy.max_executions_per_minute} executions a minute; the next in {wait_seconds:.1f} s"
@@ -205,47 +204,55 @@ def check_rate(policy: Policy, wait_seconds: float) -> None:
 
 
 def check_stored(policy: Policy, full_share_bytes: int | None) -> None:
-    """Decide whether more may be stored for whoever is bound to a policy.
+    """Check that the store has room for more records.
 
     Parameters
     ----------
+    policy : Policy
+        The limits.
     full_share_bytes : int or None
-        The share of the store, if all of it is taken by what cannot be removed; None if there is room.
+        The share of the store, if records that cannot be removed take all of it; None if there is room.
 
     Raises
     ------
     PolicyLimitReached
+        If there is no room.
     """
     if full_share_bytes is not None:
         raise PolicyLimitReached(
             f"the policy {policy.name!r} allows {full_share_bytes} bytes in the store, all of them taken by executions "
             "that have not ended; wait for one to end, or cancel it (max_stored_bytes)",
-            limit={**_told(policy, "max_stored_bytes"), "value": full_share_bytes},
+            limit={**_limit_details(policy, "max_stored_bytes"), "value": full_share_bytes},
             retry_after_seconds=1.0,
         )
 
 
 def check_code(policy: Policy, code_bytes: int) -> None:
-    """Decide about the size of code; raises `PolicyDenied`."""
+    """Check the size of code; raises `PolicyDenied`."""
     most = policy.max_code_bytes
     if most is not None and code_bytes > most:
         _deny(policy, "max_code_bytes", f"allows {most} bytes of code, not {code_bytes}")
 
 
 def allowed_seconds(policy: Policy, limit: str, asked: float | None, default: float) -> float:
-    """Return how many seconds a caller gets of what the field `limit` bounds.
+    """Return the time limit of a request.
 
     Parameters
     ----------
+    policy : Policy
+        The limits.
+    limit : str
+        The name of the limit's field.
     asked : float or None
-        What the request names. It is refused if it is more than the policy allows, not lowered: code that counts on
-        an hour does not do half of its work in a minute.
+        The seconds that the request asks for. More than the policy allows is denied instead of lowered, because code
+        that needs an hour is of no use after a minute.
     default : float
-        What a request that names none would get without a policy; lowered to what is allowed.
+        The seconds for a request that asks for none, lowered to the policy's limit; 0 for no limit.
 
     Raises
     ------
     PolicyDenied
+        If the request asks for more than the policy allows.
     """
     most: float | None = getattr(policy, limit)
     if most is None:
@@ -258,12 +265,12 @@ def allowed_seconds(policy: Policy, limit: str, asked: float | None, default: fl
 
 
 def least(values: Iterable[int | None]) -> int | None:
-    """Return the smallest limit, None if there is none."""
+    """Return the smallest limit; None if there is none."""
     return min((value for value in values if value is not None), default=None)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name fits one of the patterns, in which ``*`` stands for anything."""
+    """Return whether a name matches one of the patterns, in which ``*`` matches any text."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -271,19 +278,25 @@ def _names(patterns: Collection[str]) -> str:
     return ", ".join(patterns) or "none"
 
 
-def _told(policy: Policy, limit: str) -> dict[str, Any]:
+def _limit_details(policy: Policy, limit: str) -> dict[str, Any]:
     value = getattr(policy, limit)
     return {"policy": policy.name, "name": limit, "value": list(value) if isinstance(value, tuple) else value}
 
 
 def _deny(policy: Policy, limit: str, text: str) -> NoReturn:
-    raise PolicyDenied(f"the policy {policy.name!r} {text} ({limit})", limit=_told(policy, limit))
+    raise PolicyDenied(f"the policy {policy.name!r} {text} ({limit})", limit=_limit_details(policy, limit))
 
 
 def _reached(policy: Policy, limit: str, text: str, retry_after_seconds: float | None = None) -> NoReturn:
-    error: ExecError = PolicyLimitReached(
+    raise PolicyLimitReached(
         f"the policy {policy.name!r} {text} ({limit})",
-        limit=_told(policy, limit),
+        limit=_limit_details(policy, limit),
         retry_after_seconds=retry_after_seconds,
     )
-    raise error
+
+
+def _check_count(policy: Policy, limit: str, count: int, text: str, retry_after_seconds: float | None = None) -> None:
+    """Check that the field `limit` allows one more than `count`."""
+    most: int | None = getattr(policy, limit)
+    if most is not None and count >= most:
+        _reached(policy, limit, f"allows {most} {text}", retry_after_seconds)

@@ -1,7 +1,4 @@
-"""The scopes there are, in one literal from which routes, documentation and tokens take them.
-
-`scope()` is how code names one: a misspelt name fails at import.
-"""
+"""Scopes of tokens: their names and descriptions, for routes, tokens and the documentation."""
 
 from __future__ import annotations
 
@@ -21,13 +18,13 @@ SCOPES: dict[str, str] = {
 ALL_SCOPES = frozenset(SCOPES)
 
 
-def scope(name: str) -> str:
-    """Return `name` if there is such a scope.
+def require_scope(name: str) -> str:
+    """Return `name` if there is such a scope, so that a misspelt name fails.
 
     Raises
     ------
     ValueError
-        If there is not.
+        If there is no such scope.
     """
     if name not in SCOPES:
         raise ValueError(f"no scope {name!r}; there are {', '.join(SCOPES)}")

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-# With this package jsonschema can tell whether a text is an IRI, which nothing here asks. It makes a grammar whenever
-# it is imported, and that takes longer than everything else in the start of a server.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # as Python writes it for what is not there
+# jsonschema imports this package to check IRIs, which nothing here needs. Its import builds a grammar, and takes longer
+# than everything else in the start of a server.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None is how Python marks a missing module

@@ -1,4 +1,4 @@
-"""``python -m jupyter_exec_ext.cli``."""
+"""Entry point of ``python -m jupyter_exec_ext.cli``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A Kernel Gateway application with our personality, which knows the port it got and stops cleanly."""
+"""Kernel Gateway application with ``exec/v1``: reports the port that it got, and stops its kernels first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kernel_gateway.gatewayapp import KernelGatewayApp
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-# A connection on which no request begins for so long is closed. Tornado's own default is an hour.
+# An idle connection is closed after this time. Tornado's own default is an hour.
 IDLE_CONNECTION_SECONDS = 600.0
-# A peer that is gone without a word, such as a machine that was switched off, is noticed after two minutes of silence:
-# its connection would otherwise be kept for as long as a stream or a long poll on it lasts.
+# A peer that vanishes, such as a machine that was switched off, is noticed after two minutes. Otherwise its connection
+# would be kept for the length of its stream or long poll.
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES = 60, 15, 4
 
 
@@ -45,7 +45,7 @@ class ExecGatewayApp(KernelGatewayApp):  # type: ignore[misc]  # kernel_gateway 
     description = "Kernel Gateway with the exec/v1 API"
 
     def initialize(self, argv: list[str] | None = None, new_httpserver: bool = True) -> None:
-        """Use our personality, whatever else is configured."""
+        """Use this package's personality, whatever is configured."""
         self.api = "jupyter_exec_ext.gateway"
         super().initialize(argv, new_httpserver)
 

@@ -1,9 +1,9 @@
-"""A gateway that lives exactly as long as the process that started it; `LocalJupyterServer` runs this.
+"""Gateway process that ends with the process that started it; run by `LocalJupyterServer`.
 
-The first line of standard input holds the settings as JSON, the token among them. When the input ends, or the parent
-is another process than it was, the gateway stops. One line on standard output tells the port.
+The first line of standard input has the settings as JSON, including the token. The gateway stops when the input ends,
+or when its parent process changes. It prints one line with its port.
 
-In a container, as `DockerJupyterServer` runs it, it logs to its standard error, and may be told to outlive its input.
+In a container of `DockerJupyterServer` it logs to standard error, and a setting lets it outlive its input.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _STOP_SECONDS = 8.0
 _PR_SET_DUMPABLE = 4
 
 
-def _parent_gone(parent: int) -> bool:
-    """Wait a while for the input to end; a forked relative of the parent may still hold the pipe open."""
+def _has_lost_parent(parent: int) -> bool:
+    """Wait a while and return whether the parent has ended; its forked children may hold the pipe open."""
     if os.name != "posix":
         return not sys.stdin.read(1)
     readable, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
@@ -36,11 +36,11 @@ def _parent_gone(parent: int) -> bool:
 
 
 def _stop_with_parent(app: ExecGatewayApp, parent: int) -> None:
-    while not _parent_gone(parent):
+    while not _has_lost_parent(parent):
         pass
     app.stop_soon()
     time.sleep(_STOP_SECONDS)
-    os._exit(1)  # it could not stop in time; kernels end with it
+    os._exit(1)  # it did not stop in time; its kernels end with it
 
 
 def _log_to_file(app: ExecGatewayApp, settings: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def _log_to_file(app: ExecGatewayApp, settings: dict[str, Any]) -> None:
 
 
 def _hide_memory() -> None:
-    """Keep processes of the same user, such as kernels, from reading the token in our memory: on Linux."""
+    """Keep other processes of the user, such as kernels, from reading the token in this one's memory (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
@@ -82,7 +82,7 @@ def main() -> None:
     config.KernelGatewayApp.log_level = settings["log_level"]
     config.JupyterWebsocketPersonality.list_kernels = True
     config.ExecEngine.caller_env = ["*"]
-    # Code shall find the files of whoever started this, and they its files, where AutoGen's users expect them.
+    # AutoGen's users expect that code works in the directory in which the server was started.
     config.ExecEngine.session_directories = False
     config.ExecPersonality.allowed_hosts = settings.get("allowed_hosts", [])
     if settings.get("inherited_env"):

@@ -1,4 +1,4 @@
-"""What Ctrl-C and the signals that end a process mean to a command."""
+"""Signal handling of commands: Ctrl-C stops the code first, and SIGTERM and SIGHUP close sessions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from types import FrameType
 
 from ..errors import ExecError
 from ..models import InputRequestEvent
-from .terminal import without_escapes
+from .escape_filter import without_escapes
 
 
 class Interrupts:
-    """What Ctrl-C does while code runs: the first one stops the code, the second one ends the command.
+    """Handler of Ctrl-C while code runs: the first one stops the code, the second one ends the command.
 
     Attributes
     ----------
     stop : callable or None
-        Stops the code; None before it was sent.
+        Stops the code; None until the code is sent.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Interrupts:
             print(f"jupyter exec: the code could not be interrupted: {error.message}", file=sys.stderr)
 
     def ask(self, event: InputRequestEvent) -> str:
-        """Ask the user for what the code's ``input()`` wants; nothing is sent to code that is to be stopped."""
+        """Ask the user for the answer to the code's ``input()``; Ctrl-C here sends no answer."""
         self._asking = True
         try:
             prompt = without_escapes(event.prompt)
@@ -59,7 +59,7 @@ class Interrupts:
 
 @contextmanager
 def ctrl_c(interrupts: Interrupts) -> Iterator[Interrupts]:
-    """Have Ctrl-C handled by `interrupts`."""
+    """Handle Ctrl-C by `interrupts`."""
     previous = signal.signal(signal.SIGINT, interrupts.handle)
     try:
         yield interrupts
@@ -69,7 +69,7 @@ def ctrl_c(interrupts: Interrupts) -> Iterator[Interrupts]:
 
 @contextmanager
 def leaving_in_order() -> Iterator[None]:
-    """Leave on SIGTERM and SIGHUP as on an exception, so that sessions on a server are closed."""
+    """Turn SIGTERM and SIGHUP into an exception, so that sessions on a server are closed."""
 
     def leave(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + signum)

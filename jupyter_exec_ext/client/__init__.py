@@ -1,4 +1,4 @@
-"""Clients of the server: light, without Tornado, ZeroMQ or Jupyter's server in the process that uses them."""
+"""Clients of the server, which load neither Tornado nor ZeroMQ nor Jupyter Server."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .access_tokens import AccessToken, AsyncTokenProvider, TokenProvider
-from .connection import JupyterConnectable, JupyterConnectionInfo
+from .server_connection import JupyterConnectable, JupyterConnectionInfo
 
 if TYPE_CHECKING:
-    from .aio import AsyncExecClient, AsyncExecSession, AsyncExecutionHandle
-    from .aio_aca import AsyncACAClient
-    from .sync import ExecClient, ExecSession, ExecutionHandle
-    from .sync_aca import ACAClient
+    from ..aca.client.aio.pool_client import AsyncACAClient
+    from ..aca.client.sync.pool_client import ACAClient
+    from .aio.client import AsyncExecClient
+    from .aio.execution_handle import AsyncExecutionHandle
+    from .aio.session import AsyncExecSession
+    from .sync.client import ExecClient
+    from .sync.execution_handle import ExecutionHandle
+    from .sync.session import ExecSession
 
-# The two clients stand on different HTTP libraries; using one does not load the other's.
+# Imported at first use: the two clients need different HTTP libraries.
 _HOMES = {
-    "ACAClient": "sync_aca",
-    "AsyncACAClient": "aio_aca",
-    "AsyncExecClient": "aio",
-    "AsyncExecSession": "aio",
-    "AsyncExecutionHandle": "aio",
-    "ExecClient": "sync",
-    "ExecSession": "sync",
-    "ExecutionHandle": "sync",
+    "ACAClient": "..aca.client.sync.pool_client",
+    "AsyncACAClient": "..aca.client.aio.pool_client",
+    "AsyncExecClient": ".aio.client",
+    "AsyncExecSession": ".aio.session",
+    "AsyncExecutionHandle": ".aio.execution_handle",
+    "ExecClient": ".sync.client",
+    "ExecSession": ".sync.session",
+    "ExecutionHandle": ".sync.execution_handle",
 }
 
 __all__ = [
@@ -45,5 +49,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        return getattr(importlib.import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""Access tokens for services that want one with every request: what gives them, and when to ask for another.
+"""Access tokens for services such as Azure's: providers, the cache of the current token, and its renewal.
 
-A credential of ``azure.identity`` is such a provider, as it is; nothing of Azure's is imported here.
+Credentials of ``azure.identity`` are providers. This module imports nothing of Azure's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any, Protocol
 
 from ..errors import ConnectionFailed, ExecError, Unauthenticated
 
-# A token is renewed this long before its end, or at half of its time if it lives shorter than twice that.
+# A token is renewed this long before it expires, or after half of its lifetime if that is later.
 REFRESH_SECONDS = 300.0
+# The bound on the length keeps the match fast on a header of any size.
 _CLAIMS = re.compile(r"""\bclaims\s*=\s*"([A-Za-z0-9+/=_-]{1,8000})\"""", re.IGNORECASE)
 
 
 class AccessTokenLike(Protocol):
-    """What a provider gives: ours or ``azure.core``'s."""
+    """Interface of an access token, which those of ``azure.core`` have."""
 
     @property
     def token(self) -> str:
@@ -32,19 +33,19 @@ class AccessTokenLike(Protocol):
 
     @property
     def expires_on(self) -> int | float:
-        """Its end, in seconds since 1970."""
+        """Its expiry, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """An access token and its end.
+    """An access token and its expiry.
 
     Parameters
     ----------
     token : str
-        The secret; `repr` does not show it.
+        The secret; `repr` leaves it out.
     expires_on : int or float
-        In seconds since 1970, UTC.
+        Its expiry, in seconds since 1970, UTC.
     """
 
     token: str = field(repr=False)
@@ -52,54 +53,58 @@ class AccessToken:
 
 
 class TokenProvider(Protocol):
-    """Gives access tokens: a credential of ``azure.identity``, or anything with this method."""
+    """Interface of a source of access tokens, which credentials of ``azure.identity`` have."""
 
     def get_token(
         self, *scopes: str, claims: str | None = None, tenant_id: str | None = None, **kwargs: Any
     ) -> AccessTokenLike:
-        """Return a token that is good now; it may block.
+        """Return a valid token; this may block.
 
         Parameters
         ----------
         *scopes : str
-            What it must be good for.
+            The scopes that it must have.
         claims : str, optional
-            What the service wants in it, after it refused one. The provider must not answer from a cache then.
+            Claims that the service requires after it has refused a token. The provider must not use a cache then.
+        tenant_id : str, optional
+            Not used by this package.
+        **kwargs
+            Not used by this package.
         """
 
 
 class AsyncTokenProvider(Protocol):
-    """Gives access tokens on the event loop: a credential of ``azure.identity.aio``, or anything with this method."""
+    """Interface of an asynchronous source of access tokens, which credentials of ``azure.identity.aio`` have."""
 
     async def get_token(
         self, *scopes: str, claims: str | None = None, tenant_id: str | None = None, **kwargs: Any
     ) -> AccessTokenLike:
-        """Return a token that is good now; see `TokenProvider`."""
+        """Return a valid token; see `TokenProvider`."""
 
 
 class TokenCache:
-    """The token in use."""
+    """Cache of the current token."""
 
     def __init__(self) -> None:
         self._token: AccessToken | None = None
         self._renew_at = -math.inf
 
     def current(self, rejected: str | None) -> AccessToken | None:
-        """Return the token to send, None if it is time for another or if it is the one that was rejected."""
+        """Return the current token, None if it has to be renewed or is the one that was rejected."""
         if self._token is None or self._token.token == rejected or time.time() >= self._renew_at:
             return None
         return self._token
 
-    def keep(self, given: Any) -> AccessToken:
-        """Check what a provider gave, and use it from now on.
+    def store(self, given: Any) -> AccessToken:
+        """Check and keep a token from a provider.
 
         Raises
         ------
         Unauthenticated
-            If it is no token.
+            If it is not a token, or has no expiry.
         """
         text, expires_on = getattr(given, "token", None), getattr(given, "expires_on", None)
-        # Any other character would be refused further down, in messages that show the whole header.
+        # HTTP libraries reject other characters with a message that shows the whole header.
         if not isinstance(text, str) or not text or not (text.isascii() and text.isprintable()) or " " in text:
             raise Unauthenticated("the credential gave something that is not an access token")
         if isinstance(expires_on, bool) or not isinstance(expires_on, (int, float)):
@@ -110,39 +115,39 @@ class TokenCache:
         return self._token
 
 
-def asked(credential: Any, scope: str, claims: str | None) -> Callable[[], Any]:
-    """Return the call that asks a credential; `claims` are left out where there are none, for simple providers."""
+def token_request_of(credential: Any, scope: str, claims: str | None) -> Callable[[], Any]:
+    """Return the call of a credential; it passes `claims` only if there are any, for providers without them."""
     return lambda: credential.get_token(scope) if claims is None else credential.get_token(scope, claims=claims)
 
 
-def in_a_thread(call: Callable[[], Any]) -> Future[Any]:
-    """Call in a thread that nobody has to wait for: a credential that hangs must hold up neither a call nor an exit."""
+def run_in_daemon_thread(call: Callable[[], Any]) -> Future[Any]:
+    """Run a call in a daemon thread: a credential that hangs must delay neither its caller nor the exit."""
     future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()  # who leaves must not cancel it for the others
+    future.set_running_or_notify_cancel()  # a caller that stops waiting must not cancel it for the others
 
     def work() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:
+        except BaseException as error:  # raised in the threads that wait
             future.set_exception(error)
 
     threading.Thread(target=work, name="access token", daemon=True).start()
     return future
 
 
-def no_token(credential: Any, error: BaseException | None) -> ExecError:
-    """Return the error to raise where a credential gave no token; what it raised itself is to be the cause."""
+def credential_error(credential: Any, error: BaseException | None) -> ExecError:
+    """Return the error for a credential without a token; `error` is its own, None after a timeout."""
     name = type(credential).__name__
     if error is None:
         return ConnectionFailed(f"{name} gave no access token in time; nothing was sent")
     if isinstance(error, ExecError):
         return error
-    # The error's own text is left to the traceback: it is somebody else's and may hold more than people may read.
+    # The credential's own text stays in the traceback, since it may hold secrets.
     return Unauthenticated(f"{name} gave no access token: it raised {type(error).__name__}; nothing was sent")
 
 
-def claims_in(challenge: str) -> str | None:
-    """Return the claims that a ``WWW-Authenticate`` asks for, as JSON text, or None where it asks for none."""
+def parse_claims(challenge: str) -> str | None:
+    """Return the claims that a ``WWW-Authenticate`` header requires, as JSON text, or None."""
     match = _CLAIMS.search(challenge)
     if match is None:
         return None
@@ -154,15 +159,15 @@ def claims_in(challenge: str) -> str | None:
         return None
 
 
-class Refusals:
-    """How often a call may come back with another token: once, and some times more if the token had just expired."""
+class RefusalCounter:
+    """Limit of a call's retries after status 401: one, and a few more if the token has just expired."""
 
-    _MOST = 4
+    _MAX_REFUSALS = 4
 
     def __init__(self) -> None:
         self._count = 0
 
-    def may_renew(self, token: AccessToken) -> bool:
-        """Whether a call that was refused (401) with this token is worth another."""
+    def can_retry(self, token: AccessToken) -> bool:
+        """Return whether to retry a call that was refused with this token."""
         self._count += 1
-        return self._count <= (self._MOST if time.time() >= token.expires_on else 1)
+        return self._count <= (self._MAX_REFUSALS if time.time() >= token.expires_on else 1)

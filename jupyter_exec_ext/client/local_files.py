@@ -1,6 +1,6 @@
-"""Files on the client's side: read piece by piece, and written so that they are there as a whole or not at all.
+"""Local files of the client: uploads read in pieces, and downloads that appear complete or not at all.
 
-Everything here blocks; a driver decides where that may happen.
+All calls block; the asynchronous driver makes them in a thread.
 """
 
 from __future__ import annotations
@@ -10,44 +10,45 @@ import io
 import os
 import secrets
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any
 
+# Files are read and written in blocks of this size, so that a transfer needs a bounded amount of memory.
 BLOCK_BYTES = 1024 * 1024
 
-# Gets how many bytes are through, and how many there are in all if that is known.
+# Called with the number of bytes transferred, and the total if it is known.
 Progress = Callable[[int, "int | None"], None]
-# What can be uploaded: the path of a file, or a file opened for reading bytes.
+# Source of an upload: the path of a file, or a file opened for reading bytes.
 Uploadable = str | os.PathLike[str] | IO[bytes]
 
 
 class FileSource:
-    """Something to upload, read from its beginning as often as need be."""
+    """Source of an upload, read from its beginning once for each attempt."""
 
     def __init__(self, source: Uploadable, progress: Progress | None = None) -> None:
         self._path = Path(source) if isinstance(source, (str, os.PathLike)) else None
         self._file: IO[bytes] | None = None if isinstance(source, (str, os.PathLike)) else source
-        self._start = 0 if self._path is not None else position(source)
+        self._start = 0 if self._path is not None else position_of(source)
         self._progress = progress
-        self._begun = False
         self._read_bytes = self._sent_bytes = 0
         self._hash = hashlib.sha256()
         self.size_bytes: int | None = None
         self.error: Exception | None = None
 
     @property
-    def repeatable(self) -> bool:
-        """Whether it can be read from its beginning again."""
+    def can_rewind(self) -> bool:
+        """True if it can be read from its beginning again."""
         return self._path is not None or self._start is not None
 
     @property
     def sha256(self) -> str:
-        """The digest of what was read, in hexadecimal."""
+        """The digest of the bytes read, in hexadecimal."""
         return self._hash.hexdigest()
 
     def rewind(self) -> None:
-        """Go to the beginning, and find out how much there is."""
+        """Go to the beginning, and read the size."""
         self._read_bytes = self._sent_bytes = 0
         self._hash = hashlib.sha256()
         if self._path is not None:
@@ -62,17 +63,17 @@ class FileSource:
             self.size_bytes = end - self._start
 
     def read(self) -> bytes:
-        """Return the next piece; what goes wrong is kept in `error`, since HTTP libraries take it for their own."""
+        """Return the next piece; an exception is also kept in `error`, since HTTP libraries replace it by their own."""
         try:
             return self._read()
-        except Exception as error:
+        except Exception as error:  # raised again here, and by the operation after the HTTP library's own error
             self.error = error
             raise
 
     def _read(self) -> bytes:
         assert self._file is not None
-        most = BLOCK_BYTES if self.size_bytes is None else min(BLOCK_BYTES, self.size_bytes - self._read_bytes)
-        piece = self._file.read(most) if most else b""
+        size = BLOCK_BYTES if self.size_bytes is None else min(BLOCK_BYTES, self.size_bytes - self._read_bytes)
+        piece = self._file.read(size) if size else b""
         if not piece and self.size_bytes is not None and self._read_bytes < self.size_bytes:
             raise OSError(f"the file became shorter while it was being read: {self._path or self._file}")
         self._hash.update(piece)
@@ -80,136 +81,164 @@ class FileSource:
         return piece
 
     def sent(self, size: int) -> None:
-        """Report progress."""
+        """Count bytes that were sent, and report the progress."""
         self._sent_bytes += size
         if self._progress is not None:
             self._progress(self._sent_bytes, self.size_bytes)
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the file, if it was opened here."""
         if self._path is not None and self._file is not None:
             self._file.close()
 
 
-def position(file: object) -> int | None:
-    """Return where a file stands, None if it cannot be read twice."""
+def position_of(file: Any) -> int | None:
+    """Return the position of an open file, None if it cannot be read twice."""
     try:
-        return file.tell() if file.seekable() else None  # type: ignore[attr-defined]
+        return int(file.tell()) if file.seekable() else None
     except (AttributeError, OSError):
         return None
 
 
-class Target(Protocol):
-    """Where a download goes."""
+class Target(ABC):
+    """Destination of a download. It computes the digest of the bytes that arrive."""
 
-    def begin(self) -> None:
-        """Start anew."""
-
-    def write(self, data: bytes) -> None:
-        """Take in the next bytes."""
-
-    def commit(self) -> None:
-        """Keep what came."""
-
-    def discard(self) -> None:
-        """Leave no trace; after `commit` this does nothing."""
-
-    @property
-    def sha256(self) -> str:
-        """The digest of what came, in hexadecimal."""
-
-
-class MemoryTarget:
-    """Keeps a download in memory."""
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Start anew."""
-        self._data = bytearray()
-
-    def write(self, data: bytes) -> None:
-        """Take in the next bytes."""
-        self._data += data
-
-    def commit(self) -> None:
-        """Have nothing to do."""
-
-    def discard(self) -> None:
-        """Have nothing to do."""
-
-    @property
-    def sha256(self) -> str:
-        """The digest of what came."""
-        return hashlib.sha256(self._data).hexdigest()
-
-    def data(self) -> bytes:
-        """Return what came."""
-        return bytes(self._data)
-
-
-class FileTarget:
-    """Writes a download beside its place and moves it there when it is complete."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._temporary = path.with_name(f".{secrets.token_hex(8)}.part")
-        self._file: IO[bytes] | None = None
+    def __init__(self, file: IO[bytes] | None = None) -> None:
+        self._file = file
         self._hash = hashlib.sha256()
 
+    @abstractmethod
     def begin(self) -> None:
-        """Start anew."""
-        self.discard()
-        self._hash = hashlib.sha256()
-        self._file = self._temporary.open("xb", buffering=0)
+        """Start the download, or start it again without the bytes of the attempt before."""
 
     def write(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Write the next bytes."""
         assert self._file is not None
         self._hash.update(data)
         rest = memoryview(data)
         while rest:
-            rest = rest[self._file.write(rest) :]
+            written = self._file.write(rest)
+            rest = rest[len(rest) if written is None else written :]  # some file-like objects return None
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Keep the download."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove an incomplete download; after `commit` this does nothing."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the bytes, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+class OpenFileTarget(Target):
+    """Download into a file that the caller has opened, from its current position."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._open_file = file
+        self._start = position_of(file)
+        self._is_written = self._is_committed = False
+
+    def begin(self) -> None:
+        """Start the download, or start it again at the same position."""
+        if self._is_written and self._start is None:
+            raise OSError("the download was cut, and the file that it went into cannot be rewound")
+        self.discard()
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Write the next bytes."""
+        self._is_written = True
+        super().write(data)
 
     def commit(self) -> None:
-        """Put the file in its place."""
+        """Flush the file."""
+        self._open_file.flush()
+        self._is_committed = True
+
+    def discard(self) -> None:
+        """Truncate the file where the download began, if it can be rewound."""
+        if self._is_written and not self._is_committed and self._start is not None:
+            self._open_file.seek(self._start)
+            self._open_file.truncate()
+
+
+class MemoryTarget(OpenFileTarget):
+    """Download into memory."""
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+        super().__init__(self._buffer)
+
+    def data(self) -> bytes:
+        """Return the bytes."""
+        return self._buffer.getvalue()
+
+
+class FileTarget(Target):
+    """Download into a temporary file, which takes its place when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        # In the same directory, since a rename is atomic only within one file system.
+        self._temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+
+    def begin(self) -> None:
+        """Start the download in a new file."""
+        self.discard()
+        self._hash = hashlib.sha256()
+        self._file = self._temporary.open("xb", buffering=0)
+
+    def commit(self) -> None:
+        """Sync the file to disk and move it to its place."""
         assert self._file is not None
+        # Without a sync, a crash of the machine could leave an empty file under the final name.
         os.fsync(self._file.fileno())
         self._file.close()
         os.replace(self._temporary, self.path)
         self._file = None
 
     def discard(self) -> None:
-        """Remove what is not complete."""
+        """Remove an incomplete file."""
         if self._file is not None:
             self._file.close()
             self._file = None
             self._temporary.unlink(missing_ok=True)
 
-    @property
-    def sha256(self) -> str:
-        """The digest of what came."""
-        return self._hash.hexdigest()
+
+def write_whole_file(path: Path, data: bytes) -> None:
+    """Write a file, which appears complete or not at all."""
+    target = FileTarget(path)
+    try:
+        target.begin()
+        target.write(data)
+        target.commit()
+    finally:
+        target.discard()
 
 
 def download_path(local_path: str | os.PathLike[str], remote_path: str) -> Path:
-    """Return where a download goes: into a directory that is there under its own name, else where it is said."""
+    """Return the local path of a download: in an existing directory, the remote file's name is added."""
     path = Path(local_path)
     return path / remote_path.rpartition("/")[2] if path.is_dir() else path
 
 
 def upload_path(source: Uploadable, remote_path: str | None) -> str:
-    """Return where an upload goes: where it is said, else under the local file's name.
+    """Return the remote path of an upload, by default the local file's name.
 
     Raises
     ------
     ValueError
-        If the name is neither given nor known.
+        If no remote path is given and the source has no name.
     """
     if remote_path is not None:
         return remote_path
     name = source if isinstance(source, (str, os.PathLike)) else getattr(source, "name", None)
     if not isinstance(name, (str, os.PathLike)):
-        raise ValueError("say under which name to upload it (remote_path)")
+        raise ValueError("this file has no name; pass the name of the upload as remote_path")
     return Path(name).name

@@ -1,4 +1,4 @@
-"""Kernels of this process, behind the steps of the client: like a server without ``exec/v1``, and without a server.
+"""Embedded kernels: started by this process, and used through the client's logic for servers without ``exec/v1``.
 
 The client's logic for such servers runs code, stops it, and tells how it ended. Here is only what carries its steps
 out.

@@ -1,18 +1,31 @@
-"""What an administrator can set of the engine."""
+"""Engine settings: the traits of ``c.ExecEngine``, and the policies that they configure."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from jupyter_core.paths import jupyter_data_dir
 from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
 from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
+from ..auth.policy import Policy, matches
+from ..auth.policy_parsing import read_policies
+from ..errors import InvalidRequest
 from ..models import ISOLATION_LEVELS
-from ..wire.environment import DEFAULT_NAMES
-from .isolation import OUR_PROVISIONERS, PLAIN
-from .resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
+from ..protocol.kernel_environment import DEFAULT_NAMES
+from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
+from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 class EngineSettings(LoggingConfigurable):
@@ -186,7 +199,7 @@ class EngineSettings(LoggingConfigurable):
         return dict(proposal["value"])
 
     def limits(self) -> dict[str, float]:
-        """Return the limits that hold for every caller."""
+        """Return the limits that apply to every caller, by their traits' names."""
         names = (
             "default_timeout_seconds",
             "max_timeout_seconds",
@@ -201,3 +214,43 @@ class EngineSettings(LoggingConfigurable):
             "max_session_files",
         )
         return {name: getattr(self, name) for name in names}
+
+
+def configured_policies(
+    policies: Mapping[str, Any], policy_file: str, offered: Sequence[str] = ("*",)
+) -> dict[str, Policy]:
+    """Return the policies that tokens can have, by name.
+
+    Parameters
+    ----------
+    policies : mapping
+        Policies as `EngineSettings.policies`.
+    policy_file : str
+        Path of a TOML or JSON file with more policies; empty for none.
+    offered : sequence of str
+        Names of the policies that tokens can have (with ``*`` as a wildcard).
+
+    Raises
+    ------
+    TraitError
+        If a policy or the file is invalid: a server must not start with other limits than it was given.
+    """
+    try:
+        known = read_policies({**(_read(Path(policy_file)) if policy_file else {}), **policies})
+    except InvalidRequest as error:
+        raise TraitError(f"ExecEngine.policies: {error.message}") from None
+    for name in offered:
+        if not any(matches(policy, [name]) for policy in known):
+            raise TraitError(f"ExecEngine.offered_policies: there is no policy {name!r}, only {', '.join(known)}")
+    return {name: policy for name, policy in known.items() if matches(name, offered)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        found: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise TraitError(f"ExecEngine.policy_file: {path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise TraitError(f"ExecEngine.policy_file: {path} must hold an object with policies by name")
+    return found

@@ -1,4 +1,4 @@
-"""Executors for agents, with the names, signatures and results of AutoGen's."""
+"""Executors and servers for agents, with the names, signatures and results of AutoGen's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..client.connection import JupyterConnectable, JupyterConnectionInfo
-    from .aca import ACADynamicSessionsCodeExecutor
+    from ..aca.executor.aca_executor import ACADynamicSessionsCodeExecutor
+    from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
     from .binder import BinderServer
     from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
     from .docker import DockerJupyterServer
     from .embedded import EmbeddedIPythonCodeExecutor
-    from .functions import (
+    from .function_sources import (
         Alias,
         FunctionWithRequirements,
         FunctionWithRequirementsStr,
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     )
     from .hub import JupyterHubServer
     from .jupyter import JupyterCodeExecutor
-    from .launch import LaunchProgress
     from .local import LocalJupyterServer
     from .prompts import CODE_WRITER_SYSTEM_MESSAGE
+    from .remote_launch import LaunchProgress
 
-# Each stands on libraries of its own; using one does not load those of the others.
+# Imported at first use: executors need different libraries.
 _HOMES = {
-    "ACADynamicSessionsCodeExecutor": ".aca",
-    "Alias": ".functions",
+    "ACADynamicSessionsCodeExecutor": "..aca.executor.aca_executor",
+    "Alias": ".function_sources",
     "BinderServer": ".binder",
     "CODE_WRITER_SYSTEM_MESSAGE": ".prompts",
     "CodeBlock": ".code_blocks",
     "CodeResult": ".code_blocks",
     "DockerJupyterServer": ".docker",
     "EmbeddedIPythonCodeExecutor": ".embedded",
-    "FunctionWithRequirements": ".functions",
-    "FunctionWithRequirementsStr": ".functions",
+    "FunctionWithRequirements": ".function_sources",
+    "FunctionWithRequirementsStr": ".function_sources",
     "IPythonCodeResult": ".code_blocks",
-    "ImportFromModule": ".functions",
+    "ImportFromModule": ".function_sources",
     "JupyterCodeExecutor": ".jupyter",
-    "JupyterConnectable": "..client.connection",
-    "JupyterConnectionInfo": "..client.connection",
+    "JupyterConnectable": "..client.server_connection",
+    "JupyterConnectionInfo": "..client.server_connection",
     "JupyterHubServer": ".hub",
-    "LaunchProgress": ".launch",
+    "LaunchProgress": ".remote_launch",
     "LocalJupyterServer": ".local",
     "MarkdownCodeExtractor": ".code_blocks",
-    "with_requirements": ".functions",
+    "with_requirements": ".function_sources",
 }
 
 __all__ = [

@@ -1,56 +1,55 @@
-"""A server made from a repository: launched at a BinderHub, such as mybinder.org."""
+"""Server of a repository, launched at a BinderHub such as mybinder.org."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import error_from, exchange
-from ..client.forks import atexit_in_this_process
-from ..client.patience import DEFAULT_RETRY
-from ..client.steps import Request
-from ..client.sync_driver import SyncDriver
-from ..errors import ClientError, ConnectionFailed, ConnectionLost, ExecError, UnexpectedAnswer
-from .binder_launch import BinderLaunch, Moved, build_path, place_at
-from .launch import Deadline, OnProgress, show_phases, within
+from ..client.api.outage_retry import DEFAULT_RETRY
+from ..client.api.request_exchange import error_from, exchange
+from ..client.api.steps import Request
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.driver import SyncDriver
+from ..errors import ClientError, ConnectionFailed, ConnectionLost, UnexpectedAnswer
+from .binder_launch import BinderLaunch, Moved, build_path
+from .managed_server import ManagedServer
+from .remote_launch import Deadline, OnProgress, ProgressReporter, run_until_deadline, server_at, show_phases
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+# mybinder.org needs one redirect; BinderHubs that point to each other must not keep a client busy.
 _MAX_REDIRECTS = 5
-# What a JupyterHub answers for a server that runs no more.
+# Statuses that a JupyterHub answers for a server that does not run.
 _GONE = frozenset({404, 424, 503})
 
 
-class BinderServer:
+class BinderServer(ManagedServer):
     """Launches a Binder, waits for it, and shuts it down again. Also a context manager.
 
-    A first launch builds an image, which takes minutes. Whoever runs the BinderHub limits how many launches there may
-    be, and ends servers that nobody uses, mybinder.org after ten minutes.
+    A first launch builds an image, which takes minutes. A BinderHub limits the number of launches and ends servers that
+    are idle; mybinder.org does so after ten minutes.
 
     Parameters
     ----------
     spec : str
-        What to launch: ``provider/what/ref``, such as ``gh/org/repo/HEAD``, as it stands in a Binder link after
+        The Binder to launch: ``provider/what/ref``, such as ``gh/org/repo/HEAD``, the part of a Binder link after
         ``/v2/``.
     binder_url : str
         The BinderHub.
     binder_token : str, optional
-        Where a BinderHub has users, the token of one. It goes to no other address, also if the BinderHub points to one.
+        A user's token, for a BinderHub with users. It is sent to this address only, also after a redirect.
     startup_timeout_seconds : float
-        How long building and launching may take.
+        Timeout of building and launching in seconds.
     stop : bool
         Whether `stop`, leaving the context and the end of the process shut the server down.
     on_progress : callable or None
-        Is given a `LaunchProgress` for each event. By default the phases are printed to standard error; None for
+        Called with a `LaunchProgress` for each event. By default the phases are printed to standard error; None for
         silence.
-    verify, client_cert
-        As of `JupyterConnectionInfo`.
+    verify : bool or str
+        As for `JupyterConnectionInfo`.
+    client_cert : str or (str, str), optional
+        As for `JupyterConnectionInfo`.
 
     Raises
     ------
@@ -61,9 +60,16 @@ class BinderServer:
     ServerStartTimeout
         If the server does not come up in time.
     LimitReached
-        If the BinderHub launches no more for now; `retry_after_seconds` is when it does again, where that was said.
+        If the BinderHub launches no more for now; `retry_after_seconds` is the time to wait, if the BinderHub gives it.
     ConnectionFailed, ConnectionLost
         If the BinderHub cannot be reached, or the connection is lost when a server may have been started already.
+
+    Examples
+    --------
+    ::
+
+        with BinderServer("gh/binder-examples/requirements/HEAD") as server, ExecClient(server) as client:
+            print(client.run("1 + 1").outputs)
     """
 
     def __init__(
@@ -82,21 +88,21 @@ class BinderServer:
         self._stops = stop
         self._binder = JupyterConnectionInfo.from_url(binder_url, binder_token, verify=verify, client_cert=client_cert)
         path, deadline = build_path(spec), Deadline.of_start(startup_timeout_seconds, f"the Binder of {spec}")
-        launch = BinderLaunch(spec, deadline, on_progress)
+        launch = BinderLaunch(spec, ProgressReporter(deadline, on_progress))
         self._connection_info: JupyterConnectionInfo | None = self._launch(launch, deadline, path)
         atexit_in_this_process(self.stop)
 
     def _launch(self, launch: BinderLaunch, deadline: Deadline, path: str) -> JupyterConnectionInfo:
-        """Ask, and go where the BinderHub points to: mybinder.org is several."""
+        """Launch the Binder, following redirects: mybinder.org is a federation of BinderHubs."""
         place = self._binder
         for _ in range(_MAX_REDIRECTS + 1):
             with contextlib.closing(SyncDriver(place)) as driver:
-                outcome = driver.perform(within(deadline, launch.run(place, path)))
+                outcome = driver.perform(run_until_deadline(deadline, launch.run(place, path)))
             if not isinstance(outcome, Moved):
                 return outcome
             url = urljoin(place.url + path, outcome.url)
             parts = urlsplit(url)
-            there = replace(place_at(url, place), base_url="/")
+            there = replace(server_at(url, place, "the BinderHub", None), base_url="/")
             same = (there.host, there.port, there.use_https) == (place.host, place.port, place.use_https)
             place = replace(there, token=place.token if same else None)
             path = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
@@ -104,12 +110,12 @@ class BinderServer:
 
     @property
     def spec(self) -> str:
-        """What was launched."""
+        """The spec of the Binder."""
         return self._spec
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
-        """Where the server is.
+        """Address and token of the server.
 
         Raises
         ------
@@ -121,12 +127,12 @@ class BinderServer:
         return self._connection_info
 
     def stop(self) -> None:
-        """Shut the server down; calling it again does nothing. One that is gone already is no error.
+        """Shut the server down; calling it again does nothing. A server that has ended already is no error.
 
         Raises
         ------
         ExecError
-            If the server refuses: it then runs until Binder ends it.
+            If the server refuses. It then runs until Binder ends it.
         """
         atexit.unregister(self.stop)
         place, self._connection_info = self._connection_info, None
@@ -140,13 +146,3 @@ class BinderServer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._spec!r}, binder_url={self._binder.url!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        # An exception that is on its way says more than that stopping fails, too.
-        with contextlib.suppress(ExecError) if exc_type is not None else contextlib.nullcontext():
-            self.stop()

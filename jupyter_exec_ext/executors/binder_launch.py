@@ -1,8 +1,8 @@
-"""One launch of a Binder, through BinderHub's stream of events: what each event means, and when asking again is safe.
+"""Launch of a Binder through BinderHub's event stream, with retries while they are safe.
 
-A request for a launch that finds the image being built joins that build. One that finds it built starts another server.
-So a stream that is cut during the build is opened again, and one that is cut later is not: a server that nobody has
-the address of may then run, and ends by itself.
+A request for a launch joins a build of the image that is under way. Once the image is built, each request starts
+another server. So a stream that is cut during the build is opened again, and one that is cut later is not: an orphaned
+server may then run, which Binder ends when it has been idle for some time.
 
 References
 ----------
@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.exchange import error_from
-from ..client.patience import DEFAULT_RETRY, RetryPolicy
-from ..client.steps import Failure, Operation, Reply
+from ..client.api.outage_retry import DEFAULT_RETRY
+from ..client.api.request_exchange import error_from
+from ..client.api.steps import Failure, Operation, Reply
+from ..client.server_connection import JupyterConnectionInfo
 from ..errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -31,14 +31,17 @@ from ..errors import (
     ServerStartFailed,
     UnexpectedAnswer,
 )
-from .launch import Deadline, LaunchProgress, OnProgress, follow, one_line
+from .remote_launch import ProgressReporter, follow_events, server_at, to_one_line
 
+# In these phases no server has been started, so a request for another launch is safe.
 _BUILD_PHASES = frozenset({"waiting", "fetching", "building", "pushing"})
 _FAILED = frozenset({"failed", "failure"})
-# Answers of a proxy that could not hand the request on.
-_NOT_HANDED_ON = frozenset({502, 503})
+# Statuses of a proxy that could not forward the request.
+_NOT_FORWARDED = frozenset({502, 503})
+# The reason of a failed build is in the last lines of its log.
 _KEPT_LINES = 15
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# BinderHub compares specs as text, so characters that need no quoting must stay as they are.
 _SAFE_IN_A_PATH = "/%~+:@,=!$&'()*;"
 
 
@@ -48,7 +51,7 @@ def build_path(spec: str) -> str:
     Raises
     ------
     ValueError
-        If it is none.
+        If `spec` has another form.
     """
     segments = spec.split("/")
     if len(segments) < 2 or {"", ".", ".."} & {unquote(segment) for segment in segments} or not spec.isprintable():
@@ -58,92 +61,85 @@ def build_path(spec: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Another address is to be asked."""
+    """Redirect of a launch to another address."""
 
     url: str = field(repr=False)
 
 
 class BinderLaunch:
-    """Reads the events of one launch, over as many connections as it takes.
+    """Launch of one Binder, over any number of connections.
 
     Parameters
     ----------
     spec : str
-        What is launched, for messages.
+        The Binder, for messages.
+    progress : ProgressReporter
+        Gets the BinderHub's messages.
     """
 
-    def __init__(
-        self,
-        spec: str,
-        deadline: Deadline,
-        on_progress: OnProgress | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-    ) -> None:
+    def __init__(self, spec: str, progress: ProgressReporter) -> None:
         self._spec = spec
-        self._deadline = deadline
-        self._on_progress = on_progress
-        self._retry = retry
-        self._tries = 0
-        self._shown = ""
+        self._progress = progress
+        self._retries = 0
         self._phase = ""
         self._log: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._end: Mapping[str, Any] = {}
+        self._last_event: Mapping[str, Any] = {}
 
-    def run(self, place: JupyterConnectionInfo, path: str) -> Operation[JupyterConnectionInfo | Moved]:
-        """Return where the server is, or where else to ask.
+    def run(self, service: JupyterConnectionInfo, path: str) -> Operation[JupyterConnectionInfo | Moved]:
+        """Launch the Binder and return the connection to its server, or a redirect.
 
         Parameters
         ----------
-        place : JupyterConnectionInfo
-            Where the BinderHub is.
+        service : JupyterConnectionInfo
+            The BinderHub.
         path : str
-            What is asked for there.
+            The path to request there.
 
         Raises
         ------
-        ServerStartFailed, LimitReached, ConnectionFailed, ConnectionLost
+        ServerStartFailed
+            If building or launching fails.
+        LimitReached
+            If the BinderHub launches no more for now.
+        ConnectionFailed, ConnectionLost
+            If the BinderHub cannot be reached, or the connection is lost after the build.
         """
         while True:
             self._phase = ""
-            outcome = yield from follow(path, self._take)
+            outcome = yield from follow_events(path, self._handle_event)
             if outcome is None:
-                if str(self._end.get("phase")).lower() in _FAILED:
-                    raise self._failure()
-                return _server(self._end, place)
+                if str(self._last_event.get("phase")).lower() in _FAILED:
+                    raise self._launch_error()
+                return _server_of(self._last_event, service)
             if isinstance(outcome, Reply) and outcome.status in _REDIRECTS:
                 return Moved(outcome.headers.get("location", ""))
-            if self._tries >= self._retry.max_retries or not self._may_ask_again(outcome):
-                raise self._error(outcome)
-            yield self._retry.pause(self._tries)
-            self._tries += 1
+            if self._retries >= DEFAULT_RETRY.max_retries or not self._can_retry(outcome):
+                raise self._request_error(outcome)
+            yield DEFAULT_RETRY.pause(self._retries)
+            self._retries += 1
 
-    def _take(self, event: Mapping[str, Any]) -> bool:
-        phase = str(event.get("phase") or "unknown")
-        message = one_line(event.get("message"))
-        if phase == "ready" or phase.lower() in _FAILED:
-            self._end = event
-        if phase != "ready":  # its message, too, names what is none of anybody's business
-            self._deadline.heard = message or self._deadline.heard
-            self._log.append(message)
-        self._phase = phase
-        if self._on_progress is not None:
-            phase = one_line(phase)
-            shown = LaunchProgress(phase, "" if phase == "ready" else message, _percent(event), phase != self._shown)
-            self._shown = phase
-            self._on_progress(shown)
-        return bool(self._end)
+    def _handle_event(self, event: Mapping[str, Any]) -> bool:
+        """Report an event; return whether it is the last one."""
+        self._phase = to_one_line(str(event.get("phase") or "unknown"))
+        # The message of the last event names the server's address.
+        message = "" if self._phase == "ready" else to_one_line(event.get("message"))
+        self._log.append(message)
+        self._progress.report(self._phase, message, _percent_pushed(event))
+        if self._phase == "ready" or self._phase.lower() in _FAILED:
+            self._last_event = event
+        return bool(self._last_event)
 
-    def _may_ask_again(self, outcome: Reply | Failure) -> bool:
+    def _can_retry(self, outcome: Reply | Failure) -> bool:
         if isinstance(outcome, Reply):
-            return outcome.status in _NOT_HANDED_ON
+            return outcome.status in _NOT_FORWARDED
         return not outcome.sent or self._phase in _BUILD_PHASES
 
-    def _error(self, outcome: Reply | Failure) -> ExecError:
+    def _request_error(self, outcome: Reply | Failure) -> ExecError:
         if isinstance(outcome, Reply):
             error = error_from(outcome)
             if outcome.status == 404:
                 return NotFound("there is no BinderHub at this address; name it as https://binder.example/")
-            return self._limit(error.message, error.retry_after_seconds) if outcome.status == 429 else error
+            return self._limit_error(error.message, error.retry_after_seconds) if outcome.status == 429 else error
         if not outcome.sent:
             return ConnectionFailed(f"the BinderHub cannot be reached: {outcome.message}")
         return ConnectionLost(
@@ -151,16 +147,16 @@ class BinderLaunch:
             "nobody uses, which Binder ends by itself; launching again starts another one"
         )
 
-    def _failure(self) -> ExecError:
-        said = one_line(self._end.get("message"))
-        if self._end.get("status_code") == 429:
+    def _launch_error(self) -> ExecError:
+        said = to_one_line(self._last_event.get("message"))
+        if self._last_event.get("status_code") == 429:
             wait = re.search(r"(\d+) seconds", said)
-            return self._limit(said, float(wait[1]) if wait else None)
+            return self._limit_error(said, float(wait[1]) if wait else None)
         lines = [line for line in self._log if line]
         log = "; the last lines of the log:\n" + "\n".join(lines) if len(lines) > 1 else ""
-        return ServerStartFailed(f"Binder could not launch {self._spec}: {said or 'it does not say why'}{log}")
+        return ServerStartFailed(f"Binder could not launch {self._spec}: {said or 'it gives no reason'}{log}")
 
-    def _limit(self, said: str, retry_after_seconds: float | None) -> LimitReached:
+    def _limit_error(self, said: str, retry_after_seconds: float | None) -> LimitReached:
         when = "later" if retry_after_seconds is None else f"in {retry_after_seconds:g} s"
         return LimitReached(
             f"the BinderHub launches no more for now ({said}); try again {when}",
@@ -168,8 +164,8 @@ class BinderLaunch:
         )
 
 
-def _percent(event: Mapping[str, Any]) -> float | None:
-    """Return how much of an image was pushed, of all the layers whose size is known."""
+def _percent_pushed(event: Mapping[str, Any]) -> float | None:
+    """Return the percentage of an image that was pushed, among the layers of known size."""
     layers = event.get("progress")
     if not isinstance(layers, dict):
         return None
@@ -180,36 +176,8 @@ def _percent(event: Mapping[str, Any]) -> float | None:
     return min(100.0, 100.0 * sum(c for c, _ in known) / total) if total else None
 
 
-def _server(ready: Mapping[str, Any], place: JupyterConnectionInfo) -> JupyterConnectionInfo:
+def _server_of(ready: Mapping[str, Any], service: JupyterConnectionInfo) -> JupyterConnectionInfo:
     url, token = ready.get("url"), ready.get("token")
     if not (isinstance(url, str) and isinstance(token, str) and token):
         raise UnexpectedAnswer("the Binder is ready, but its address or token is missing; was it asked to build only?")
-    return place_at(url, place, token)
-
-
-def place_at(url: str, place: JupyterConnectionInfo, token: str | None = None) -> JupyterConnectionInfo:
-    """Return where a URL that came from `place` leads, without its query.
-
-    Raises
-    ------
-    UnexpectedAnswer
-        If it is none, or leads from HTTPS to HTTP.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise UnexpectedAnswer("the BinderHub names an address that is no URL") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise UnexpectedAnswer("the BinderHub names an address that is no URL of a server")
-    if place.use_https and parts.scheme != "https":
-        raise UnexpectedAnswer("the BinderHub is reached by HTTPS and names an address that is not; it is not used")
-    return JupyterConnectionInfo(
-        host=parts.hostname,
-        use_https=parts.scheme == "https",
-        port=port,
-        token=token,
-        base_url=unquote(parts.path),
-        verify=place.verify,
-        client_cert=place.client_cert,
-    )
+    return server_at(url, service, "the BinderHub", token)

@@ -1,4 +1,4 @@
-"""What an executor takes and gives: AutoGen's records, as dataclasses that print as AutoGen's do."""
+"""Code blocks and their results: dataclasses with the fields and the `str` of AutoGen's records."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-# AutoGen's own pattern: an agent that was moved here must find the same blocks in the same messages.
+# AutoGen's own pattern: an agent that moves here must find the same blocks in the same messages.
 _BLOCK = re.compile(r"```[ \t]*(\w+)?[ \t]*\r?\n(.*?)\r?\n[ \t]*```", re.DOTALL)
 
 
-class _PrintsFields:
+@dataclass
+class _AutoGenRecord:
     """`str()` gives ``exit_code=0 output='…'``, as pydantic's models do."""
 
     def __str__(self) -> str:
-        return " ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
+        return " ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
 
 
 @dataclass
-class CodeBlock(_PrintsFields):
+class CodeBlock(_AutoGenRecord):
     """Code to run, and its language.
 
     Parameters
@@ -26,36 +27,32 @@ class CodeBlock(_PrintsFields):
     code : str
         The source.
     language : str
-        Such as ``"python"`` or ``"bash"``; empty for the kernel's own.
+        Its language, such as ``"python"`` or ``"bash"``; empty for the kernel's own.
     """
 
     code: str
     language: str
 
-    __str__ = _PrintsFields.__str__
-
 
 @dataclass
-class CodeResult(_PrintsFields):
-    """What running code blocks gave.
+class CodeResult(_AutoGenRecord):
+    """Result of code blocks.
 
     Parameters
     ----------
     exit_code : int
         0 if all of them ran to their end without an error, 1 otherwise.
     output : str
-        Their text output, including what came before an error, and the error.
+        Their text output, including output before an error, and the error.
     """
 
     exit_code: int
     output: str
 
-    __str__ = _PrintsFields.__str__
-
 
 @dataclass
 class IPythonCodeResult(CodeResult):
-    """What running code blocks in a Jupyter kernel gave.
+    """Result of code blocks in a Jupyter kernel.
 
     Parameters
     ----------
@@ -64,8 +61,6 @@ class IPythonCodeResult(CodeResult):
     """
 
     output_files: list[str] = field(default_factory=list)
-
-    __str__ = _PrintsFields.__str__
 
 
 class MarkdownCodeExtractor:
@@ -77,16 +72,16 @@ class MarkdownCodeExtractor:
         Parameters
         ----------
         message : str, sequence of content parts, or None
-            Of a sequence, the parts with a ``text`` are read.
+                The message; of a sequence, the parts with a ``text`` are read.
         """
         if message is None:
             return []
         if not isinstance(message, str):
             message = "".join(str(part["text"]) if part.get("type") == "text" else "<image>" for part in message)
-        return [CodeBlock(code, language or _guess(code)) for language, code in _BLOCK.findall(message)]
+        return [CodeBlock(code, language or _guess_language(code)) for language, code in _BLOCK.findall(message)]
 
 
-def _guess(code: str) -> str:
+def _guess_language(code: str) -> str:
     if code.startswith(("python ", "pip", "python3 ")):
         return "sh"
     try:

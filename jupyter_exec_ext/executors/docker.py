@@ -1,13 +1,14 @@
-"""AutoGen 0.2's `DockerJupyterServer`: a Kernel Gateway in a container of its own.
+"""`DockerJupyterServer` of AutoGen 0.2: a Kernel Gateway in a container of its own.
 
-An image of this package gets its token through its standard input, which this process holds open: neither the
-container's environment nor its command line nor the engine's records show it, and the gateway stops when the input
-ends. Any other image gets it in ``TOKEN``. For both a watchdog process ends the container when this process is gone.
+A default image gets its token through its standard input, which this process holds open. Neither the container's
+environment nor its command line nor the engine's records show the token, and the gateway stops when the input ends. Any
+other image gets it in ``TOKEN``. In both cases a watchdog process stops the container when this process has ended.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import secrets
@@ -15,32 +16,29 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import atexit_in_this_process
-from ..client.sync import ExecClient
-from .containers.engine import connect, engine_errors, networks_of, own_container
-from .containers.image import DOCKERFILE, SETTINGS_LABEL, WORK_DIRECTORY, Progress, custom_image, default_image
-from .containers.options import hardened, limits, mounted, working_in
-from .containers.reach import Reach, engine_host, way_to
-from .containers.readiness import wait_until_ready
-from .containers.running import PORT, RunningContainer
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-def _tell(line: str) -> None:
-    """Show progress to somebody who looks, else log it."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(line, file=sys.stderr)
-    else:
-        logging.getLogger(__name__).info("%s", line)
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.client import ExecClient
+from .containers.container_address import Reach, find_reach, remote_engine_host
+from .containers.container_engine import connect_to_engine, engine_errors, find_own_container, networks_of
+from .containers.container_image import (
+    DOCKERFILE,
+    SETTINGS_LABEL,
+    WORK_DIRECTORY,
+    Progress,
+    find_or_build_default_image,
+    find_or_pull_image,
+)
+from .containers.container_options import hardened_options, limit_options, mount_options, work_dir_options
+from .containers.container_streams import wait_until_ready
+from .containers.running_container import DEFAULT_PORT, RunningContainer
+from .managed_server import ManagedServer
 
 
-class DockerJupyterServer:
-    """Runs a Kernel Gateway in a container, of Docker or of what speaks its API. Also a context manager.
+class DockerJupyterServer(ManagedServer):
+    """Runs a Kernel Gateway in a container of Docker or of an engine with Docker's API. Also a context manager.
 
     Parameters
     ----------
@@ -49,12 +47,12 @@ class DockerJupyterServer:
         environment variable ``TOKEN``, and with ``JupyterWebsocketPersonality.list_kernels``; or be built FROM the
         default one. By default that is an image of this package, which is built when it is first needed.
     container_name : str, optional
-        By default a new one.
+        The container's name; by default a new one.
     auto_remove : bool
         Whether the container is removed when it has stopped.
     stop_container : bool
-        Whether the container is stopped when the context is left and when this process ends, however it ends. If not,
-        only `stop` does it.
+        Whether the container is stopped when the context is left and when this process ends, also by a crash. If not,
+        only `stop` stops it.
     docker_env : mapping, optional
         Environment variables for the container and its kernels.
     token : str or GenerateToken
@@ -68,21 +66,21 @@ class DockerJupyterServer:
         The directory of the container in which code works. In an image of this package, another one than the default
         is empty and in the container's memory, unless it is that of `bind_dir`.
     memory : str or int, optional
-        How much memory the container may use, in bytes or as ``"512m"``; it gets no swap space beyond. By default what
-        the engine allows.
+        How much memory the container may use, in bytes or as ``"512m"``; it gets no swap space beyond. By default
+        the engine's limit.
     cpus : float, optional
-        How many processors' time it may use.
+        How many processors' time it may use. By default the engine's limit.
     max_processes : int, optional
-        How many processes and threads it may have.
+        How many processes and threads it may have; None for the engine's limit.
     internet : bool
-        Whether code may reach other machines. If not, the container is on a network of its own, from which there is no
-        way but to this machine.
+        Whether code may reach other machines. If not, the container is on an internal network to itself, from which
+        it can reach this machine only.
     network : str, optional
         A network of the engine to join in place of its usual one.
     build_network : str, optional
         The network that a build of the default image uses, such as ``"host"``.
     startup_timeout_seconds : float
-        How long the gateway may take until it answers; neither a build nor a pull counts.
+        Timeout of the gateway's start in seconds; neither a build nor a pull counts.
     progress : callable, optional
         Called with a line of text as an image is built or pulled. By default lines go to standard error if that is a
         terminal, and else to the log.
@@ -95,6 +93,13 @@ class DockerJupyterServer:
         If no engine answers.
     ValueError
         If the engine refuses, or the gateway does not get ready, with its last lines of output.
+
+    Examples
+    --------
+    ::
+
+        with DockerJupyterServer(memory="512m") as server, JupyterCodeExecutor(server) as executor:
+            print(executor.execute_code_blocks([CodeBlock("1 + 1", "python")]).output)
     """
 
     DEFAULT_DOCKERFILE = DOCKERFILE
@@ -112,7 +117,7 @@ class DockerJupyterServer:
         docker_env: Mapping[str, str] | None = None,
         token: str | GenerateToken = GenerateToken(),  # noqa: B008  # AutoGen's signature
         bind_dir: str | Path | None = None,
-        expose_port: int = PORT,
+        expose_port: int = DEFAULT_PORT,
         work_dir: str | Path = WORK_DIRECTORY,
         memory: str | int | None = None,
         cpus: float | None = None,
@@ -126,30 +131,34 @@ class DockerJupyterServer:
         self._token = secrets.token_hex(32) if isinstance(token, DockerJupyterServer.GenerateToken) else token
         self._stop_container = stop_container
         env = dict(docker_env or {})
+        # It would replace the token in the container, while the client would send the old one.
         if "TOKEN" in env:
             raise ValueError("docker_env may not set TOKEN, which is the server's token; pass token=… instead")
         if not internet and network is not None:
             raise ValueError("internet=False makes a network of its own; leave network out")
-        directory = None if bind_dir is None else _directory(bind_dir)
-        client = connect()
-        try:
-            image = _image(client, custom_image_name, progress or _tell, build_network)
+        directory = None if bind_dir is None else _check_bind_dir(bind_dir)
+        progress = progress or _show_progress
+        with contextlib.ExitStack() as undo:
+            client = connect_to_engine()
+            undo.callback(client.close)
+            if custom_image_name is None:
+                image = find_or_build_default_image(client, progress, build_network)
+            else:
+                image = find_or_pull_image(client, custom_image_name, progress)
             ours = (image.labels or {}).get(SETTINGS_LABEL) == "stdin"
             if ours and not self._token:
                 raise ValueError(
                     "without a token the gateway does not listen, since others could reach it and run code"
                 )
-            own = own_container(client)
-            reach = _reach(client, own, network, internet)
-            options = {
-                **limits(memory, cpus, max_processes),
-                **(hardened(env) if ours else {"environment": {**env, "TOKEN": self._token}}),
-            }
+            own = find_own_container(client)
+            reach = _find_reach(client, own, network, internet)
+            options = limit_options(memory, cpus, max_processes)
+            options |= hardened_options(env) if ours else {"environment": {**env, "TOKEN": self._token}}
             work_dir = str(work_dir)
             if directory is not None:
-                options |= mounted(client, directory, own, work_dir, as_owner=ours)
+                options |= mount_options(client, directory, own, work_dir, as_owner=ours)
             elif work_dir != WORK_DIRECTORY:
-                options |= working_in(work_dir, empty=ours)
+                options |= work_dir_options(work_dir, empty=ours)
             self._container = RunningContainer(
                 client,
                 image,
@@ -162,21 +171,17 @@ class DockerJupyterServer:
                 stop=stop_container,
                 remove=auto_remove,
             )
-        except BaseException:
-            client.close()
-            raise
-        try:
-            wait_until_ready(self.connection_info, self._container.output, startup_timeout_seconds)
-        except BaseException:
-            self._container.end()
-            raise
+            undo.pop_all()  # from here on, the container closes the client
+            undo.callback(self._container.end)
+            wait_until_ready(self.connection_info, self._container.streams, startup_timeout_seconds)
+            undo.pop_all()
         if stop_container:
             atexit_in_this_process(self.stop)
 
     def _settings(self, port: int, reach: Reach, env_names: list[str]) -> dict[str, Any]:
-        """Return what `managed_gateway` reads."""
+        """Return the settings that `managed_gateway` reads from its standard input."""
         return {
-            "ip": "0.0.0.0",  # noqa: S104  # of the container; what is published, and where, is said to the engine
+            "ip": "0.0.0.0",  # noqa: S104  # inside of the container; `reach` decides where its port is published
             "port": port,
             "token": self._token,
             "log_level": "INFO",
@@ -192,7 +197,7 @@ class DockerJupyterServer:
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
-        """Where the gateway is."""
+        """Address and token of the gateway."""
         return JupyterConnectionInfo(
             host=self._container.host, use_https=False, port=self._container.port, token=self._token
         )
@@ -201,33 +206,29 @@ class DockerJupyterServer:
         """Return a client of the gateway."""
         return ExecClient(self.connection_info)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.connection_info!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         if self._stop_container:
             self.stop()
         else:
-            self._container.let_go()
+            self._container.detach()
 
 
-def _image(client: Any, custom_name: str | None, progress: Progress, build_network: str | None) -> Any:
-    if custom_name is None:
-        return default_image(client, progress, build_network)
-    return custom_image(client, custom_name, progress)
+def _show_progress(line: str) -> None:
+    """Print a line on standard error if that is a terminal, else log it."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(line, file=sys.stderr)
+    else:
+        logging.getLogger(__name__).info("%s", line)
 
 
-def _reach(client: Any, own: Any | None, network: str | None, internet: bool) -> Reach:
-    named = network not in (None, "host", "none")
+def _find_reach(client: Any, own: Any | None, network: str | None, internet: bool) -> Reach:
+    is_named = network not in (None, "host", "none")
     with engine_errors(f"the network {network!r} cannot be used"):
-        internal = not internet or (named and bool(client.networks.get(network).attrs.get("Internal")))
-    return way_to(
-        engine_host(os.environ.get("DOCKER_HOST", "")),
+        internal = not internet or (is_named and bool(client.networks.get(network).attrs.get("Internal")))
+    return find_reach(
+        remote_engine_host(os.environ.get("DOCKER_HOST", "")),
         network=network,
         internal=internal,
         own_network=not internet,
@@ -235,10 +236,10 @@ def _reach(client: Any, own: Any | None, network: str | None, internet: bool) ->
     )
 
 
-def _directory(path: str | Path) -> Path:
+def _check_bind_dir(path: str | Path) -> Path:
     directory = Path(path).resolve()
     if not directory.is_dir():
         raise ValueError(f"bind_dir is no directory here: {directory}")
-    if engine_host(os.environ.get("DOCKER_HOST", "")) is not None:
+    if remote_engine_host(os.environ.get("DOCKER_HOST", "")) is not None:
         raise ValueError("bind_dir is a directory of this machine, and the engine of DOCKER_HOST is on another")
     return directory

@@ -1,24 +1,26 @@
-"""AutoGen 0.2's `EmbeddedIPythonCodeExecutor`: a kernel of this process, without any server."""
+"""`EmbeddedIPythonCodeExecutor` of AutoGen 0.2: code blocks in a kernel of this process, without a server."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..client.sync import StandardExecSession
+from ..client.sync.session import StandardExecSession
 from ..errors import KernelSpecNotFound
-from ..models.plain_text import Ansi
-from .functions import AnyFunction
-from .stateful import OnStateLost, StatefulCodeExecutor
+from .stateful_executor import ExecutorOptions, StatefulCodeExecutor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
     """Runs code blocks in a kernel of its own on this machine, which keeps its state between calls.
 
     The code runs with your rights, on your machine. Results, time limit and errors are those of
-    `JupyterCodeExecutor`. May be used from several threads. The kernel ends with `stop`, when nobody has the executor
-    any more, and with this process, however it ends.
+    `JupyterCodeExecutor`. May be used from several threads. The kernel ends with `stop`, when the executor is garbage
+    collected, and with this process, also by a crash.
 
     Parameters
     ----------
@@ -27,16 +29,12 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
     kernel_name : str
         The kernelspec to start, which must be installed on this machine.
     output_dir : Path or str
-        Where images and HTML pages are saved; must exist.
+        Directory for images and HTML pages; must exist.
     env : mapping, optional
-        Environment variables for the code. Of this process's it gets what a program needs in order to run, such as
-        ``PATH`` and ``HOME``, and none of its keys.
-    functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
-        Functions that the code can call; see `JupyterCodeExecutor`.
-    functions_module : str
-        The name under which the code can import them.
-    max_text_chars, ansi, on_state_lost, silence_pip
-        How output is given, and what follows a lost state; see `JupyterCodeExecutor`.
+        Environment variables for the code. From this process it gets only those that a program needs to run, such as
+        ``PATH`` and ``HOME``, so none of your keys.
+    **options : ExecutorOptions
+        Functions that the code can call, and the form of the output; see `ExecutorOptions`.
 
     Raises
     ------
@@ -44,6 +42,13 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         For a wrong argument, if the kernelspec is not installed, or if the functions cannot be loaded.
     KernelStartFailed, KernelStartTimeout
         If the kernel does not start.
+
+    Examples
+    --------
+    ::
+
+        with EmbeddedIPythonCodeExecutor() as executor:
+            print(executor.execute_code_blocks([CodeBlock("1 + 1", "python")]).output)
     """
 
     def __init__(
@@ -53,25 +58,10 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         output_dir: Path | str = ".",
         *,
         env: Mapping[str, str] | None = None,
-        functions: Sequence[AnyFunction] = (),
-        functions_module: str = "functions",
-        max_text_chars: int | None = None,
-        ansi: Ansi = "remove",
-        on_state_lost: OnStateLost = "fail",
-        silence_pip: bool = True,
+        **options: Unpack[ExecutorOptions],
     ) -> None:
-        super().__init__(
-            kernel_name,
-            timeout,
-            output_dir,
-            functions,
-            functions_module,
-            max_text_chars,
-            ansi,
-            on_state_lost,
-            silence_pip,
-        )
-        from ..embedded.driver import EmbeddedDriver, shut_down  # ZeroMQ is loaded only where it is used
+        super().__init__(kernel_name, timeout, output_dir, **options)
+        from ..embedded.embedded_driver import EmbeddedDriver, shut_down  # loads ZeroMQ
 
         self._driver = EmbeddedDriver(env or {})
         weakref.finalize(self, shut_down, self._driver.kernels)

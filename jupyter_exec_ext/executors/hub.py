@@ -1,4 +1,4 @@
-"""A user's server at a JupyterHub, started when it is needed."""
+"""Server of a user at a JupyterHub, started if it does not run."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import atexit_in_this_process
-from ..client.patience import NO_RETRY
-from ..client.sync_driver import SyncDriver
-from ..errors import ClientError, ExecError, Unavailable, UnexpectedAnswer
+from ..client.api.outage_retry import NO_RETRY
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.driver import SyncDriver
+from ..errors import ClientError, ExecError, Unavailable
 from .hub_api import HubServerApi, IssuedHubToken, whoami
 from .hub_launch import HubLaunch
-from .launch import Deadline, OnProgress, within
+from .managed_server import ManagedServer
+from .remote_launch import Deadline, OnProgress, ProgressReporter, run_until_deadline, server_at
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+# A stop may have to wait until a container has ended, and must not delay the program's exit for longer.
 _STOP_SECONDS = 60.0
-_LOOK_SECONDS = 5.0
+# This is asked between two retries of a request, which must not be delayed by a Hub that is down as well.
+_STATE_SECONDS = 5.0
+# The note shows the token's origin on the Hub's page of tokens.
 _NOTE = "jupyter_exec_ext"
 
 
-class JupyterHubServer:
+class JupyterHubServer(ManagedServer):
     """Starts a user's server at a JupyterHub, waits for it, and stops it again. Also a context manager.
 
     Parameters
@@ -36,29 +35,31 @@ class JupyterHubServer:
     hub_url : str
         The Hub, as a browser shows it: ``https://hub.example/``, or any page below it.
     token : str, optional
-        A token of the Hub's: the user's own, or that of a service or administrator who may start servers for others.
-        Without it, the one in the URL.
+        A token of the Hub: the user's own, or that of a service or administrator who may start servers for others. By
+        default the one in the URL.
     user : str, optional
-        Whose server; without it, that of the token's user.
+        The server's user; by default the token's.
     server_name : str
         One of the user's named servers; empty for the default one.
     user_options : mapping, optional
-        What the Hub's spawner shall heed, as on the Hub's page of options. Without any, the Hub takes those of the
-        server's last start.
+        Options for the Hub's spawner, as on the Hub's page of options. By default the Hub takes those of the server's
+        last start.
     startup_timeout_seconds : float
-        How long the server may take to start.
+        Timeout of the server's start in seconds.
     stop : bool
-        Whether `stop`, leaving the context and the end of the process stop the server. Only one that this object has
-        started is ever stopped.
+        Whether `stop`, leaving the context and the end of the process stop the server. A server that this object has
+        not started is never stopped.
     narrow_token : bool
-        Whether the server gets a token of its own, which opens this server and nothing else and is revoked at the end.
-        False sends it `token` itself, with all that this one may do at the Hub: not for other people's servers.
+        Whether the server gets a token of its own, which is valid for this server only and is revoked at the end.
+        False sends it `token` itself, with all its rights at the Hub: not for other people's servers.
     token_lifetime_seconds : int
-        How long the narrow token is good for, should it not be revoked before.
+        Lifetime of the narrow token in seconds, if it is not revoked before.
     on_progress : callable, optional
-        Is given a `LaunchProgress` for each of the Hub's messages.
-    verify, client_cert
-        As of `JupyterConnectionInfo`.
+        Called with a `LaunchProgress` for each message of the Hub.
+    verify : bool or str
+        As for `JupyterConnectionInfo`.
+    client_cert : str or (str, str), optional
+        As for `JupyterConnectionInfo`.
 
     Raises
     ------
@@ -70,6 +71,13 @@ class JupyterHubServer:
         If the server does not come up. What was begun is stopped.
     LimitReached
         If the Hub starts no more servers for now.
+
+    Examples
+    --------
+    ::
+
+        with JupyterHubServer("https://hub.example/", token="…") as server, ExecClient(server) as client:
+            print(client.run("1 + 1").outputs)
     """
 
     def __init__(
@@ -101,14 +109,15 @@ class JupyterHubServer:
         self._on_progress = on_progress
         self._own_token: IssuedHubToken | None = None
         self._connection_info: JupyterConnectionInfo | None = None
-        self._ours: str | None = None  # when the server that we have started was; empty for one that never got ready
+        # Start time of the server, if this object has started it; empty if that server never got ready.
+        self._ours: str | None = None
         self._user = user or ""
         self._server_name = server_name
         self.start()
 
     @property
     def user(self) -> str:
-        """Whose server it is."""
+        """The server's user."""
         return self._user
 
     @property
@@ -118,12 +127,12 @@ class JupyterHubServer:
 
     @property
     def started(self) -> bool:
-        """Whether this object has started the server, so that it will stop it."""
+        """True if this object has started the server, so that it will stop it."""
         return self._ours is not None
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
-        """Where the server is.
+        """Address and token of the server.
 
         Raises
         ------
@@ -135,33 +144,33 @@ class JupyterHubServer:
         return self._connection_info
 
     def start(self) -> None:
-        """Start the server if it does not run, and wait until it does; clients that were made before find it again.
+        """Start the server if it does not run, and wait until it does; existing clients find it again.
 
         Raises
         ------
         ServerStartFailed, ServerStartTimeout
-            If it does not come up, and as for the class.
+            If it does not come up. Other errors are those of the class.
         """
         deadline = Deadline.of_start(self._startup_timeout_seconds, f"the server at {self._hub.url}")
         atexit_in_this_process(self.stop)
         try:
             with contextlib.closing(SyncDriver(self._hub)) as driver:
-                self._user = self._user or driver.perform(within(deadline, whoami()))
+                self._user = self._user or driver.perform(run_until_deadline(deadline, whoami()))
                 if self._narrow_token and self._own_token is None:
                     issuing = self._api.issue_token(self._token_lifetime_seconds, _NOTE)
-                    self._own_token = driver.perform(within(deadline, issuing))
-                launch = HubLaunch(self._api, self._user_options, deadline, self._on_progress)
+                    self._own_token = driver.perform(run_until_deadline(deadline, issuing))
+                progress = ProgressReporter(deadline, self._on_progress)
+                launch = HubLaunch(self._api, self._user_options, deadline, progress)
                 try:
-                    server = driver.perform(within(deadline, launch.run()))
-                except BaseException:
+                    server = driver.perform(run_until_deadline(deadline, launch.run()))
+                finally:
                     self._ours = "" if launch.asked else self._ours
-                    raise
                 self._ours = server.started if launch.asked else self._ours
             own_token = None if self._own_token is None else self._own_token.text
-            there = _server_at(server.url, self._hub, own_token or self._hub.token)
+            there = server_at(server.url, self._hub, "the Hub", own_token or self._hub.token)
             self._connection_info = replace(there, why_lost=partial(self._why_lost, server.started))
         except BaseException:
-            with contextlib.suppress(ExecError):  # what went wrong first says more
+            with contextlib.suppress(ExecError):  # the first error is the cause
                 self.stop()
             raise
 
@@ -178,27 +187,27 @@ class JupyterHubServer:
         with contextlib.closing(SyncDriver(self._hub)) as driver:
             try:
                 if self._ours is not None and self._stops:
-                    driver.perform(within(_end("stop the server"), self._api.stop(self._ours)))
+                    driver.perform(run_until_deadline(_stop_deadline("stop the server"), self._api.stop(self._ours)))
                 self._ours = None
             finally:
                 if self._own_token is not None:
                     revoking = self._api.revoke_token(self._own_token.id)
-                    driver.perform(within(_end("revoke the server's token"), revoking))
+                    driver.perform(run_until_deadline(_stop_deadline("revoke the server's token"), revoking))
                     self._own_token = None
 
     def _why_lost(self, started: str) -> str | None:
         """Return why a server that was `started` then will not come back, or None if it may or the Hub is silent."""
         hurried = replace(self._api, retry=NO_RETRY)
-        soon = Deadline(_LOOK_SECONDS, "the Hub did not answer", "", Unavailable)
+        deadline = Deadline(_STATE_SECONDS, "the Hub did not answer", "", Unavailable)
         try:
             with contextlib.closing(SyncDriver(self._hub)) as driver:
-                state = driver.perform(within(soon, hurried.state()))
+                state = driver.perform(run_until_deadline(deadline, hurried.state()))
         except ExecError:
             return None
-        if state.stopped:
-            return f"the JupyterHub says that the server {self._api.full_name} was stopped or has failed"
+        if state.is_stopped:
+            return f"the JupyterHub reports that the server {self._api.full_name} was stopped or has failed"
         if state.started != started and started:
-            return f"the JupyterHub says that another server {self._api.full_name} was started meanwhile"
+            return f"the JupyterHub reports that another server {self._api.full_name} was started meanwhile"
         return None
 
     @property
@@ -208,44 +217,14 @@ class JupyterHubServer:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._hub.url!r}, user={self._user!r}, server_name={self._server_name!r})"
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        # An exception that is on its way says more than that stopping fails, too.
-        with contextlib.suppress(ExecError) if exc_type is not None else contextlib.nullcontext():
-            self.stop()
-
-
-def _end(doing: str) -> Deadline:
+def _stop_deadline(action: str) -> Deadline:
     return Deadline(
-        _STOP_SECONDS, f"the Hub did not {doing}", "it may still do it; look at the Hub's page", Unavailable
+        _STOP_SECONDS, f"the Hub did not {action}", "it may still do it; look at the Hub's page", Unavailable
     )
 
 
 def _hub_at(info: JupyterConnectionInfo) -> JupyterConnectionInfo:
-    """Return where a Hub is that any of its pages names: at what stands before ``/user/`` or ``/hub/``."""
+    """Return the connection to the Hub of a page: its base URL is the path before ``/user/`` or ``/hub/``."""
     path = info.base_url.partition("/user/")[0] + "/"
     return replace(info, base_url=path.rpartition("/hub/")[0] if "/hub/" in path else path)
-
-
-def _server_at(url: str, hub: JupyterConnectionInfo, token: str | None) -> JupyterConnectionInfo:
-    """Return where a server is: below the Hub's proxy, or on a host of its own."""
-    parts = urlsplit(url)
-    if not parts.path.startswith("/"):
-        raise UnexpectedAnswer("the Hub does not say where the server is")
-    elsewhere = bool(parts.netloc)
-    use_https = parts.scheme == "https" if elsewhere else hub.use_https
-    if hub.use_https and not use_https:
-        raise UnexpectedAnswer("the Hub is reached by HTTPS and says that the server is not; it gets no token")
-    return JupyterConnectionInfo(
-        host=(parts.hostname or "") if elsewhere else hub.host,
-        use_https=use_https,
-        port=parts.port if elsewhere else hub.port,
-        token=token,
-        base_url=unquote(parts.path),
-        verify=hub.verify,
-        client_cert=hub.client_cert,
-    )

@@ -1,4 +1,4 @@
-"""A user's server at a JupyterHub, through the Hub's REST API: which requests are made, and what the answers mean.
+"""REST API of a JupyterHub for one user's server: requests, and the meaning of the answers.
 
 References
 ----------
@@ -11,35 +11,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..client.exchange import error_from, exchange, segment
-from ..client.patience import DEFAULT_RETRY, RetryPolicy
-from ..client.steps import Operation, Pause, Reply, Request
-from ..errors import (
-    ExecError,
-    InvalidRequest,
-    LimitReached,
-    MissingScope,
-    NotFound,
-    Unauthenticated,
-    UnexpectedAnswer,
-)
-from ..wire.jsontext import loads_strict
-from .launch import one_line
+from ..client.api.outage_retry import DEFAULT_RETRY, RetryPolicy
+from ..client.api.request_exchange import error_from, exchange, segment
+from ..client.api.steps import Operation, Pause, Reply, Request
+from ..errors import ExecError, InvalidRequest, LimitReached, MissingScope, NotFound, Unauthenticated, UnexpectedAnswer
+from ..protocol.strict_json import loads_strict
+from .remote_launch import to_one_line
 
 _API = "hub/api/"
-LOOK_SECONDS = 0.25
+# The event stream reports changes at once; polling is for the states without a stream.
+POLL_SECONDS = 0.25
 # The Hub answers a start when the server runs, or after its slow_spawn_timeout, by default 10 seconds.
 _START_ANSWER_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the Hub says of a server; a stopped one is neither ready nor pending.
+    """State of a server; a stopped one is neither ready nor pending.
 
     Parameters
     ----------
+    ready : bool
+        Whether it answers.
+    pending : str
+        The change under way, such as ``"spawn"``; empty for none.
+    url : str
+        Its URL or path.
     started : str
-        When it was started last: tells a server from the one that ran there before.
+        Time of its last start, which distinguishes it from earlier servers of the same name.
     """
 
     ready: bool = False
@@ -48,14 +47,14 @@ class ServerState:
     started: str = ""
 
     @property
-    def stopped(self) -> bool:
-        """Whether it neither runs nor is about to."""
+    def is_stopped(self) -> bool:
+        """True if it neither runs nor is about to run."""
         return not (self.ready or self.pending)
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedHubToken:
-    """A token of the Hub's and the id to revoke it by."""
+    """A token of the Hub, and the id to revoke it by."""
 
     id: str
     text: str
@@ -65,32 +64,38 @@ class IssuedHubToken:
 
 
 def whoami(retry: RetryPolicy = DEFAULT_RETRY) -> Operation[str]:
-    """Return the name of the user whose token it is.
+    """Return the name of the token's user.
 
     Raises
     ------
     Unauthenticated
         If the Hub does not know the token.
     ValueError
-        If it is a service's.
+        If the token is a service's.
     """
     reply = yield from exchange(Request("GET", f"{_API}user"), retry)
     if not reply.ok:
-        raise _refusal(reply, "say whose it is", "")
+        raise _refusal(reply, "name its user", "")
     model = _model(reply)
     if model.get("kind") != "user" or not isinstance(model.get("name"), str):
-        raise ValueError(f"the Hub's token is not a user's but a {model.get('kind')}'s; say whose server with user=…")
+        raise ValueError(
+            f"the Hub's token is not a user's but a {model.get('kind')}'s; name the server's user with user=…"
+        )
     return str(model["name"])
 
 
 @dataclass(frozen=True, slots=True)
 class HubServerApi:
-    """What can be asked of one server of one user.
+    """Operations on one server of one user.
 
     Parameters
     ----------
+    user : str
+        The user's name.
     server_name : str
-        Empty for the user's default server.
+        The named server; empty for the user's default server.
+    retry : RetryPolicy
+        When requests are repeated.
     """
 
     user: str
@@ -99,7 +104,7 @@ class HubServerApi:
 
     @property
     def full_name(self) -> str:
-        """The server as scopes and people name it."""
+        """The server's name in scopes and messages."""
         return f"{self.user}/{self.server_name}"
 
     @property
@@ -113,11 +118,11 @@ class HubServerApi:
 
     @property
     def progress_path(self) -> str:
-        """Where the Hub streams how the start goes on."""
+        """Path of the Hub's event stream about the start."""
         return f"{self._path}/progress"
 
     def state(self) -> Operation[ServerState]:
-        """Return how the server is."""
+        """Return the server's state."""
         reply = yield from exchange(Request("GET", self._user_path), self.retry)
         if not reply.ok:
             raise self.refusal(reply, "see the servers", "read:servers")
@@ -130,24 +135,24 @@ class HubServerApi:
         pending, url, started = (str(server.get(name) or "") for name in ("pending", "url", "started"))
         return ServerState(bool(server.get("ready")), pending, url, started)
 
-    def ask_to_start(self, options: Mapping[str, Any] | None) -> Operation[Reply]:
-        """Ask for the server to be started; the answer means no more than that the Hub has heard."""
+    def request_start(self, options: Mapping[str, Any] | None) -> Operation[Reply]:
+        """Request a start of the server; a successful reply means that the Hub has begun it."""
         request = Request("POST", self._path, dict(options or {}), read_timeout_seconds=_START_ANSWER_SECONDS)
         return (yield from exchange(request, self.retry))
 
     def stop(self, started: str) -> Operation[None]:
-        """Stop the server that was `started` then, and wait; if there is none any more, or another one, do nothing."""
+        """Stop the server of this start time, and wait; do nothing if it has ended or another one runs."""
         if started and (yield from self.state()).started != started:
             return
         reply = yield from exchange(Request("DELETE", self._path), self.retry)
         if not reply.ok and reply.status != 404:
             raise self.refusal(reply, "stop the server", "delete:servers")
         if reply.status == 202:
-            while not (yield from self.state()).stopped:
-                yield Pause(LOOK_SECONDS)
+            while not (yield from self.state()).is_stopped:
+                yield Pause(POLL_SECONDS)
 
     def issue_token(self, lifetime_seconds: int, note: str) -> Operation[IssuedHubToken]:
-        """Return a new token of the user's that opens this server and nothing else."""
+        """Create a token of the user that is valid for this server only."""
         body = {"note": note, "expires_in": lifetime_seconds, "scopes": [f"access:servers!server={self.full_name}"]}
         reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
         if not reply.ok:
@@ -157,47 +162,48 @@ class HubServerApi:
             raise error
         model = _model(reply)
         if not (isinstance(model.get("id"), str) and isinstance(model.get("token"), str)):
-            raise UnexpectedAnswer("the Hub made a token and did not tell it")
+            raise UnexpectedAnswer("the Hub created a token, but its answer has no token")
         return IssuedHubToken(model["id"], model["token"])
 
     def revoke_token(self, token_id: str) -> Operation[None]:
-        """Revoke a token; one that is gone is fine."""
+        """Revoke a token; one that has ended already is no error."""
         reply = yield from exchange(Request("DELETE", f"{self._user_path}/tokens/{segment(token_id)}"), self.retry)
         if not reply.ok and reply.status != 404:
             raise self.refusal(reply, "revoke the server's token", "tokens")
 
-    def refusal(self, reply: Reply, doing: str, scope: str) -> ExecError:
-        """Return the error for an answer that says no to `doing`, for which `scope` is needed."""
+    def refusal(self, reply: Reply, action: str, scope: str) -> ExecError:
+        """Return the error for a reply that refuses an action, which needs `scope`."""
         wanted = f"{scope}!user={self.user}"
         if reply.status == 404:
             return NotFound(
-                f"the Hub has no user {self.user!r}, or its token may not {doing} there (scope {wanted}); "
+                f"the Hub has no user {self.user!r}, or its token may not {action} there (scope {wanted}); "
                 f"{_said(reply)}"
             )
-        return _refusal(reply, doing, wanted)
+        return _refusal(reply, action, wanted)
 
 
-def _refusal(reply: Reply, doing: str, scope: str) -> ExecError:
-    said = words_of(reply)
-    if reply.status == 401 or (reply.status == 403 and "credentials" in said) or (reply.status == 403 and not scope):
+def _refusal(reply: Reply, action: str, scope: str) -> ExecError:
+    message = message_of(reply)
+    if reply.status == 401 or (reply.status == 403 and "credentials" in message) or (reply.status == 403 and not scope):
         return Unauthenticated("the Hub does not know this token; was it revoked, or is its time over?")
     if reply.status == 403:
-        return _missing_scope(doing, scope, _said(reply))
+        return _missing_scope(action, scope, _said(reply))
     if reply.status == 404:
         return NotFound(
             "there is no JupyterHub's API at this address; name the Hub as https://host/ or https://host/hub/"
         )
     if reply.status == 400:
-        return InvalidRequest(f"the Hub refuses to {doing}: {said}")
+        return InvalidRequest(f"the Hub refuses to {action}: {message}")
     error = error_from(reply)
     if reply.status == 429:
-        return LimitReached(f"the Hub refuses to {doing} now: {said}", retry_after_seconds=error.retry_after_seconds)
+        text = f"the Hub refuses to {action} now: {message}"
+        return LimitReached(text, retry_after_seconds=error.retry_after_seconds)
     return error
 
 
-def _missing_scope(doing: str, scope: str, said: str = "") -> MissingScope:
+def _missing_scope(action: str, scope: str, said: str = "") -> MissingScope:
     return MissingScope(
-        f"the Hub's token may not {doing}: it needs the scope {scope}; make another one on the Hub's page of tokens, "
+        f"the Hub's token may not {action}: it needs the scope {scope}; make another one on the Hub's page of tokens, "
         f"or have the administrator add it to a role{'; ' if said else ''}{said}"
     )
 
@@ -212,14 +218,14 @@ def _model(reply: Reply) -> dict[str, Any]:
     return model
 
 
-def words_of(reply: Reply) -> str:
-    """Return what the Hub says of a refusal."""
+def message_of(reply: Reply) -> str:
+    """Return the Hub's message about a refusal."""
     try:
-        message = one_line(_model(reply).get("message"))
+        message = to_one_line(_model(reply).get("message"))
     except UnexpectedAnswer:
         message = ""
     return message or f"it answered {reply.status}"
 
 
 def _said(reply: Reply) -> str:
-    return f"the Hub says: {words_of(reply)}"
+    return f"the Hub says: {message_of(reply)}"

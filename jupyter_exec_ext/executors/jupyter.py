@@ -1,18 +1,19 @@
-"""AutoGen 0.2's `JupyterCodeExecutor`, on our client."""
+"""`JupyterCodeExecutor` of AutoGen 0.2: code blocks in a kernel of a Jupyter server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..client.connection import JupyterConnectable, JupyterConnectionInfo, connection_to
-from ..client.idle import open_patient_session
-from ..client.patience import DEFAULT_OUTAGE_SECONDS
-from ..client.sync import ExecClient, ExecSession, StandardExecSession
+from ..client.api.outage_retry import DEFAULT_OUTAGE_SECONDS
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.sync.client import ExecClient, open_agent_session
+from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
-from ..models.plain_text import Ansi
-from .functions import AnyFunction
-from .stateful import OnStateLost, StatefulCodeExecutor
+from .stateful_executor import ExecutorOptions, StatefulCodeExecutor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class JupyterCodeExecutor(StatefulCodeExecutor):
@@ -30,33 +31,26 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
     timeout : int
         Run time of one code block in seconds, at least 1. Code that takes longer is stopped.
     output_dir : Path or str
-        Where images and HTML pages are saved; must exist.
-    functions : sequence of FunctionWithRequirements, FunctionWithRequirementsStr or callable
-        Python functions that the code can call, by name or imported from `functions_module`. Their source is sent to
-        the session before any other code, and again to a fresh kernel. What they need must be installed there.
-    functions_module : str
-        The name under which the code can import them.
-    max_text_chars : int, optional
-        How long the output of one call may be; of a longer one the head and the tail are kept, with a line between
-        them that says how much was left out. Without it, all of it is there.
-    ansi : {"remove", "keep"}
-        Whether the output is as a terminal would show it in the end, without colours and overwritten progress bars, or
-        keeps escape sequences as the code wrote them.
-    on_state_lost : {"fail", "continue"}
-        What follows where the kernel had ended between two calls, so that a block ran in a fresh one. The output begins
-        with a line that says so. With ``"fail"``, the exit code is 1 and later blocks of the same call are not run.
-    silence_pip : bool
-        Whether pip, called in a line of its own, prints errors only, as with AutoGen.
+        Directory for images and HTML pages; must exist.
     outage_seconds : float
-        For how long a block waits for a server that does not answer any more, such as behind a proxy that restarts.
+        Time in seconds that a block waits for a server that no longer answers, such as behind a proxy that restarts.
+    **options : ExecutorOptions
+        Functions that the code can call, and the form of the output; see `ExecutorOptions`.
 
     Raises
     ------
     ValueError
-        For a wrong argument, if the kernelspec is not installed, or if the functions cannot be loaded: then it names
-        the packages that are missing.
+        For a wrong argument, if the kernelspec is not installed, or if the functions cannot be loaded; then it names
+        the missing packages.
     ExecError
         If the server cannot be reached or refuses.
+
+    Examples
+    --------
+    ::
+
+        with LocalJupyterServer() as server, JupyterCodeExecutor(server) as executor:
+            print(executor.execute_code_blocks([CodeBlock("1 + 1", "python")]).output)
     """
 
     def __init__(
@@ -66,25 +60,10 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         timeout: int = 60,
         output_dir: Path | str = Path("."),
         *,
-        functions: Sequence[AnyFunction] = (),
-        functions_module: str = "functions",
-        max_text_chars: int | None = None,
-        ansi: Ansi = "remove",
-        on_state_lost: OnStateLost = "fail",
-        silence_pip: bool = True,
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
+        **options: Unpack[ExecutorOptions],
     ) -> None:
-        super().__init__(
-            kernel_name,
-            timeout,
-            output_dir,
-            functions,
-            functions_module,
-            max_text_chars,
-            ansi,
-            on_state_lost,
-            silence_pip,
-        )
+        super().__init__(kernel_name, timeout, output_dir, **options)
         try:
             self._connection_info = connection_to(jupyter_server)
         except TypeError:
@@ -94,7 +73,7 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
 
     def _open_session(self) -> ExecSession | StandardExecSession:
         try:
-            return open_patient_session(self._client, self._kernel_name, "JupyterCodeExecutor")
+            return open_agent_session(self._client, self._kernel_name, "JupyterCodeExecutor")
         except KernelSpecNotFound as error:
             raise ValueError(f"Kernel {self._kernel_name} is not installed.") from error
 

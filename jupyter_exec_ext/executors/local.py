@@ -1,8 +1,8 @@
-"""AutoGen 0.2's `LocalJupyterServer`: a Kernel Gateway of one's own, for as long as one needs it.
+"""`LocalJupyterServer` of AutoGen 0.2: a Kernel Gateway as a child process.
 
-The gateway is a child process. The token reaches it through its standard input, so that neither its command line nor
-its environment nor a file shows it. The same pipe tells it when its parent is gone, however the parent ended: the
-gateway then shuts down its kernels and itself. Its output is read all the time, so it never blocks on a full pipe.
+The token reaches the gateway through its standard input, so that neither its command line nor its environment nor a
+file shows it. When the parent ends, also by a crash, the pipe ends, and the gateway shuts down its kernels and itself.
+A thread reads the gateway's output, so that the gateway never blocks on a full pipe.
 """
 
 from __future__ import annotations
@@ -13,33 +13,24 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from ..client.connection import JupyterConnectionInfo
-from ..client.forks import atexit_in_this_process
-from ..client.sync import ExecClient
+from ..client.fork_safety import atexit_in_this_process
+from ..client.server_connection import JupyterConnectionInfo
+from ..client.sync.client import ExecClient
 from ..errors import ExecError
+from .managed_server import ManagedServer, command_of_module
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+# A gateway with hanging kernels is killed after this time, and its kernels end with it.
 _STOP_SECONDS = 10.0
+# The end of the output is enough for an error message.
 _KEPT_LINES = 40
-# Without the current directory among the modules: it is the user's, who may have a `secrets.py` there.
-_LAUNCH = """\
-import sys
-sys.path[:] = [path for path in sys.path if path]
-from jupyter_exec_ext.cli.managed_gateway import main
-main()
-"""
 
 
-class LocalJupyterServer:
+class LocalJupyterServer(ManagedServer):
     """Runs a Kernel Gateway with ``exec/v1`` on this machine. Also a context manager.
 
     Parameters
@@ -47,23 +38,32 @@ class LocalJupyterServer:
     ip : str
         The address to listen on.
     port : int, optional
-        The port; without it, a free one is chosen.
+        The port; by default a free one.
     token : str, GenerateToken or None
-        The token to demand. By default a new one is made; None for no token, which the gateway accepts on a loopback
-        address alone.
+        The token to demand; by default a new one. None is for no token, which the gateway accepts on a loopback
+        address only.
     log_file : str
-        Where the gateway logs.
+        Path of the gateway's log.
     log_level : str
-        Such as ``"INFO"``.
-    log_max_bytes, log_backup_count : int
-        When the log file is rotated, and how many old ones are kept.
+        Least severe level that is logged, such as ``"INFO"``.
+    log_max_bytes : int
+        Size in bytes at which the log file is rotated.
+    log_backup_count : int
+        Number of rotated log files to keep.
     startup_timeout_seconds : float
-        How long the gateway may take until it answers.
+        Timeout of the gateway's start in seconds.
 
     Raises
     ------
     ValueError
         If the gateway does not start, with its last lines of output.
+
+    Examples
+    --------
+    ::
+
+        with LocalJupyterServer() as server, JupyterCodeExecutor(server) as executor:
+            print(executor.execute_code_blocks([CodeBlock("1 + 1", "python")]).output)
     """
 
     class GenerateToken:
@@ -97,37 +97,31 @@ class LocalJupyterServer:
         self._listening = threading.Event()
         self._subprocess = self._spawn(settings)
         atexit_in_this_process(self.stop)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)
             self._wait_until_ready(time.monotonic() + startup_timeout_seconds)
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
 
     def _spawn(self, settings: dict[str, Any]) -> subprocess.Popen[str]:
-        own_group: dict[str, Any] = (
-            {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}  # type: ignore[attr-defined]
-            if sys.platform == "win32"
-            else {"start_new_session": True}
-        )
         process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCH],
+            command_of_module("jupyter_exec_ext.cli.managed_gateway"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            **own_group,
+            start_new_session=True,  # a Ctrl-C in the terminal is for this program, not for the gateway
         )
         assert process.stdin is not None and process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(process.stdout,), name="gateway output", daemon=True)
         self._reader.start()
-        with contextlib.suppress(BrokenPipeError):  # it died at once; its output says why
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; `_wait_until_ready` raises its output
             process.stdin.write(json.dumps(settings) + "\n")
             process.stdin.flush()
         return process
 
     def _read(self, output: IO[str]) -> None:
-        """Read what the gateway prints: one line tells the port, the last ones tell why it failed."""
+        """Read the gateway's output: take the port from its line, and keep the last lines for an error message."""
         with output:
             for line in output:
                 if line.startswith('{"listening":') and not self._listening.is_set():
@@ -158,7 +152,7 @@ class LocalJupyterServer:
         process = self._subprocess
         if process.stdin is not None:
             with contextlib.suppress(OSError):
-                process.stdin.close()  # the gateway takes this as the order to stop
+                process.stdin.close()  # the gateway stops when its input ends
         try:
             process.wait(_STOP_SECONDS if self._listening.is_set() else 0)
         except subprocess.TimeoutExpired:
@@ -168,20 +162,9 @@ class LocalJupyterServer:
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
-        """Where the gateway is."""
+        """Address and token of the gateway."""
         return JupyterConnectionInfo(host=self.ip, use_https=False, port=self.port, token=self.token)
 
     def get_client(self) -> ExecClient:
         """Return a client of the gateway."""
         return ExecClient(self.connection_info)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.connection_info!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.stop()

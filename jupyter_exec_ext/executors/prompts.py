@@ -1,8 +1,8 @@
-"""What models are told of executors."""
+"""Prompts for models that use executors."""
 
 from __future__ import annotations
 
-#: For the system message of an agent that writes code for a stateful executor.
+#: System message of an agent that writes code for a stateful executor.
 CODE_WRITER_SYSTEM_MESSAGE = """
 You have been given coding capability to solve tasks using Python code in a stateful IPython kernel.
 You are responsible for writing the code, and the user is responsible for executing the code.
@@ -27,7 +27,7 @@ When your code produces an output, the output will be returned to you.
 Because you have limited conversation memory, if your code creates an image,
 the output will be a path to the image instead of the image itself."""
 
-#: For functions, with ``$module_name`` and ``$functions``.
+#: Description of functions, with ``$module_name`` and ``$functions``.
 FUNCTION_PROMPT_TEMPLATE = """\
 You have access to the following user defined functions. They can be accessed from the module called `$module_name` by \
 their function names.
@@ -36,5 +36,5 @@ For example, if there was a function called `foo` you could import it by writing
 
 $functions"""
 
-#: What follows the reason why a session was replaced.
+#: Note after the reason why a session was replaced.
 FRESH_SESSION = "A fresh session was started: variables, imports and definitions are gone; run what is needed again."

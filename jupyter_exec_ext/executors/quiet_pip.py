@@ -1,4 +1,4 @@
-"""Quiet installs: code in which pip prints errors only, for models that need no log of an install that went well."""
+"""Quiet pip: adds ``-qq`` to pip installs, since a model needs no log of a successful install."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import tokenize
 _IN_PYTHON = re.compile(r"^(\s*[!%]\s*(?:python3? -m )?pip3? install)\b")
 _IN_SHELL = re.compile(r"^(\s*!?\s*(?:python3? -m )?pip3? install)\b")
 _MAGIC = re.compile(r"^(\s*)[!%].*$", re.MULTILINE)
+# AutoGen's names for shells.
 _SHELL_LANGUAGES = frozenset({"bash", "shell", "sh", "pwsh", "powershell", "ps1"})
-# Errors are printed still: without them nobody knows why an install failed.
+# pip still prints errors, so that the model sees why an install failed.
 _QUIET = "-qq"
 
 
 def quiet_pip(code: str, language: str) -> str:
-    """Return code whose lines that begin with ``!pip install`` (in a shell: ``pip install``) print errors only.
+    """Return code in which lines with ``!pip install`` (in a shell: ``pip install``) print errors only.
 
     Parameters
     ----------
     language : str
-        The code's language, as the block has it. Code of other languages than Python and shells is returned as it is,
-        and so are lines inside of a string, and those that say ``-q`` or ``-v`` themselves.
+        The block's language. Code of other languages than Python and shells is returned unchanged, and so are lines
+        inside of a string, and lines with ``-q`` or ``-v``.
     """
     name = language.strip().lower()
     if "pip" not in code:
@@ -44,10 +45,10 @@ def _quiet(line: str, pattern: re.Pattern[str]) -> str:
 
 
 def _lines_in_strings(code: str) -> frozenset[int]:
-    """Return the numbers of the lines, from 1, at whose beginning a string goes on; all of them if it is no Python."""
+    """Return the numbers of lines that begin inside of a string, counted from 1; all lines if it is no Python."""
     if '"""' not in code and "'''" not in code:
         return frozenset()
-    # Magics are no Python. Of those inside a string the string is left, which is all that matters here.
+    # Magics are no Python. Replacing one inside of a string does no harm, since only the string's extent matters.
     reader = io.StringIO(_MAGIC.sub(r"\1pass", code) + "\n").readline
     try:
         return frozenset(

@@ -1,1 +1,1 @@
-"""What runs in kernels: sent to them as text, or loaded by a fork parent, and imported by nobody here."""
+"""Code that runs in kernels: sent to them as text or loaded by a fork parent, and not imported here."""

@@ -3,8 +3,8 @@
 A plot that is shown without a picture (Plotly, Vega, Vega-Lite, Altair) gets a PNG beside it where the kernel's
 environment has what draws it: kaleido, or vl-convert. A process of its own draws it at once, within few seconds.
 
-Read by ``wire/flow.py`` and ``provisioners/forkserver``. The environment of a kernel need not have our package, and its
-Python and ipykernel may be older.
+Read by ``protocol/kernel_preparation.py`` and ``forkserver``. A kernel's environment need not have our package,
+and its Python and ipykernel may be older.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ IPython is made for a person at a terminal. There ``exit()`` ends the kernel, af
 have closed its output, so one with a server in the background never ends. And ``sys.stdout.fileno()`` is the terminal,
 past the pipe by which ipykernel gets what processes write.
 
-Read by ``wire/unattended.py``. The environment of a kernel need not have our package, and its Python and IPython may be
-older.
+Read by ``protocol/kernel_preparation.py``. A kernel's environment need not have our package, and its Python and IPython
+may be older.
 """
 
 from __future__ import annotations

@@ -6,10 +6,20 @@ in place, so a record that was handed out stays what it was.
 
 from __future__ import annotations
 
-from .audit import AuditKind, AuditRecord, ChainEnds
-from .changes import Change, LateOutput
-from .content import Content, TextContent
-from .events import (
+from .audit_records import AuditKind, AuditRecord, ChainEnds
+from .change_events import Change, LateOutput
+from .execution_details import Approval, Decision, ErrorInfo, FileInfo, JSONObject, SpooledOutput, StateLoss, Truncation
+from .execution_records import (
+    ApprovalAnswer,
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    IdempotencyKey,
+    StoredExecution,
+)
+from .mime_bundles import ImageContent, Save
+from .model_content import Content, TextContent
+from .output_events import (
     ClearEvent,
     DisplayEvent,
     EndEvent,
@@ -25,25 +35,8 @@ from .events import (
     TruncatedEvent,
     UnresponsiveEvent,
 )
-from .executions import (
-    Approval,
-    ApprovalAnswer,
-    Decision,
-    ErrorInfo,
-    Execution,
-    ExecutionRequest,
-    ExecutionState,
-    FileInfo,
-    IdempotencyKey,
-    JSONObject,
-    SpooledOutput,
-    StateLoss,
-    StoredExecution,
-    Truncation,
-)
-from .mime_bundles import ImageContent, Save
-from .sessions import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
-from .tokens import Grant, IssuedToken, StoredToken, Token, TokenRequest
+from .session_records import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
+from .token_records import Grant, IssuedToken, StoredToken, Token, TokenRequest
 
 __all__ = [
     "ISOLATION_LEVELS",

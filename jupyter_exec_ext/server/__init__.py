@@ -1,1 +1,1 @@
-"""The HTTP face inside a Jupyter Server (and, through `gateway`, a Kernel Gateway)."""
+"""HTTP API: request handlers for Jupyter Server and, through `gateway`, for Kernel Gateway."""

@@ -1,34 +1,44 @@
-"""Who may come in: the deployment decides who is known, and its authorizer what they may do.
+"""Gate: authentication and authorisation of each request before its body is read.
 
-A host has one gate. This one is Jupyter Server's: its identity provider, with its token, cookie or Hub login, and its
-own Host, Origin and XSRF checks, all as for Jupyter's own endpoints.
+The deployment authenticates its users and authorises their actions. A host has one gate. `ServerGate` is Jupyter
+Server's: it uses the identity provider (token, cookie or Hub login) and the Host, Origin and XSRF checks of Jupyter's
+own endpoints.
+
+A scoped token carries a record of the user who created it, so that the authorizer can be asked about that user later.
+Under JupyterHub only the Hub knows a user's rights, and the server can ask it only about its own user. Tokens are
+therefore created in that user's name, and the authorizer gets this user as the Hub describes it now.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from jupyter_core.utils import ensure_async
-from jupyter_server.auth import User
+from jupyter_server.auth import AllowAllAuthorizer, User
 from jupyter_server.base.handlers import APIHandler
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
 from ..auth.caller import Caller, owner
-from ..auth.tokens import PREFIX
+from ..auth.scopes import require_scope
+from ..auth.token_format import PREFIX
 from ..errors import (
     ExecError,
     Forbidden,
     HostNotAllowed,
     InvalidRequest,
+    MissingScope,
     OriginNotAllowed,
+    OwnerOnly,
     Unauthenticated,
     Unavailable,
     XSRFCheckFailed,
 )
-from .users import describe_user, user_from
 
 UNAUTHENTICATED = "send the server's token, or a scoped one, in the header 'Authorization: token <token>'"
 HOST_REFUSED = (
@@ -36,52 +46,103 @@ HOST_REFUSED = (
     "ServerApp.allow_remote_access if it should"
 )
 ORIGIN_REFUSED = "a browser sent this from another site; set ServerApp.allow_origin if it may"
+_OF_THE_HUB = "hub"
+# A scoped token, or a text meant as one; the engine decides.
+_SCOPED = re.compile(rf"(?:token|bearer)[ \t]+({PREFIX}\S*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Rights that one method of one route needs.
+
+    Parameters
+    ----------
+    scope : str or None
+        The scope; None if every caller has the right.
+    action, resource : str
+        The arguments for the deployment's authorizer.
+    owner_only : bool
+        Whether no scoped token is enough.
+    or_scope : str or None
+        An alternative to `scope`; the engine decides which of the two the request itself needs.
+    and_scope : str or None
+        A scope that is needed beside `scope`.
+    """
+
+    scope: str | None
+    action: str
+    resource: str = "kernels"
+    owner_only: bool = False
+    or_scope: str | None = None
+    and_scope: str | None = None
+
+    def __post_init__(self) -> None:
+        """Fail at import for a misspelt scope, so that no server starts without its check."""
+        for name in (self.scope, self.or_scope, self.and_scope):
+            if name is not None:
+                require_scope(name)
+
+    @property
+    def scopes(self) -> str:
+        """The needed scopes in words; empty if every caller has the right."""
+        if self.and_scope is not None:
+            return f"{self.scope} and {self.and_scope}"
+        return " or ".join(scope for scope in (self.scope, self.or_scope) if scope is not None)
+
+    def suffices(self, scopes: Collection[str]) -> bool:
+        """Return whether these scopes are enough."""
+        if self.scope is not None and self.scope not in scopes and self.or_scope not in scopes:
+            return False
+        return self.and_scope is None or self.and_scope in scopes
 
 
 class Gate(Protocol):
-    """Decides, before a request's body is read, who sent it."""
+    """Port to the host's authentication, used before a request's body is read."""
 
     async def authenticate(self, handler: APIHandler) -> Caller:
-        """Return the caller and make the host know its user.
+        """Return the caller and set the host's user.
 
         Raises
         ------
         Unauthenticated, HostNotAllowed, OriginNotAllowed, XSRFCheckFailed
+            If the request fails the check of this name.
         """
 
     async def preflight(self, handler: APIHandler) -> None:
-        """Let a browser ask whether it may send a request (CORS); it brings no credentials.
+        """Answer a browser's CORS preflight, which has no credentials.
 
         Raises
         ------
         HostNotAllowed, OriginNotAllowed
+            If the request fails the check of this name.
         """
 
 
-# A scoped token, or what was meant to be one; what it is worth is the engine's to say.
-_SCOPED = re.compile(rf"(?:token|bearer)[ \t]+({PREFIX}\S*)", re.IGNORECASE)
-
-
 class Bearers(Protocol):
-    """Knows the bearers of scoped tokens."""
+    """Port to the authentication of scoped tokens."""
 
     def authenticate(self, text: str, address: str) -> Caller:
         """Return the bearer of a token that came from an address.
 
         Raises
         ------
-        Unauthenticated, TooManyAttempts, PolicyDenied, StoreUnavailable
+        Unauthenticated
+            If the token is not valid.
+        TooManyAttempts
+            If the address has sent too many invalid ones.
+        PolicyDenied, StoreUnavailable
+            If its policy is gone, or the store cannot be read.
         """
 
 
 def scoped_token(request: HTTPServerRequest) -> str | None:
-    """Return the scoped token of a request: from the Authorization header alone, None if there is none."""
+    """Return the scoped token in a request's Authorization header; None if there is none."""
     match = _SCOPED.fullmatch(request.headers.get("Authorization", "").strip())
     return match[1] if match else None
 
 
 def let_in(handler: APIHandler, user: User) -> None:
-    """Note what `JupyterHandler.prepare` would, without its login cookie and without asking anybody about a token."""
+    """Set a handler's user like `JupyterHandler.prepare`, but without a login cookie or identity provider."""
     handler.current_user = handler._jupyter_current_user = user
     handler._token_authenticated = True  # type: ignore[attr-defined]
     handler.set_cors_headers()
@@ -90,15 +151,19 @@ def let_in(handler: APIHandler, user: User) -> None:
 class ServerGate:
     """Jupyter Server's own authentication, and scoped tokens.
 
-    A scoped token is never shown to the server's identity provider: that would set a login cookie, with which its
-    bearer could do everything.
+    The server's identity provider never gets a scoped token: it would set a login cookie with full rights.
+
+    Parameters
+    ----------
+    bearers : Bearers
+        Authenticates scoped tokens.
     """
 
     def __init__(self, bearers: Bearers) -> None:
         self._bearers = bearers
 
     async def authenticate(self, handler: APIHandler) -> Caller:
-        """Return the bearer of a scoped token or, if the server knows the user, the owner."""
+        """Return the bearer of a scoped token, or the owner for an authenticated user."""
         _check_senders(handler)
         text = scoped_token(handler.request)
         if text is not None:
@@ -116,7 +181,7 @@ class ServerGate:
     async def _bearer(self, handler: APIHandler, text: str) -> Caller:
         if not handler.check_host():
             raise HostNotAllowed(HOST_REFUSED)
-        handler.current_user = None  # nobody yet: the server would let a token in from any site
+        handler.current_user = None  # with a user, the server would skip the origin check
         if not handler.check_origin():
             raise OriginNotAllowed(ORIGIN_REFUSED)
         caller = self._bearers.authenticate(text, handler.request.remote_ip or "")
@@ -124,7 +189,7 @@ class ServerGate:
         return caller
 
     async def preflight(self, handler: APIHandler) -> None:
-        """Answer as the server's own endpoints do."""
+        """Answer like the server's own endpoints."""
         _check_senders(handler)
         await APIHandler.prepare(handler)
 
@@ -144,7 +209,7 @@ def site_of(origin: str) -> str:
 
 
 def _check_senders(handler: APIHandler) -> None:
-    """Refuse, or take away, headers that the host's own checks and its log would fail to read."""
+    """Reject an Origin, and remove a Referer, that the host's checks or its log would fail to parse."""
     headers = handler.request.headers
     for name in ("Origin", "Sec-WebSocket-Origin"):
         site_of(headers.get(name, ""))
@@ -155,7 +220,7 @@ def _check_senders(handler: APIHandler) -> None:
 
 
 async def _unknown(handler: APIHandler) -> ExecError:
-    """Tell a stranger from a JupyterHub user who may not access this server; Jupyter Server sees no user in either."""
+    """Return the error for an unknown caller, or for a JupyterHub user without access to this server."""
     hub_auth = getattr(handler.identity_provider, "hub_auth", None)
     user = await hub_auth.get_user(handler, sync=False) if hub_auth is not None else None
     if user is None:
@@ -164,7 +229,7 @@ async def _unknown(handler: APIHandler) -> ExecError:
 
 
 async def _translate(handler: APIHandler, error: HTTPError) -> ExecError:
-    """Say in our terms which of the host's checks failed; it tells them apart by status and state only."""
+    """Return our error for a failed check of the host, which shows in the status and the handler's state only."""
     if not handler.check_host():
         return HostNotAllowed(HOST_REFUSED)
     if error.status_code == 400:  # without what was sent, which may be part of a token
@@ -181,20 +246,87 @@ async def _translate(handler: APIHandler, error: HTTPError) -> ExecError:
 
 
 async def authorize(handler: APIHandler, action: str, resource: str) -> None:
-    """Ask the deployment's authorizer about the authenticated user.
+    """Check an action of the authenticated user with the deployment's authorizer.
 
     Raises
     ------
     Forbidden
-        Also if the authorizer cannot say: what fails must not let anybody in.
+        If the authorizer refuses or fails: a fault must not grant access.
     """
     authorizer = handler.authorizer
     try:
         allowed = await ensure_async(authorizer.is_authorized(handler, handler.current_user, action, resource))
-    except Exception as error:
+    except Exception as error:  # an authorizer is the deployment's own code
         handler.log.error(
             "%s cannot say whether a user may %s %s", type(authorizer).__name__, action, resource, exc_info=error
         )
         raise Forbidden(f"the server's authorizer failed to say whether this user may {action} {resource}") from None
     if not allowed:
         raise Forbidden(f"the server's authorizer does not let this user {action} {resource}")
+
+
+async def check_access(handler: APIHandler, caller: Caller, access: Access) -> None:
+    """Check a caller's rights to one method of a route.
+
+    Raises
+    ------
+    MissingScope, OwnerOnly, Forbidden
+        If a scope is missing, only the owner has the right, or the authorizer refuses.
+    """
+    if not access.suffices(caller.scopes):
+        names = " ".join(repr(word) if ":" in word else word for word in access.scopes.split())
+        raise MissingScope(f"this needs the scope {names}, which the token does not have")
+    if access.owner_only and not caller.is_owner:
+        raise OwnerOnly("this is the server's owner's to do; no scoped token will do")
+    await authorize(handler, access.action, access.resource)
+
+
+# --- users of the deployment, kept with the scoped tokens that they create ---
+
+
+def describe_user(user: Any) -> dict[str, Any]:
+    """Return the record for `user_from`; empty if the user's rights cannot be checked later."""
+    if not isinstance(user, User):
+        return {}
+    hub_user = getattr(user, "hub_user", None)
+    if isinstance(hub_user, dict):
+        return _describe_hub_user(hub_user)
+    return {name: value for name, value in asdict(user).items() if value is not None}
+
+
+def _describe_hub_user(hub_user: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of the server's own user, for this user and for an administrator who acts for it."""
+    server_user = os.environ.get("JUPYTERHUB_USER")
+    if not server_user or hub_user.get("kind") != "user":  # a service may have the same name
+        return {}
+    if hub_user.get("name") != server_user and hub_user.get("admin") is not True:
+        return {}
+    return {"username": server_user, _OF_THE_HUB: True}
+
+
+async def user_from(handler: APIHandler, described: Mapping[str, Any]) -> User:
+    """Return the user of a record, as far as the authorizer reads it.
+
+    Raises
+    ------
+    Unavailable
+        If JupyterHub does not answer for the user.
+    """
+    if described.get(_OF_THE_HUB) and type(handler.authorizer) is not AllowAllAuthorizer:
+        return await _present_hub_user(handler)
+    return User(**{name: value for name, value in described.items() if name in User.__dataclass_fields__})
+
+
+async def _present_hub_user(handler: APIHandler) -> User:
+    # Only servers under JupyterHub have this package.
+    from jupyterhub.singleuser.extension import JupyterHubUser
+
+    hub_auth: Any = handler.identity_provider.hub_auth  # type: ignore[attr-defined]
+    try:
+        hub_user = await hub_auth.user_for_token(hub_auth.api_token, sync=False)
+    except Exception as error:  # JupyterHub's client raises whatever its HTTP library does
+        raise Unavailable("JupyterHub could not be asked what the server's user may do; try again") from error
+    if hub_user is None:
+        raise Unavailable("JupyterHub does not know the server's own token any more; restart the server")
+    user: User = JupyterHubUser(hub_user)
+    return user

@@ -1,4 +1,4 @@
-"""Every endpoint, with who may call it, in one table."""
+"""Route table: every endpoint with its handler and the rights that each method needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..auth.scopes import scope
-from .aca import ACA_PREFIX, ACANotFoundHandler
-from .aca_executions import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
-from .aca_files import ACAContentHandler, ACAFileHandler, ACAFilesHandler, ACAUploadHandler
-from .aca_sessions import (
+from ..aca.endpoint.aca_handler import ACA_PREFIX, ACANotFoundHandler
+from ..aca.endpoint.pool_file_handlers import ACAContentHandler, ACAFileHandler, ACAFilesHandler, ACAUploadHandler
+from ..aca.endpoint.pool_handlers import (
     ACAManagedSessionHandler,
     ACAManagedSessionsHandler,
     ACAMetadataHandler,
@@ -20,10 +18,12 @@ from .aca_sessions import (
     ACASessionsHandler,
     ACAStopHandler,
 )
-from .approvals import ApprovalHandler, ApprovalsHandler
-from .base import Access, ExecHandler, Services
-from .events import NEEDED, ChangesHandler
-from .executions import (
+from ..aca.endpoint.run_handlers import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
+from .base_handler import ExecHandler, Services
+from .change_feed_handler import NEEDED, ChangesHandler
+from .execution_handlers import (
+    ApprovalHandler,
+    ApprovalsHandler,
     ExecutionCancelHandler,
     ExecutionEventsHandler,
     ExecutionHandler,
@@ -31,24 +31,24 @@ from .executions import (
     ExecutionsHandler,
     SessionExecutionsHandler,
 )
-from .files import SessionFileHandler, SessionFilesHandler
-from .info import InfoHandler, NotFoundHandler, OpenAPIHandler
-from .outputs import ExecutionOutputHandler
-from .sessions import (
+from .file_handlers import ExecutionOutputHandler, SessionFileHandler, SessionFilesHandler
+from .gate import Access
+from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
+from .session_handlers import (
     SessionHandler,
     SessionInterruptHandler,
     SessionNotebookHandler,
     SessionRestartHandler,
     SessionsHandler,
 )
-from .tokens import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
+from .token_handlers import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
 
 PREFIX = "exec/v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path: its handler, and what each method needs."""
+    """One path: its handler, and the rights that each method needs."""
 
     path: str
     handler: type[ExecHandler]
@@ -56,6 +56,16 @@ class Route:
 
 
 _READ = Access(None, "read")
+_READ_SESSIONS = Access("sessions:read", "read")
+_DELETE_SESSIONS = Access("sessions:delete", "write")
+_RUN_CODE = Access("executions:create", "execute")
+_READ_EXECUTIONS = Access("executions:read", "execute")
+_CONTROL_EXECUTIONS = Access("executions:control", "execute")
+_READ_FILES = Access("files:read", "read", "contents")
+_WRITE_FILES = Access("files:write", "write", "contents")
+_READ_TOKENS = Access("tokens:create", "read", "tokens")
+_WRITE_TOKENS = Access("tokens:create", "write", "tokens")
+_APPROVE = Access(None, "execute", owner_only=True)
 
 ROUTES = (
     Route("/", InfoHandler, {"GET": _READ}),
@@ -64,141 +74,141 @@ ROUTES = (
         "/sessions",
         SessionsHandler,
         {
-            "GET": Access(scope("sessions:read"), "read"),
-            "POST": Access(scope("sessions:create"), "write", or_scope=scope("kernels:attach")),
+            "GET": _READ_SESSIONS,
+            "POST": Access("sessions:create", "write", or_scope="kernels:attach"),
         },
     ),
     Route(
         "/sessions/{session_id}",
         SessionHandler,
-        {"GET": Access(scope("sessions:read"), "read"), "DELETE": Access(scope("sessions:delete"), "write")},
+        {"GET": _READ_SESSIONS, "DELETE": _DELETE_SESSIONS},
     ),
     Route(
         "/sessions/{session_id}/interrupt",
         SessionInterruptHandler,
-        {"POST": Access(scope("executions:control"), "execute")},
+        {"POST": _CONTROL_EXECUTIONS},
     ),
     Route(
         "/sessions/{session_id}/restart",
         SessionRestartHandler,
-        {"POST": Access(scope("executions:control"), "execute")},
+        {"POST": _CONTROL_EXECUTIONS},
     ),
     Route(
         "/sessions/{session_id}/notebook",
         SessionNotebookHandler,
         {
-            "GET": Access(scope("executions:read"), "execute"),
-            # Among the server's own notebooks, where no agent has any business.
+            "GET": _READ_EXECUTIONS,
+            # It writes among the server's own notebooks, to which agents have no access.
             "POST": Access(None, "write", "contents", owner_only=True),
         },
     ),
     Route(
         "/sessions/{session_id}/executions",
         SessionExecutionsHandler,
-        {"GET": Access(scope("executions:read"), "execute"), "POST": Access(scope("executions:create"), "execute")},
+        {"GET": _READ_EXECUTIONS, "POST": _RUN_CODE},
     ),
     Route(
         "/sessions/{session_id}/files",
         SessionFilesHandler,
-        {"GET": Access(scope("files:read"), "read", "contents")},
+        {"GET": _READ_FILES},
     ),
     Route(
         "/sessions/{session_id}/files/{path}",
         SessionFileHandler,
         {
-            "GET": Access(scope("files:read"), "read", "contents"),
-            "PUT": Access(scope("files:write"), "write", "contents"),
-            "DELETE": Access(scope("files:write"), "write", "contents"),
+            "GET": _READ_FILES,
+            "PUT": _WRITE_FILES,
+            "DELETE": _WRITE_FILES,
         },
     ),
     Route(
         "/tokens",
         TokensHandler,
         {
-            "GET": Access(scope("tokens:create"), "read", "tokens"),
-            "POST": Access(scope("tokens:create"), "write", "tokens"),
+            "GET": _READ_TOKENS,
+            "POST": _WRITE_TOKENS,
         },
     ),
     Route(
         "/tokens/{token_id}",
         TokenHandler,
         {
-            "GET": Access(scope("tokens:create"), "read", "tokens"),
-            "DELETE": Access(scope("tokens:create"), "write", "tokens"),
+            "GET": _READ_TOKENS,
+            "DELETE": _WRITE_TOKENS,
         },
     ),
     Route(
         "/tokens/{token_id}/rotate",
         TokenRotateHandler,
-        {"POST": Access(scope("tokens:create"), "write", "tokens")},
+        {"POST": _WRITE_TOKENS},
     ),
     Route("/events", ChangesHandler, {"GET": NEEDED["session"]}),
     Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
-    Route("/approvals", ApprovalsHandler, {"GET": Access(None, "execute", owner_only=True)}),
-    Route("/approvals/{execution_id}", ApprovalHandler, {"POST": Access(None, "execute", owner_only=True)}),
+    Route("/approvals", ApprovalsHandler, {"GET": _APPROVE}),
+    Route("/approvals/{execution_id}", ApprovalHandler, {"POST": _APPROVE}),
     Route(
         "/executions",
         ExecutionsHandler,
-        {"POST": Access(scope("executions:create"), "execute", and_scope=scope("sessions:create"))},
+        {"POST": Access("executions:create", "execute", and_scope="sessions:create")},
     ),
-    Route("/executions/{execution_id}", ExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
+    Route("/executions/{execution_id}", ExecutionHandler, {"GET": _READ_EXECUTIONS}),
     Route(
         "/executions/{execution_id}/events",
         ExecutionEventsHandler,
-        {"GET": Access(scope("executions:read"), "execute")},
+        {"GET": _READ_EXECUTIONS},
     ),
     Route(
         "/executions/{execution_id}/outputs/{name}",
         ExecutionOutputHandler,
-        {"GET": Access(scope("executions:read"), "execute")},
+        {"GET": _READ_EXECUTIONS},
     ),
     Route(
         "/executions/{execution_id}/cancel",
         ExecutionCancelHandler,
-        {"POST": Access(scope("executions:control"), "execute")},
+        {"POST": _CONTROL_EXECUTIONS},
     ),
     Route(
         "/executions/{execution_id}/input",
         ExecutionInputHandler,
-        {"POST": Access(scope("executions:control"), "execute")},
+        {"POST": _CONTROL_EXECUTIONS},
     ),
 )
 
-_RUN = {"POST": Access(scope("executions:create"), "execute")}
-_UPLOAD = {"POST": Access(scope("files:write"), "write", "contents")}
-_DOWNLOAD = {"GET": Access(scope("files:read"), "read", "contents")}
+_RUN = {"POST": _RUN_CODE}
+_UPLOAD = {"POST": _WRITE_FILES}
+_DOWNLOAD = {"GET": _READ_FILES}
 
-# The ACA sessions' protocol, below `ACA_PREFIX` and an optional pool. What would make a session needs sessions:create,
-# too, which the engine asks for. The first path that fits is taken.
+# The ACA sessions' protocol, below `ACA_PREFIX` and an optional pool. A request that creates a session needs the scope
+# sessions:create, too, which the engine checks. The first path that matches is used.
 ACA_ROUTES = (
     Route("/openapi.yaml", ACAOpenAPIHandler, {"GET": _READ}),
     Route("/code/execute", ACAEnvelopeRunHandler, _RUN),
     Route("/python/execute", ACAFirstRunHandler, _RUN),
     Route("/executions", ACARunHandler, _RUN),
-    Route("/executions/{execution_id}", ACAExecutionHandler, {"GET": Access(scope("executions:read"), "execute")}),
+    Route("/executions/{execution_id}", ACAExecutionHandler, {"GET": _READ_EXECUTIONS}),
     Route("/files/upload", ACAUploadHandler, _UPLOAD),
     Route("/files", ACAFilesHandler, {**_UPLOAD, **_DOWNLOAD}),
     Route("/files/content/{path}", ACAContentHandler, _DOWNLOAD),
     Route("/files/{path}/content", ACAContentHandler, _DOWNLOAD),
-    Route("/files/{path}", ACAFileHandler, {**_DOWNLOAD, "DELETE": Access(scope("files:write"), "write", "contents")}),
+    Route("/files/{path}", ACAFileHandler, {**_DOWNLOAD, "DELETE": _WRITE_FILES}),
     Route(
         "/session",
         ACASessionHandler,
-        {"GET": Access(scope("sessions:read"), "read"), "DELETE": Access(scope("sessions:delete"), "write")},
+        {"GET": _READ_SESSIONS, "DELETE": _DELETE_SESSIONS},
     ),
-    Route("/listSessions", ACASessionsHandler, {"GET": Access(scope("sessions:read"), "read")}),
+    Route("/listSessions", ACASessionsHandler, {"GET": _READ_SESSIONS}),
     Route("/metadata", ACAMetadataHandler, {"GET": _READ}),
-    Route("/.management/getSession", ACAManagedSessionHandler, {"POST": Access(scope("sessions:read"), "read")}),
-    Route("/.management/listSessions", ACAManagedSessionsHandler, {"POST": Access(scope("sessions:read"), "read")}),
-    Route("/.management/stopSession", ACAStopHandler, {"POST": Access(scope("sessions:delete"), "write")}),
+    Route("/.management/getSession", ACAManagedSessionHandler, {"POST": _READ_SESSIONS}),
+    Route("/.management/listSessions", ACAManagedSessionsHandler, {"POST": _READ_SESSIONS}),
+    Route("/.management/stopSession", ACAStopHandler, {"POST": _DELETE_SESSIONS}),
 )
 _POOL = "(?P<pool>(?:/subscriptions/[^/]+/resourceGroups/[^/]+)?/sessionPools/[^/]+|)"
 
 
 def _pattern(path: str, methods: Collection[str]) -> str:
     start, rest = re.subn(r"/\{path\}$", "", path.rstrip("/"))
-    # A file's path goes to the end, whatever it holds; what it may not hold is refused with a reason.
-    # A proxy makes .../sessions/ID/ of .../sessions/ID/files/..: such a path must not delete the session.
+    # A file's path has any characters up to the end; the engine rejects a forbidden one with its reason.
+    # A proxy turns .../sessions/ID/files/.. into .../sessions/ID/, which must not delete the session.
     end = "/(?P<path>.+)" if rest else "" if "DELETE" in methods else "/?"
     start = start.replace("{name}", "(?P<name>[A-Za-z0-9_.-]{1,64})")
     return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", start) + end
@@ -210,8 +220,7 @@ def _aca_pattern(path: str) -> str:
 
 
 def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
-    """Return the table as Tornado wants it, below the base URL, and rules for paths that do not exist."""
-    # Tornado tries one after the other, so those of agents that run code come first.
+    """Return the table as Tornado's rules below the base URL, with rules for paths that do not exist."""
     rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
         for route in ROUTES

@@ -1,6 +1,6 @@
-"""The audit trail in the database: added to at its end, pruned at its beginning, read.
+"""Audit table: appends to, prunes and reads the audit trail in the database.
 
-Several servers may write one trail: the end of the chain is read inside the transaction that adds to it.
+Several servers may write one trail, so an append reads the end of the chain in its own transaction.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ..audit.digest_chain import ChainedLine, chained
 from ..errors import StoreUnavailable
 from ..models import AuditRecord, ChainEnds
-from ..wire.chain import ChainedLine, chained
 from .database import Database, translated
 
 DATABASE = "executions.db"
@@ -21,12 +21,12 @@ _NO_TRAIL = "there is no audit trail in {directory}; pass the directory of ExecS
 
 
 def put(db: Database, record: AuditRecord) -> AuditRecord:
-    """Add a record at the end of the chain, in a transaction; return it with its number and digests.
+    """Append a record to the chain, in a transaction; return it with its number and digests.
 
     Raises
     ------
     StoreUnavailable
-        If somebody took away where the trail ends.
+        If the stored end of the trail was removed.
     """
     end = db.execute("SELECT last_seq, last_digest FROM audit_ends").fetchone()
     if end is None:
@@ -39,9 +39,9 @@ def put(db: Database, record: AuditRecord) -> AuditRecord:
 
 
 def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
-    """Remove up to `limit` records from before `moment`, in a transaction; return the first and the last, if any.
+    """Remove up to `limit` records from before `moment`, in a transaction; return the first and last number, if any.
 
-    The chain then begins after a record of which only the digest is kept.
+    Of the last removed record the digest is kept, as the beginning of the chain.
     """
     ends = _ends_of(db)
     keep_from = min(_first_since(db, ends, moment), ends.first_seq + limit)
@@ -54,7 +54,7 @@ def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
 
 
 def _first_since(db: Database, ends: ChainEnds, moment: str) -> int:
-    """Return the number of the first record that is not older than `moment`, by bisection."""
+    """Return the number of the first record from `moment` or later, by bisection."""
     low, high = ends.first_seq, ends.last_seq + 1
     while low < high:
         middle = (low + high) // 2
@@ -70,7 +70,7 @@ def _is_before(line: ChainedLine, moment: str) -> bool:
     try:
         return line.record().at < moment
     except ValueError:
-        return False  # what was tampered with stays, to be seen
+        return False  # a record that was tampered with stays as evidence
 
 
 def _ends_of(db: Database | sqlite3.Connection) -> ChainEnds:
@@ -78,12 +78,12 @@ def _ends_of(db: Database | sqlite3.Connection) -> ChainEnds:
 
 
 class AuditReader:
-    """The trail of a store on this machine, for reading only; a server may be writing to it.
+    """Reader of the trail of a store on this machine, which a server may be writing.
 
     Parameters
     ----------
     directory : Path
-        As `ExecStore.path`.
+        The directory of `ExecStore.path`.
 
     Raises
     ------
@@ -100,11 +100,12 @@ class AuditReader:
 
     @contextmanager
     def snapshot(self) -> Iterator[tuple[ChainEnds, Iterator[ChainedLine]]]:
-        """Give the trail's ends and all of its records, as they are at one moment.
+        """Return the trail's ends and all of its records in one read transaction.
 
         Raises
         ------
         StoreUnavailable
+            If the database cannot be read.
         """
         with self._transaction():
             cursor = self._connection.execute("SELECT seq, record, digest FROM audit ORDER BY seq")

@@ -1,8 +1,8 @@
-"""One SQLite database: opened, migrated, written in transactions, and set aside when it is broken.
+"""SQLite database file: opening, migration, transactions, syncs, and moving a damaged file aside.
 
-It is used from one thread at a time. A commit survives the death of this process at once (the write-ahead log is in
-the kernel's hands); `sync` makes it survive the death of the machine. The two are apart so that code can be on its
-way to the kernel while the disk is still at work.
+One thread uses it at a time. A commit survives a crash of this process at once, because the write-ahead log is in the
+operating system's cache. `Database.sync` makes it survive a power failure. The two are separate so that code is on its
+way to the kernel while the disk still works.
 """
 
 from __future__ import annotations
@@ -21,22 +21,19 @@ from ..errors import ExecError, StorageFull, StoreUnavailable
 from .migrations import MIGRATIONS, RECORD_TABLE
 
 LOCK_WAIT_SECONDS = 5.0
-_LOOK_AGAIN_SECONDS = 0.02
-# As SQLite itself does it: the time of a write need not survive. macOS has only the other.
+_LOCK_POLL_SECONDS = 0.02
+# Like SQLite, sync data without timestamps. macOS has only `fsync`.
 _sync_data = getattr(os, "fdatasync", os.fsync)
-# Bytes that the write-ahead log keeps on disk once it was taken into the database.
+# Size of the write-ahead log's file after a checkpoint.
 _LOG_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
-_INCREMENTAL = 2  # of `PRAGMA auto_vacuum`
-# A file of an earlier version that is larger is not written anew: that would hold up a server's start.
+_INCREMENTAL = 2  # value of `PRAGMA auto_vacuum`
+# To rewrite a larger file of an earlier version would delay the server's start.
 _MAX_REWRITTEN_BYTES = 512 * 1024 * 1024
-_REWRITE_ROOM_FACTOR = 3  # the copy, and the write-ahead log with it
-# A transaction that finds more pages than this in the write-ahead log takes them into the database itself; `checkpoint`
-# comes first.
-_MOST_PAGES = 8000
+_REWRITE_ROOM_FACTOR = 3  # for the copy and for the write-ahead log with it
 
 
 def translated(error: sqlite3.Error) -> ExecError:
-    """Return what a database error means for a caller."""
+    """Return the error for a caller that stands for a database error."""
     text = str(error).lower()
     if "full" in text:
         return StorageFull("the disk that keeps the executions is full; nothing new is accepted until there is room")
@@ -53,18 +50,18 @@ def translated(error: sqlite3.Error) -> ExecError:
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
-    """Whether the error says that the file itself is damaged."""
+    """Return whether the error says that the file itself is damaged."""
     text = str(error).lower()
     return "malformed" in text or "not a database" in text or "malformed database schema" in text
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether a read that must succeed shows that the file is damaged, or that it was emptied."""
+    """Return whether a failed read shows that the file is damaged or was emptied."""
     return is_corruption(error) or "no such table" in str(error).lower()
 
 
 def damage_message(found: str) -> str:
-    """Return what a damaged database means, and what to do about it."""
+    """Return the message for a damaged database: cause, effect and remedy."""
     return (
         f"the database is damaged ({found}); nothing in it is used until the server is restarted, which sets it aside "
         "and begins a new one; to keep its records, stop the server and restore a backup first"
@@ -72,9 +69,9 @@ def damage_message(found: str) -> str:
 
 
 def check_file(path: Path) -> str | None:
-    """Read a database in use from its file, beside whoever uses it; return what is wrong with it, if anything is.
+    """Check the file of a database in use through a second connection; return the damage, None if there is none.
 
-    A connection in use keeps in memory what it has read. It would notice damage only when it reads that page again.
+    The connection in use keeps pages in memory. It would notice damage only when it reads a page again.
     """
     try:
         with closing(
@@ -118,11 +115,10 @@ class Database:
             raise
 
     def _set_up(self) -> None:
-        # It takes effect in a new file, which another server may just be making, too.
+        # It takes effect only in a new file. Another server may be creating the same file now.
         self._execute_when_unlocked("PRAGMA auto_vacuum=INCREMENTAL", LOCK_WAIT_SECONDS)
         self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
         self._connection.execute("PRAGMA synchronous=NORMAL")
-        self._connection.execute(f"PRAGMA wal_autocheckpoint={_MOST_PAGES}")
         self._connection.execute(f"PRAGMA journal_size_limit={_LOG_SIZE_LIMIT_BYTES}")
         self._connection.execute("PRAGMA foreign_keys=ON")
         (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -132,10 +128,10 @@ class Database:
         self._make_shrinkable()
 
     def _make_shrinkable(self) -> None:
-        """Write a file of an earlier version anew, once, so that it can give space back.
+        """Rewrite a file of an earlier version once, so that it can shrink.
 
-        If it is too large for that, the disk has no room or another server has the file, it stays as it is: its free
-        pages are used again.
+        The file stays as it is if it is too large, the disk has no room, or another server uses it. Its free pages
+        are then used again, but not given back.
         """
         if self.path is None or self._pragma("auto_vacuum") == _INCREMENTAL:
             return
@@ -158,7 +154,7 @@ class Database:
             if migration.version in applied:
                 continue
             with self.transaction(LOCK_WAIT_SECONDS):
-                if migration.version in self._applied():  # another server was faster
+                if migration.version in self._applied():  # another server has applied it meanwhile
                     continue
                 for statement in migration.statements:
                     self.execute(statement)
@@ -181,17 +177,17 @@ class Database:
 
     @contextmanager
     def transaction(self, lock_wait_seconds: float = 0.0) -> Iterator[None]:
-        """Write in one transaction: all of it or nothing.
+        """Run the block in one transaction: all of its writes or none.
 
         Parameters
         ----------
         lock_wait_seconds : float
-            How long to wait for another program that holds the write lock.
+            Longest wait for another program that holds the write lock.
 
         Raises
         ------
         sqlite3.OperationalError
-            With nothing written.
+            If the lock is not free in time, with nothing written.
         """
         self._execute_when_unlocked("BEGIN IMMEDIATE", lock_wait_seconds)
         try:
@@ -207,7 +203,7 @@ class Database:
             call()
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` once the present transaction is committed; not at all if it is not."""
+        """Call `call` once the current transaction is committed, and not at all if it fails."""
         self._after_commit.append(call)
 
     def _execute_when_unlocked(self, sql: str, lock_wait_seconds: float) -> None:
@@ -219,55 +215,40 @@ class Database:
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() >= give_up_at:
                     raise
-                time.sleep(_LOOK_AGAIN_SECONDS)  # another process's lock: nobody tells when it ends
+                time.sleep(_LOCK_POLL_SECONDS)  # SQLite does not notify of the end of a lock
 
     def sync(self) -> None:
-        """Make every commit so far survive a power failure."""
+        """Sync the write-ahead log, so that every commit so far survives a power failure."""
         if self.path is None:
             return
         if self._wal_fd is None:
-            # SQLite keeps no locks on this file, so a second descriptor takes none of them away when it is closed.
+            # SQLite keeps no locks on this file, so closing a second descriptor releases none.
             self._wal_fd = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC)
         _sync_data(self._wal_fd)
-
-    def checkpoint(self) -> None:
-        """Take what is in the write-ahead log into the database, beside whoever uses it.
-
-        Raises
-        ------
-        sqlite3.DatabaseError
-        """
-        if self.path is None:
-            return
-        with closing(sqlite3.connect(self.path, isolation_level=None, timeout=0)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
     def size_bytes(self) -> int:
-        """Return the size of what the database holds, in bytes: its pages without those that are free."""
+        """Return the size of the pages in use, in bytes."""
         return (self._pragma("page_count") - self._pragma("freelist_count")) * self._pragma("page_size")
 
     def free_bytes(self) -> int:
-        """Return what the file has in free pages, in bytes."""
+        """Return the size of the free pages, in bytes."""
         return self._pragma("freelist_count") * self._pragma("page_size")
 
-    def give_back(self, max_pages: int) -> bool:
-        """Cut free pages off the file; return whether there may be more.
-
-        The file becomes smaller with the next `checkpoint`.
+    def give_back(self, max_pages: int) -> None:
+        """Cut up to `max_pages` free pages off the file.
 
         Raises
         ------
         sqlite3.OperationalError
             If another program writes.
         """
-        if self._pragma("auto_vacuum") != _INCREMENTAL:
-            return False
-        before = self._pragma("freelist_count")
-        self._connection.execute(f"PRAGMA incremental_vacuum({max_pages})").fetchall()
-        return 0 < self._pragma("freelist_count") < before
+        # `execute` steps this statement once, which frees one page only.
+        self._connection.executescript(f"PRAGMA incremental_vacuum({max_pages})")
+        # Only a checkpoint makes the file itself smaller.
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         """Close the database."""
@@ -278,7 +259,7 @@ class Database:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged database and what belongs to it; return its new name."""
+    """Rename a damaged database with its write-ahead log; return its new name."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     for suffix in ("", "-wal", "-shm"):

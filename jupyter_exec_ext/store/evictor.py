@@ -1,4 +1,7 @@
-"""Eviction in the store's thread: begun as soon as a bound is exceeded, and once a minute for what is too old."""
+"""Evictor: removes records in the store's thread once a size bound is exceeded, and once a minute those too old.
+
+`retention` selects and removes the records of one transaction. `storage_account` knows the sizes.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import StorageFull
-from .account import GrowingFiles, StorageAccount
-from .audit import AuditLog
+from .audit_trail import AuditLog
 from .database import Database
+from .database_writer import Writer
 from .retention import Eviction, Removed, Retention, expire, measure
-from .writer import Writer
+from .storage_account import StorageAccount
 
-#: Age, and what other servers of the same store have written, is looked at so often.
+#: Interval between looks at ages, and at what other servers of the same store have written.
 LOOK_SECONDS = 60.0
-#: The audit trail has at most one in so many of the store's bytes; beyond that its oldest records go.
+#: The audit trail's part of the store's bytes is one in this number; beyond it, its oldest records go.
 AUDIT_DIVISOR = 4
-# Where nothing more could be removed, the next attempt waits so long, unless something has ended.
+# Where nothing more could be removed, the next attempt waits this long, unless an execution has ended.
 _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 30.0
 
@@ -29,17 +32,23 @@ class Evictor:
 
     Parameters
     ----------
+    writer : Writer
+        Runs the evictions.
     logs : Path
         The directory of the log files.
     server : str
         The id of this server.
+    retention : Retention
+        The bounds.
+    audit : AuditLog
+        The trail, whose oldest records are removed too.
 
     Attributes
     ----------
     account : StorageAccount
-        What is stored now.
+        The sizes of what is stored now.
     on_forget : callable
-        Gets the ids of sessions of which nothing is kept any more, in the store's thread.
+        Gets the ids of sessions of which no record is left, in the store's thread.
     """
 
     def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention, audit: AuditLog) -> None:
@@ -53,22 +62,16 @@ class Evictor:
         self._look_at = 0.0
         self._retry_at = 0.0
         self._lock = threading.Lock()
-        self._scheduled: concurrent.futures.Future[None] | None = None
-
-    def load(self) -> None:
-        """Read what is stored, before anything is added."""
-        self._writer.perform(lambda db: self.account.load(measure(db, self._logs, self._server)), write=False)
-
-    def files_of(self, execution_id: str, owner: str) -> GrowingFiles:
-        """Return the account of the files of one running execution."""
-        return GrowingFiles(self.account, execution_id, owner, self.evict_soon)
+        self._waiting: concurrent.futures.Future[None] | None = None
+        writer.run_blocking(lambda db: self.account.load(measure(db, logs, server)))
 
     def require_room(self, owner: str) -> None:
-        """Make sure that something more can be stored for `owner`.
+        """Check that more can be stored for `owner`.
 
         Raises
         ------
         StorageFull
+            If executions that have not ended take all of the space.
         """
         if self.account.is_full_for(owner):
             raise StorageFull(
@@ -77,37 +80,52 @@ class Evictor:
             )
 
     def note_end(self) -> None:
-        """Take note that something has ended, which can be removed from now on."""
+        """Note that an execution has ended, so that its records can be removed from now on."""
         self._retry_at = 0.0
 
     def is_due(self, owner: str) -> bool:
-        """Whether there is something to do, after something was stored for `owner`."""
+        """Return whether to evict, after something was stored for `owner`."""
         return bool(self.account.full or time.monotonic() >= self._look_at or self.account.needs_eviction(owner))
 
-    def evict_soon(self) -> Callable[[], None]:
-        """Begin an eviction in the store's thread, if none waits there; return a function that waits for its end."""
+    def evict_soon(self) -> concurrent.futures.Future[None]:
+        """Queue an eviction in the store's thread, unless one is queued there; return the future of its end."""
         with self._lock:
-            if self._scheduled is None:
-                if self.account.full and time.monotonic() < self._retry_at:
-                    return _no_wait
-                try:
-                    self._scheduled = self._writer.thread.submit(self._run_scheduled)
-                except RuntimeError:  # the store is being closed
-                    return _no_wait
-            return Waiting(self._scheduled).wait
+            if self._waiting is not None:
+                return self._waiting
+            done: concurrent.futures.Future[None] = concurrent.futures.Future()
+            if self.account.full and time.monotonic() < self._retry_at:
+                done.set_result(None)
+            else:
+                self._waiting = done
+                self._submit(done)
+            return done
 
-    def _run_scheduled(self) -> None:
+    def evict_and_wait(self) -> None:
+        """Evict, and return at its end or after `_WAIT_SECONDS`; in a thread that may block."""
+        concurrent.futures.wait([self.evict_soon()], timeout=_WAIT_SECONDS)
+
+    def _submit(self, done: concurrent.futures.Future[None]) -> None:
+        try:
+            self._writer.thread.submit(self._evict, done)
+        except RuntimeError:  # the store is being closed
+            done.set_result(None)
+
+    def _evict(self, done: concurrent.futures.Future[None]) -> None:
+        """Run one step of an eviction; the next step is queued behind the jobs that others wait for."""
         with self._lock:
-            self._scheduled = None
-        self.evict()
-
-    def evict(self) -> None:
-        """Remove what is too old or too much; in the store's thread."""
+            if self._waiting is done:
+                self._waiting = None
         self._look_at = time.monotonic() + LOOK_SECONDS
-        while self._evict_some():
-            pass
-        self._writer.give_back()
-        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        try:
+            has_more = self._evict_some() or self._writer.shrink_file()
+        except BaseException as error:
+            done.set_exception(error)
+            raise
+        if has_more:
+            self._submit(done)
+        else:
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            done.set_result(None)
 
     def _evict_some(self) -> bool:
         """Remove a number of records in one transaction; return whether there is more to remove."""
@@ -124,23 +142,47 @@ class Evictor:
 
         self._writer.perform_last("expire", job)
         if self._writer.has_unsaved("expire"):
-            return False  # it is tried again
+            return False  # the writer retries it
         sessions = [session_id for removed in results for session_id in removed.sessions]
         if sessions:
             self.on_forget(sessions)
         return any(removed.more for removed in results)
 
 
-class Waiting:
-    """Bounded wait for a job of the store's thread."""
+class GrowingFiles:
+    """Account of the files that one running execution writes.
 
-    def __init__(self, job: concurrent.futures.Future[None]) -> None:
-        self._job = job
+    Parameters
+    ----------
+    evictor : Evictor
+        Makes room when a bound is exceeded.
+    execution_id, owner : str
+        The execution and its principal.
+    """
 
-    def wait(self) -> None:
-        """Return when the job has ended, or a bounded time is over."""
-        concurrent.futures.wait([self._job], timeout=_WAIT_SECONDS)
+    def __init__(self, evictor: Evictor, execution_id: str, owner: str) -> None:
+        self._evictor = evictor
+        self._account = evictor.account
+        self._execution_id = execution_id
+        self._owner = owner
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the store has no room for more."""
+        return self._account.is_full_for(self._owner)
 
-def _no_wait() -> None:
-    pass
+    def grow(self, size_bytes: int) -> None:
+        """Add the size of what was written; negative for what was removed. Does not wait."""
+        self._account.grow(self._execution_id, self._owner, size_bytes)
+        if size_bytes > 0 and self._account.needs_eviction(self._owner):
+            self._evictor.evict_soon()
+
+    def try_grow(self, size_bytes: int) -> bool:
+        """Add the size of what is to be written, evicting if necessary; return whether there is room. Blocks."""
+        self._account.grow(self._execution_id, self._owner, size_bytes)
+        if self._account.needs_eviction(self._owner):
+            self._evictor.evict_and_wait()
+        if not self.is_full:
+            return True
+        self.grow(-size_bytes)
+        return False

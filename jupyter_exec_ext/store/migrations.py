@@ -1,6 +1,6 @@
-"""The database's schema, as the steps that lead to it. A step that was released is never changed.
+"""Migrations: the database's schema as the steps that lead to it. A released step is never changed.
 
-Nothing here needs a newer SQLite than 3.25, which the oldest supported systems bring.
+All steps work with SQLite 3.25, the version of the oldest supported systems.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step; its statements and its record are applied in one transaction."""
+    """One step: its statements and its record are applied in one transaction."""
 
     version: int
     name: str
     statements: tuple[str, ...]
 
 
-#: Which keys are those of runs in sessions of their own; an index has no others.
+#: Condition on the keys of runs in fresh sessions; an index has only these.
 IS_OF_FRESH_SESSION = "idempotency_key GLOB ' *'"
 
 RECORD_TABLE = """
@@ -127,7 +127,7 @@ MIGRATIONS = (
                 last_digest TEXT NOT NULL
             )
             """,
-            "INSERT INTO audit_ends VALUES (1, 1, hex(zeroblob(32)), 0, hex(zeroblob(32)))",  # wire.chain.GENESIS
+            "INSERT INTO audit_ends VALUES (1, 1, hex(zeroblob(32)), 0, hex(zeroblob(32)))",  # digest_chain.GENESIS
         ),
     ),
     Migration(
@@ -149,7 +149,7 @@ MIGRATIONS = (
         8,
         "sizes of rows and files, and whose they are",
         (
-            # NULL in rows of earlier versions; to write all of them anew would take long.
+            # NULL in rows of earlier versions, because a rewrite of all rows would take long.
             "ALTER TABLE executions ADD COLUMN row_bytes INTEGER",
             "ALTER TABLE executions ADD COLUMN file_bytes INTEGER",
             "ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT 'owner'",
@@ -158,7 +158,7 @@ MIGRATIONS = (
             UPDATE sessions SET owner = json_extract(record, '$.owner')
             WHERE json_valid(record) AND json_type(record, '$.owner') = 'text'
             """,
-            # They have all that is asked about sizes, so that no row with a log has to be read for it.
+            # The indexes have all columns that `measure` reads, so that it reads no row with a log.
             """
             CREATE INDEX executions_by_owner ON executions
             (owner, finished, finished_at, id, session_id, row_bytes, file_bytes, log_bytes, spool_bytes)

@@ -1,4 +1,4 @@
-"""After a server was killed: every execution it had accepted gets its end, and its sessions theirs."""
+"""Crash recovery: ends the executions and sessions that a killed server left open."""
 
 from __future__ import annotations
 
@@ -9,34 +9,31 @@ from pathlib import Path
 
 from ..errors import UnexpectedAnswer
 from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
-from ..removal import remove_tree
-from ..wire.jsontext import loads_strict
-from ..wire.native import event_from_json, execution_from_json, session_from_json, utc_timestamp
-from ..wire.outputs import OutputFold, finished_record
-from .audit import AuditLog
+from ..protocol.output_joining import OutputFold, finished_record
+from ..protocol.records_json import event_from_json, execution_from_json, session_from_json, utc_timestamp
+from ..protocol.strict_json import loads_strict
+from ..system.removal import remove_tree
+from .audit_trail import AuditLog
 from .database import Database
-from .execution_trail import ExecutionTrail
-from .executions import complete_row
-from .instances import ServerInstance
-from .logfile import log_path, recovered
-from .loglines import line_of
-from .sessions import put_session
-from .spool import remove_spool
+from .execution_rows import ExecutionTrail, complete_row
+from .log_file import line_of, log_path, recovered, remove_spool
+from .server_instances import ServerInstance
+from .session_store import put_session
 
 REASON = "the server was restarted while it ran"
-# Of the first half second of a run that nobody followed there may be no event.
+# The first half second of a run without a reader may have left no event.
 REASON_QUEUED = "the server was restarted before it ran, or just after it had begun"
 
 
 def left_behind(db: Database, instance: ServerInstance) -> list[tuple[str, Session]]:
-    """Return the sessions of servers that are gone, each with its server's id."""
+    """Return the open sessions of servers that have ended, each with its server's id."""
     rows = db.execute("SELECT server, record FROM sessions WHERE NOT ended").fetchall()
     gone = {server for server in {row["server"] for row in rows} if instance.is_gone(server)}
     return [(row["server"], session_from_json(loads_strict(row["record"]))) for row in rows if row["server"] in gone]
 
 
 def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog, trail: ExecutionTrail) -> int:
-    """End what servers that are gone had left open, in a transaction; return how many executions that were."""
+    """End what ended servers left open, in a transaction; return the number of executions."""
     count = 0
     gone = instance.gone()
     for row in db.execute("SELECT * FROM executions WHERE NOT finished").fetchall():
@@ -56,22 +53,22 @@ def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog,
 
 
 def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTrail) -> None:
-    """Complete the log and the row of an execution that was cut.
+    """Complete the log and the row of an execution that a crash interrupted.
 
-    Where the log has its end already, only the row was missing: the execution ended as the log says. Otherwise no
-    record names what was spooled, so it goes.
+    If the log has its end already, only the row was missing, and the record in the log is used. Otherwise no record
+    names the spooled outputs, so they are removed.
     """
     events: list[OutputEvent] = []
     path = log_path(logs, row["session_id"], row["id"])
-    if path.is_symlink() or not path.is_file():  # code without isolation can have put anything there
+    if path.is_symlink() or not path.is_file():  # code without isolation can put anything there
         remove_tree(path)
-    file = recovered(path, lambda line: _takes(line, events))
+    file = recovered(path, lambda line: _add_event(line, events))
     accepted = execution_from_json(loads_strict(row["record"]))
     if events and isinstance(events[-1], EndEvent):
         complete_row(db, events[-1].execution, row["owner"], file, trail)
         return
     remove_spool(logs, row["session_id"], row["id"])
-    execution = _cut(accepted, events)
+    execution = _interrupted(accepted, events)
     lines: list[tuple[int, OutputEvent]] = [] if events else [(1, StateEvent(ExecutionState.QUEUED))]
     lines.append((file.last_seq + len(lines) + 1, EndEvent(execution)))
     moment = utc_timestamp(time.time())
@@ -80,8 +77,8 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTr
     complete_row(db, execution, row["owner"], file, trail)
 
 
-def _takes(line: bytes, events: list[OutputEvent]) -> bool:
-    """Take in a line of a log if it is the one that must come next."""
+def _add_event(line: bytes, events: list[OutputEvent]) -> bool:
+    """Add the event of a log's line; return False if it is not the next event."""
     try:
         event = event_from_json(loads_strict(line))
     except (ValueError, UnexpectedAnswer):
@@ -92,7 +89,7 @@ def _takes(line: bytes, events: list[OutputEvent]) -> bool:
     return True
 
 
-def _cut(accepted: Execution, events: list[OutputEvent]) -> Execution:
+def _interrupted(accepted: Execution, events: list[OutputEvent]) -> Execution:
     fold = OutputFold()
     started_at = None
     for event in events:

@@ -1,8 +1,8 @@
-"""Retention: which ended records are removed, when they are too old and when there is too much.
+"""Retention: selects and removes ended records that are too old, or that exceed a size bound.
 
 Each top-level token has a share of the store. A token over its share loses its own oldest records. When the whole store
-exceeds its bound, the principal that has most beyond its entitlement loses its oldest first. Of each principal,
-spooled outputs go before records and logs.
+exceeds its bound, the principal furthest beyond its entitlement loses its oldest records first. Of each principal,
+spooled outputs are removed before records and logs. `evictor` runs this in the store's thread.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from ..removal import remove_tree
-from .account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
+from ..system.removal import remove_tree
 from .database import Database
-from .logfile import log_path
-from .spool import remove_spool, spool_path
+from .log_file import log_path, remove_spool, spool_path
+from .storage_account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
 
-#: Records removed in one transaction; the rest follows in the next one, so that others can write between.
+#: Records removed in one transaction. The rest follows in later ones, so that other writes come between.
 MAX_REMOVED = 256
 _SHARE_SLACK_DIVISOR = 16
-# Rows of versions before migration 8 have no sizes: their logs count as files, which is at least what they take.
+# Rows from before migration 8 have no sizes. Their logs count as files, which is never too little.
 _ROW_SIZE = f"COALESCE(row_bytes, {ROW_BYTES})"
 _FILE_SIZE = "COALESCE(file_bytes, log_bytes)"
-# Everything of a principal and of those below it. '0' follows '/'.
+# Rows of a principal and its descendants. The character '0' follows '/'.
 _WITHIN = "(owner = ? OR (owner > ? || '/' AND owner < ? || '0'))"
 _NO_EXECUTIONS = "NOT EXISTS (SELECT 1 FROM executions WHERE session_id = sessions.id)"
 
@@ -38,9 +38,9 @@ class Retention:
     Parameters
     ----------
     max_age_seconds : float
-        Since the end of an execution or session.
+        Longest age since the end of an execution or session.
     max_bytes : int
-        Of the whole store.
+        Largest size of the whole store.
     """
 
     max_age_seconds: float
@@ -54,7 +54,7 @@ class Removed:
     Parameters
     ----------
     sessions : list of str
-        Ids of sessions of which nothing is left.
+        Ids of sessions of which no record is left.
     more : bool
         Whether there is more to remove, in another transaction.
     """
@@ -64,9 +64,9 @@ class Removed:
 
 
 def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
-    """Remove what ended too long ago, in a transaction.
+    """Remove records that ended too long ago, in a transaction.
 
-    Files go before their rows: a row without its file is removed the next time, a file without a row never.
+    Files are removed before their rows: a row without a file is removed the next time, a file without a row never.
     """
     horizon = time.time() - max_age_seconds
     expired = db.execute(
@@ -96,19 +96,19 @@ def _remove_session(db: Database, logs: Path, session_id: str) -> None:
     try:
         (logs / session_id).rmdir()
     except OSError:
-        return  # never made, or something of a later version is in it
+        return  # it was never made, or has files of a later version
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------------
 
 
 def measure(db: Database, logs: Path, server: str) -> StoredTotals:
-    """Return what is stored, as the database and the disk have it.
+    """Return the stored sizes from the database and the disk.
 
     Parameters
     ----------
     server : str
-        The id of this server, whose running executions the account knows itself.
+        The id of this server. The account has its running executions already.
     """
     by_owner: dict[str, int] = {}
     files = rows = 0
@@ -129,7 +129,7 @@ def measure(db: Database, logs: Path, server: str) -> StoredTotals:
 
 
 def _measure_files(logs: Path, session_id: str, execution_id: str) -> int:
-    """Return what the files of another server's running execution take on disk."""
+    """Return the bytes on disk of another server's running execution."""
     paths = [log_path(logs, session_id, execution_id)]
     with suppress(OSError):  # it has no spool
         paths += spool_path(logs, session_id, execution_id).iterdir()
@@ -140,7 +140,7 @@ def _measure_file(path: Path) -> int:
     try:
         return size_on_disk(path.lstat().st_size)
     except OSError:
-        return 0  # it has none, or has just ended
+        return 0  # there is none, or it was just removed
 
 
 # --- eviction ------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _measure_file(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Something that can be removed, and what that gives back."""
+    """A removable record with its sizes."""
 
     owner: str
     row_bytes: int
@@ -158,12 +158,12 @@ class _Item:
 
 
 class Eviction:
-    """One eviction, in a transaction: brings the store, and each principal, back within its bound.
+    """One eviction, in a transaction: reduces the store, and each principal, to its bound.
 
     Parameters
     ----------
     account : StorageAccount
-        Loaded with what `measure` returns before.
+        Loaded with the result of `measure`.
     """
 
     def __init__(self, db: Database, logs: Path, account: StorageAccount) -> None:
@@ -174,7 +174,7 @@ class Eviction:
         self._removed = Removed()
 
     def run(self) -> Removed:
-        """Remove what exceeds the bounds; note in the account for whom nothing more can be stored."""
+        """Remove records beyond the bounds, and set the account's principals without room."""
         full = set(self._keep_shares())
         full.update(self._keep_whole())
         self._removed.more = self._left <= 0
@@ -183,7 +183,7 @@ class Eviction:
         return self._removed
 
     def _keep_shares(self) -> Iterator[str]:
-        """Remove the oldest of those who have more than their share; yield for whom that is not enough."""
+        """Remove the oldest records of principals over their share; yield those that stay over it."""
         for principal in self._account.over_share():
             share = self._account.share_of(principal) or 0
             target = share - share // _SHARE_SLACK_DIVISOR
@@ -195,7 +195,7 @@ class Eviction:
                 yield principal
 
     def _keep_whole(self) -> Iterator[str]:
-        """Remove the oldest of those who have most beyond their entitlement; yield for whom that is not enough."""
+        """Remove the oldest records of roots furthest beyond their entitlement; yield those without room."""
         account = self._account
         if account.total <= account.eviction_mark:
             return
@@ -221,7 +221,7 @@ class Eviction:
         self._left -= 1
 
     def _items(self, principal: str) -> Iterator[_Item]:
-        """Yield what can be removed of a principal and of those below it, in the order in which it goes."""
+        """Yield the removable records of a principal and its descendants, in the order of their removal."""
         yield from self._spools(principal)
         yield from self._executions(principal)
         yield from self._sessions(principal)
@@ -232,12 +232,11 @@ class Eviction:
             "AND spool_bytes > 0 ORDER BY finished_at, id LIMIT ?"
         )
         for execution_id, session_id, owner, spool_bytes in self._rows(sql, principal):
+            yield _Item(owner, 0, spool_bytes, partial(self._remove_spool, session_id, execution_id))
 
-            def remove(execution_id: str = execution_id, session_id: str = session_id) -> None:
-                remove_spool(self._logs, session_id, execution_id)
-                self._db.execute("UPDATE executions SET spool_bytes = 0 WHERE id = ?", (execution_id,))
-
-            yield _Item(owner, 0, spool_bytes, remove)
+    def _remove_spool(self, session_id: str, execution_id: str) -> None:
+        remove_spool(self._logs, session_id, execution_id)
+        self._db.execute("UPDATE executions SET spool_bytes = 0 WHERE id = ?", (execution_id,))
 
     def _executions(self, principal: str) -> Iterator[_Item]:
         sql = (
@@ -245,10 +244,7 @@ class Eviction:
             f"WHERE {_WITHIN} AND finished ORDER BY finished_at, id LIMIT ?"
         )
         for execution_id, session_id, owner, row_bytes, file_bytes in self._rows(sql, principal):
-
-            def remove(execution_id: str = execution_id, session_id: str = session_id) -> None:
-                _remove_execution(self._db, self._logs, session_id, execution_id)
-
+            remove = partial(_remove_execution, self._db, self._logs, session_id, execution_id)
             yield _Item(owner, row_bytes, file_bytes, remove)
 
     def _sessions(self, principal: str) -> Iterator[_Item]:
@@ -257,10 +253,7 @@ class Eviction:
             f"AND {_NO_EXECUTIONS} ORDER BY ended_at, id LIMIT ?"
         )
         for session_id, owner, row_bytes in self._rows(sql, principal):
-
-            def remove(session_id: str = session_id) -> None:
-                _remove_session(self._db, self._logs, session_id)
-
+            remove = partial(_remove_session, self._db, self._logs, session_id)
             yield _Item(owner, row_bytes, 0, remove, session_id)
 
     def _rows(self, sql: str, principal: str) -> list[sqlite3.Row]:

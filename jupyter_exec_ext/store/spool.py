@@ -1,8 +1,8 @@
-"""The spool of one execution on disk: files beside its log with what its output cap leaves out of it.
+"""Spool of one execution: files beside its log for the output beyond its output cap.
 
-They are written behind, in batches, by a thread of their own, so that a flood delays nobody's record. What waits to be
-written is bounded for the server as a whole, and the disk is never filled to the last: a file that cannot go on is cut
-there and said to be. Nothing here ever fails an execution.
+A thread of its own writes them behind, in batches, so that a flood of output delays no record. The waiting bytes of the
+whole server are bounded, and some of the disk is left free. A file that cannot be continued is marked as incomplete. No
+fault of a spool fails an execution. `protocol.output_overflow` decides what is written.
 """
 
 from __future__ import annotations
@@ -21,31 +21,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..removal import remove_tree
-from ..wire.overflow import SpooledFile
-from .account import GrowingFiles
-from .logfile import blocks
+from ..protocol.output_overflow import SpooledFile
+from .evictor import GrowingFiles
+from .log_file import blocks, open_to_write, sync_file
 
 _WRITE_BEHIND_SECONDS = 0.02
 _WRITE_NOW_BYTES = 1024 * 1024
 MAX_WAITING_BYTES = 128 * 1024 * 1024
 FEW_BYTES = 16 * 1024 * 1024
-# For the records of what runs, which matter more.
+# Left free on the disk for the records of running executions, which matter more.
 LEAVE_FREE_BYTES = 64 * 1024 * 1024
 
 
-def spool_path(logs: Path, session_id: str, execution_id: str) -> Path:
-    """Return the directory of an execution's spool."""
-    return logs / session_id / f"{execution_id}.outputs"
-
-
-def remove_spool(logs: Path, session_id: str, execution_id: str) -> None:
-    """Remove an execution's spool, if it has one."""
-    remove_tree(spool_path(logs, session_id, execution_id))
-
-
 def open_spooled(path: Path, size_bytes: int) -> int | None:
-    """Return a descriptor of a file that has this size; None if there is none."""
+    """Return a descriptor of a spooled file for reading; None if it is not there with this size."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -57,7 +46,7 @@ def open_spooled(path: Path, size_bytes: int) -> int | None:
 
 
 class SpoolThread:
-    """The one thread that writes all spools, started when first needed; and how much waits for it."""
+    """The thread that writes all spools, and the bytes that wait for it."""
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(1, "exec-store-spool")
@@ -65,18 +54,18 @@ class SpoolThread:
         self._paused: list[Callable[[], None]] = []
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether this may wait, too; one piece of any size may, since it is in memory already."""
+        """Return whether more bytes may wait; one piece of any size may, since it is in memory already."""
         return self.waiting_bytes < FEW_BYTES or self.waiting_bytes + size_bytes <= MAX_WAITING_BYTES
 
     def when_few_wait(self, callback: Callable[[], None]) -> None:
-        """Call `callback` now or, if much waits, when there is less."""
+        """Call `callback` now or, if many bytes wait, once there are fewer."""
         if self.waiting_bytes < FEW_BYTES:
             callback()
         else:
             self._paused.append(callback)
 
-    def written(self, size_bytes: int) -> None:
-        """Note that so much waits no longer."""
+    def subtract_written(self, size_bytes: int) -> None:
+        """Subtract bytes that are written."""
         self.waiting_bytes -= size_bytes
         if self.waiting_bytes < FEW_BYTES:
             paused, self._paused = self._paused, []
@@ -84,7 +73,7 @@ class SpoolThread:
                 callback()
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the waiting bytes, and end the thread."""
         self.executor.shutdown(wait=True)
 
 
@@ -103,9 +92,11 @@ class FileSpool:
     directory : Path
         Made at the first write, with mode 0700.
     max_bytes : int
-        How much the files may have together.
+        Bound on all files together.
+    thread : SpoolThread
+        Writes them.
     files : GrowingFiles
-        Account of what is written, which says whether the store has room for more.
+        Account of what is written; refuses what the store has no room for.
     """
 
     def __init__(self, directory: Path, max_bytes: int, thread: SpoolThread, files: GrowingFiles) -> None:
@@ -116,23 +107,23 @@ class FileSpool:
         self._account = files
         self._loop = asyncio.get_running_loop()
         self._pending: list[Callable[[], None]] = []
-        self._growing: dict[str, list[Iterable[bytes]]] = {}  # what is pending for each file, to be written at once
+        self._growing: dict[str, list[Iterable[bytes]]] = {}  # pending appends of each file, written together
         self._pending_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._skipped: set[str] = set()
-        self._files: dict[str, _File] = {}  # the thread's
+        self._files: dict[str, _File] = {}  # used in the thread only
 
     # --- on the loop ---
 
     def append(self, name: str, content: Iterable[bytes], size_bytes: int) -> None:
-        """Write more to a file, soon."""
+        """Append to a file soon."""
         if name in self._skipped:
             return
         if not self._thread.has_room_for(size_bytes):
-            self._skipped.add(name)  # what follows would leave a gap
+            self._skipped.add(name)  # later bytes would leave a gap
             self.problem = "the disk was too slow for all of it"
-            self._do(partial(self._cut, name))
+            self._queue(partial(self._cut, name))
             return
         contents = self._growing.get(name)
         if contents is None:
@@ -144,11 +135,11 @@ class FileSpool:
     def remove(self, name: str) -> None:
         """Remove a file, soon."""
         self._skipped.discard(name)
-        self._do(partial(self._remove, name))
+        self._queue(partial(self._remove, name))
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _queue(self, work: Callable[[], None]) -> None:
         self._pending.append(work)
-        self._growing.clear()  # what comes now is written after this
+        self._growing.clear()  # later appends are written after this
         self._write_soon(0)
 
     def _write_soon(self, size_bytes: int) -> None:
@@ -169,21 +160,21 @@ class FileSpool:
         batch, self._pending, self._growing = self._pending, [], {}
         size_bytes, self._pending_bytes = self._pending_bytes, 0
         job = self._loop.run_in_executor(self._thread.executor, _run_all, batch)
-        job.add_done_callback(lambda _: self._written(size_bytes))
+        job.add_done_callback(lambda _: self._finish_write(size_bytes))
         return job
 
-    def _written(self, size_bytes: int) -> None:
+    def _finish_write(self, size_bytes: int) -> None:
         self._writing = False
         if self._pending:
             self._start()
-        self._thread.written(size_bytes)
+        self._thread.subtract_written(size_bytes)
 
     async def close(self) -> dict[str, SpooledFile]:
-        """Write what is left, make it survive a power failure and return what there is."""
-        self._do(self._sync)
-        await self._start()  # one thread: what is under way is done before
+        """Write what is left, sync the files, and return their sizes and digests."""
+        self._queue(self._sync)
+        await self._start()  # the one thread finishes earlier batches first
         if not self._skipped and all(file.complete for file in self._files.values()):
-            self.problem = None  # it had to do with what was removed since
+            self.problem = None  # the files with problems have been removed
         return {name: SpooledFile(f.size_bytes, f.hash.hexdigest(), f.complete) for name, f in self._files.items()}
 
     # --- in the thread ---
@@ -193,7 +184,7 @@ class FileSpool:
         if not file.complete:
             return
         try:
-            fd = self._open(name)
+            fd = open_to_write(self._directory / name)
             try:
                 for data in blocks(chain.from_iterable(contents)):
                     self._write(fd, file, data)
@@ -202,14 +193,6 @@ class FileSpool:
         except (OSError, ValueError) as error:
             self.problem = f"it could not be written: {getattr(error, 'strerror', error)}"
             file.complete = False
-
-    def _open(self, name: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            return os.open(self._directory / name, flags, 0o600)
-        except FileNotFoundError:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(self._directory / name, flags, 0o600)
 
     def _write(self, fd: int, file: _File, data: bytes) -> None:
         if shutil.disk_usage(self._directory).free < LEAVE_FREE_BYTES + len(data):
@@ -225,7 +208,7 @@ class FileSpool:
                 rest = rest[written:]
         finally:
             if rest:
-                self._account.shrink(len(rest))
+                self._account.grow(-len(rest))
 
     def _cut(self, name: str) -> None:
         if name in self._files:
@@ -236,16 +219,12 @@ class FileSpool:
         with contextlib.suppress(OSError):
             (self._directory / name).unlink()
             if file is not None:
-                self._account.shrink(file.size_bytes)
+                self._account.grow(-file.size_bytes)
 
     def _sync(self) -> None:
         for name, file in self._files.items():
             try:
-                fd = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                sync_file(self._directory / name)
             except OSError as error:
                 self.problem = f"it could not be written: {error.strerror}"
                 file.complete = False

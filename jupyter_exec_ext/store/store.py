@@ -1,4 +1,4 @@
-"""The store as a whole: where it is, how it is opened after whatever happened, and how it is closed."""
+"""Store of sessions, executions, tokens and the audit trail: settings, opening, recovery and closing."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from traitlets.config import LoggingConfigurable
 
 from ..errors import ExecError
 from ..models import Session
-from ..removal import retry_leftovers
-from .audit import AuditLog
+from ..system.removal import retry_leftovers
 from .audit_table import DATABASE
+from .audit_trail import AuditLog
+from .database_writer import DiskReserve, StoreHealth, Writer
 from .evictor import Evictor
-from .execution_trail import ExecutionTrail
-from .executions import ExecutionRepository
-from .instances import ServerInstance
-from .reader import Reader
+from .execution_rows import ExecutionTrail
+from .execution_store import ExecutionRepository
 from .recovery import left_behind, recover
-from .reserve import Reserve
 from .retention import Retention
-from .sessions import SessionRepository
+from .server_instances import ServerInstance
+from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
-from .tokens import TokenRepository
-from .writer import StoreHealth, Writer
+from .token_store import DatabaseReader, TokenRepository
 
 
 class ExecStore(LoggingConfigurable):
@@ -91,7 +89,7 @@ class ExecStore(LoggingConfigurable):
         self.logs.mkdir(mode=0o700, exist_ok=True)
         self._instance = ServerInstance(directory / "servers")
         try:
-            reserve = Reserve(self._instance.reserve_path(), self.reserve_bytes)
+            reserve = DiskReserve(self._instance.reserve_path(), self.reserve_bytes)
             self._writer = Writer(directory / DATABASE, reserve, self.health)
         except BaseException:
             self._instance.close()
@@ -99,56 +97,55 @@ class ExecStore(LoggingConfigurable):
         retention = Retention(self.max_age_seconds, self.max_bytes)
         self.audit = AuditLog(self._writer, self.max_audit_age_seconds, self.log)
         self._evictor = Evictor(self._writer, self.logs, self._instance.id, retention, self.audit)
-        self._evictor.load()
         self._trail = ExecutionTrail(self.audit, self.audit_code)
         self.sessions = SessionRepository(self._writer, self._instance.id, self.audit, self._evictor)
-        self._reader = Reader(directory / DATABASE, self._writer)
+        self._reader = DatabaseReader(directory / DATABASE, self.health)
         self.tokens = TokenRepository(self._writer, self._reader)
-        max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # or one could drive all others out
+        max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # one spool must not evict all other records
         self.executions = ExecutionRepository(
             self._writer, self.logs, self._instance.id, self._evictor, max_spool_bytes, self._trail
         )
 
     def left_behind(self) -> list[Session]:
-        """Return the sessions of servers that are gone, whose kernels may still run."""
-        found = self._writer.perform(lambda db: left_behind(db, self._instance), write=False)
+        """Return the sessions of servers that have ended, whose kernels may still run."""
+        found = self._writer.run_blocking(lambda db: left_behind(db, self._instance))
         return [session for _, session in found]
 
     def left_prepared(self) -> dict[str, str]:
-        """Return the ids of sessions that servers which are gone had prepared, each with its kernel's or nothing.
+        """Return the ids of sessions that ended servers had prepared, each with its kernel's id or an empty text.
 
-        One that has begun at the last moment may be among them: then its files are somebody's.
+        A session that began at the last moment may be among them; its files are then in use.
         """
         return self._instance.left_prepared()
 
     def note_prepared(self, sessions: Mapping[str, str]) -> None:
-        """Keep what `left_prepared` of the next server is to return, if this one is killed."""
+        """Record what `left_prepared` of the next server returns if this server is killed."""
         self._instance.note_prepared(sessions)
 
     def recover(self) -> None:
-        """End what servers that are gone had left open."""
+        """End the executions and sessions that ended servers left open."""
         retry_leftovers(self.logs)
-        count = self._writer.perform(
+        count = self._writer.run_blocking(
             lambda db: recover(db, self.logs, self._instance, self.audit, self._trail), write=True
         )
         if count:
             self.log.warning("store: %d executions were cut by the end of an earlier server", count)
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
-        """Call `callback`, in the store's thread, with the ids of sessions of which nothing is kept any more."""
+        """Call `callback`, in the store's thread, with the ids of sessions of which no record is left."""
         self._evictor.on_forget = callback
 
     def kept_free_at(self, path: Path) -> int:
-        """Return how much space others leave free on the disk that has `path`, in bytes; 0 if the store is elsewhere.
+        """Return the bytes that others must leave free on the disk that has `path`; 0 if the store is elsewhere.
 
-        It is more than the reserve: when the reserve is given up, the records of what runs get its space.
+        This is more than the reserve, so that the space of a released reserve goes to the last records.
         """
         existing = next(part for part in (path, *path.parents) if part.exists())
         same_disk = existing.stat().st_dev == self.directory.stat().st_dev
         return LEAVE_FREE_BYTES + self.reserve_bytes if same_disk else 0
 
     def set_shares(self, shares: Mapping[str, int | None]) -> None:
-        """Set what principals, each with those below it, may have stored, in bytes; None for a tenth of `max_bytes`."""
+        """Set the shares of principals, with their descendants, in bytes; None for a tenth of `max_bytes`."""
         self._evictor.account.set_shares(shares)
 
     def full_share_of(self, principal: str) -> int | None:
@@ -157,7 +154,7 @@ class ExecStore(LoggingConfigurable):
         return account.share_of(principal) if principal in account.full else None
 
     def trouble(self) -> str | None:
-        """Return what is wrong with the store, if anything is."""
+        """Return the present fault of the store, None if there is none."""
         return self.health.damage or self.health.trouble or self.health.alarm
 
     def close(self) -> None:

@@ -23,11 +23,11 @@ from pathlib import Path
 
 import trustme
 
-from tests import canaries
-from tests.environments import ROOT, TOOLS, environment, run_named
-from tests.hosts import Host, running_host
-from tests.kernelspecs import add_kernelspec
-from tests.tokens import UNPROTECTED, mint
+from tests.support import canaries
+from tests.support.bearers import UNPROTECTED, mint
+from tests.support.environments import ROOT, TOOLS, environment, run_named
+from tests.support.hosts import Host, running_host
+from tests.support.kernelspecs import add_kernelspec
 
 if sys.version_info >= (3, 11):
     import tomllib

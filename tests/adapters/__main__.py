@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tests.environments import ROOT, TOOLS, environment, run_named
+from tests.support.environments import ROOT, TOOLS, environment, run_named
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -12,8 +12,8 @@ import pytest
 
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
 from tests.adapters.doorbell import Doorbell
-from tests.hosts import running_host
-from tests.tokens import UNPROTECTED, mint
+from tests.support.bearers import UNPROTECTED, mint
+from tests.support.hosts import running_host
 
 TESTS = Path(__file__).parent
 ADAPTERS = TESTS.parent.parent / "jupyter_exec_ext" / "adapters"

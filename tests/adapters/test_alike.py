@@ -10,8 +10,8 @@ import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo, LocalJupyterServer
 from jupyter_exec_ext.adapters._code_session import CodeSession
-from jupyter_exec_ext.adapters._session import ToolSession
-from jupyter_exec_ext.adapters._shared import NotRun
+from jupyter_exec_ext.adapters._session_portal import SessionPortal
+from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.errors import SessionEnded
 from jupyter_exec_ext.models import Execution
 
@@ -23,7 +23,7 @@ class Used:
     """One of them, by the calls that a framework makes."""
 
     def __init__(self, kind: str, *args: Any, **options: Any) -> None:
-        self.session = (CodeSession if kind == "code" else ToolSession)(*args, **options)
+        self.session = (CodeSession if kind == "code" else SessionPortal)(*args, **options)
         self._kind = kind
 
     async def run(self, code: str, language: str | None = None) -> Execution | NotRun:
@@ -59,7 +59,7 @@ async def used(kind: str, local_server: LocalJupyterServer) -> AsyncIterator[Use
         yield used
 
 
-async def test_refused_code_is_for_the_model(kind: str, restricted_server: JupyterConnectionInfo) -> None:
+async def test_refused_code_is_an_answer_for_the_model(kind: str, restricted_server: JupyterConnectionInfo) -> None:
     async with Used(kind, restricted_server) as used:
         await used.run("x = 1")
         for code, language, reason in (
@@ -86,7 +86,7 @@ async def test_an_ended_session_is_replaced_and_the_model_is_told(used: Used, cl
     assert (await used.run("'x' in globals()")).to_text() == "False"
 
 
-async def test_it_opens_again_after_it_was_closed(used: Used, client: ExecClient) -> None:
+async def test_session_reopens_after_close(used: Used, client: ExecClient) -> None:
     for _ in range(2):
         assert (await used.run("'x' in globals()")).to_text() == "False"
         await used.run("x = 1")
@@ -95,7 +95,7 @@ async def test_it_opens_again_after_it_was_closed(used: Used, client: ExecClient
         assert client.list_sessions() == []
 
 
-async def test_its_limits_are_the_same(used: Used, client: ExecClient) -> None:
+async def test_session_has_the_default_limits(used: Used, client: ExecClient) -> None:
     await used.run("1")
     (record,) = client.list_sessions()
     assert record.idle_timeout_seconds == 24 * 3600
@@ -132,7 +132,9 @@ async def test_a_session_that_exists_is_neither_replaced_nor_ended(
         assert client.list_sessions() == sessions
 
 
-def test_what_does_not_go_together_is_refused(kind: str, local_server: LocalJupyterServer, client: ExecClient) -> None:
+def test_contradicting_arguments_raise_value_error(
+    kind: str, local_server: LocalJupyterServer, client: ExecClient
+) -> None:
     with client.session() as given:
         for options, message in (
             ({}, "give a server"),

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer
+from jupyter_exec_ext.adapters._autogen_resources import run_own_server
 from jupyter_exec_ext.adapters._code_session import CodeSession
 from jupyter_exec_ext.adapters._conversations import Conversations
-from jupyter_exec_ext.adapters._own_server import own_server
-from jupyter_exec_ext.adapters._shared import NotRun
+from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.errors import ConnectionFailed, KernelSpecNotFound, SessionEnded
 from jupyter_exec_ext.models import Execution
 from tests.adapters.beacon import beacon
-from tests.hosts import Host, free_port, running_host
+from tests.support.hosts import Host, free_port, running_host
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,14 @@ async def session(local_server: LocalJupyterServer) -> AsyncIterator[CodeSession
         yield session
 
 
-async def test_it_opens_when_first_used_and_once(session: CodeSession, client: ExecClient) -> None:
+async def test_session_opens_once_on_first_run(session: CodeSession, client: ExecClient) -> None:
     assert client.list_sessions() == []
     outcomes = await asyncio.gather(*(session.run(f"n = {'n + 1' if i else 0}; n") for i in range(5)))
     assert [outcome.to_text() for outcome in outcomes] == ["0", "1", "2", "3", "4"]
     assert len(client.list_sessions()) == 1
 
 
-async def test_opening_and_running_leave_the_event_loop_to_others(session: CodeSession) -> None:
+async def test_open_and_run_do_not_block_the_event_loop(session: CodeSession) -> None:
     longest = 0.0
     running = asyncio.create_task(session.run("import time; time.sleep(1)"))
     while not running.done():
@@ -57,7 +57,7 @@ async def test_a_server_without_our_api(plain_server: Host) -> None:
         assert (await session.run("6 * 7")).to_text() == "42"
 
 
-async def test_code_that_is_refused_is_for_the_model(session: CodeSession) -> None:
+async def test_refused_code_is_an_answer_for_the_model(session: CodeSession) -> None:
     outcome = await session.run("fn main() {}", "rust")
     assert isinstance(outcome, NotRun)
     assert not outcome.ok
@@ -66,9 +66,7 @@ async def test_code_that_is_refused_is_for_the_model(session: CodeSession) -> No
     assert (await session.run("1")).ok
 
 
-async def test_closing_ends_what_runs_and_what_waits_and_it_can_be_opened_again(
-    session: CodeSession, client: ExecClient
-) -> None:
+async def test_close_ends_running_and_waiting_code_and_reopens_on_use(session: CodeSession, client: ExecClient) -> None:
     async with beacon() as light:
         runs = asyncio.create_task(session.run(light.code))
         await light.lit()
@@ -85,7 +83,7 @@ async def test_closing_ends_what_runs_and_what_waits_and_it_can_be_opened_again(
     assert (await session.run("'beacon' in globals()")).to_text() == "False"
 
 
-async def test_closing_while_it_opens_leaves_no_session(
+async def test_close_while_opening_leaves_no_session(
     session: CodeSession, client: ExecClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, may_go_on = asyncio.Event(), asyncio.Event()
@@ -107,7 +105,9 @@ async def test_closing_while_it_opens_leaves_no_session(
     assert client.list_sessions() == []
 
 
-async def test_restart_begins_afresh_also_where_the_session_is_gone(session: CodeSession, client: ExecClient) -> None:
+async def test_restart_gives_a_fresh_kernel_even_after_the_session_ended(
+    session: CodeSession, client: ExecClient
+) -> None:
     await session.restart()  # before there is one
     await session.run("x = 1")
     await session.restart()
@@ -117,7 +117,7 @@ async def test_restart_begins_afresh_also_where_the_session_is_gone(session: Cod
     assert (await session.run("'x' in globals()")).to_text() == "False"
 
 
-async def test_a_session_that_was_given_is_neither_replaced_nor_closed(local_server: LocalJupyterServer) -> None:
+async def test_given_session_is_neither_replaced_nor_closed(local_server: LocalJupyterServer) -> None:
     async with AsyncExecClient(local_server) as client, await client.session() as given:
         async with CodeSession(session=given) as session:
             assert isinstance(await session.run("x = 1"), Execution)
@@ -144,13 +144,13 @@ async def test_a_server_that_is_not_there_or_goes_away(tmp_path: Path) -> None:
         await asyncio.to_thread(server.stop)
 
 
-async def test_an_unknown_kernel_is_the_applications_mistake(local_server: LocalJupyterServer) -> None:
+async def test_unknown_kernel_raises_kernel_spec_not_found(local_server: LocalJupyterServer) -> None:
     async with CodeSession(local_server, kernel_name="nothing") as session:
         with pytest.raises(KernelSpecNotFound):
             await session.run("1")
 
 
-def test_it_can_be_used_on_one_event_loop_after_the_other(local_server: LocalJupyterServer) -> None:
+def test_session_works_on_consecutive_event_loops(local_server: LocalJupyterServer) -> None:
     session = CodeSession(local_server)
 
     async def use() -> list[str]:
@@ -162,7 +162,7 @@ def test_it_can_be_used_on_one_event_loop_after_the_other(local_server: LocalJup
         assert asyncio.run(use()) == ["1", "2", "3"]
 
 
-async def test_conversations_share_nothing_and_last_as_long_as_they_are_held(
+async def test_conversations_are_isolated_and_end_when_released(
     local_server: LocalJupyterServer, client: ExecClient
 ) -> None:
     conversations = Conversations(lambda: CodeSession(local_server))
@@ -181,7 +181,7 @@ async def test_conversations_share_nothing_and_last_as_long_as_they_are_held(
     assert client.list_sessions() == []
 
 
-async def test_the_conversation_that_was_not_used_for_longest_makes_room(
+async def test_least_recently_used_conversation_makes_room(
     local_server: LocalJupyterServer, client: ExecClient
 ) -> None:
     conversations = Conversations(lambda: CodeSession(local_server), max_conversations=2)
@@ -207,7 +207,7 @@ async def test_the_conversation_that_was_not_used_for_longest_makes_room(
         Conversations(lambda: CodeSession(local_server), max_conversations=0)
 
 
-async def test_a_server_of_ones_own_is_stopped_also_if_nobody_waits_for_it_any_more(
+async def test_own_server_is_stopped_when_its_start_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[LocalJupyterServer] = []
@@ -217,8 +217,8 @@ async def test_a_server_of_ones_own_is_stopped_also_if_nobody_waits_for_it_any_m
             super().__init__(**options)
             started.append(self)
 
-    monkeypatch.setattr("jupyter_exec_ext.adapters._own_server.LocalJupyterServer", Noted)
-    entering = asyncio.create_task(own_server().__aenter__())
+    monkeypatch.setattr("jupyter_exec_ext.adapters._autogen_resources.LocalJupyterServer", Noted)
+    entering = asyncio.create_task(run_own_server().__aenter__())
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # its thread has begun
     entering.cancel()

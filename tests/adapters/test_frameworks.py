@@ -39,7 +39,7 @@ def test_an_adapter_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_what_is_run_has_tests(name: str) -> None:
+def test_every_framework_has_tests(name: str) -> None:
     assert SAME_TESTS.get(name, name) in NAMES
 
 
@@ -49,7 +49,7 @@ def test_an_extra_has_a_lower_bound_and_ends_before_the_next_major_release(name:
         assert ">=" in requirement and ",<" in requirement, requirement
 
 
-def test_what_pip_is_asked_for() -> None:
+def test_pip_arguments_name_extras_and_requirements() -> None:
     assert pip_arguments(["one", "other>=2"], {"one": [], "two": []})[:3] == ["-e", ".[one]", "other>=2"]
     assert pip_arguments(["other>=2"], {"one": []})[:3] == ["-e", ".", "other>=2"]
 

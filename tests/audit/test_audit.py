@@ -21,16 +21,16 @@ from prometheus_client import REGISTRY
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.audit import metrics
-from jupyter_exec_ext.audit.recorder import EventRecorder, schema_id
-from jupyter_exec_ext.auth.tokens import parse_token
+from jupyter_exec_ext.audit.digest_chain import Head, verify
+from jupyter_exec_ext.audit.event_recorder import EventRecorder, schema_id
+from jupyter_exec_ext.auth.token_format import parse_token
 from jupyter_exec_ext.errors import SessionNotFound
 from jupyter_exec_ext.models import AuditKind, AuditRecord
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
-from jupyter_exec_ext.wire.chain import Head, verify
-from tests.hosts import CANARY, Host, running_host
-from tests.store.test_audit import QUEUED, SECRET, open_store, run_one, settled
-from tests.tokens import UNPROTECTED, mint, owner_of
+from tests.store.test_audit_trail import QUEUED, SECRET, open_store, run_one, settled
+from tests.support.bearers import UNPROTECTED, mint, owner_of
+from tests.support.hosts import CANARY, Host, running_host
 
 
 class Kept(logging.Handler):
@@ -108,7 +108,7 @@ async def test_a_handler_that_fails_loses_nothing(
     await settled(store)
     assert given == chain(tmp_path)
     assert len(given) == 2
-    assert "could not be passed on" in caplog.text
+    assert "could not be delivered" in caplog.text
 
 
 @pytest.mark.parametrize("kind", AuditKind)
@@ -255,7 +255,7 @@ def test_tokens_approvals_and_refusals_are_told_by_their_schemas(name: str, tmp_
     emitted = [json.loads(line) for line in log.read_text().splitlines()]
     ours = [event for event in emitted if "/jupyter_exec_ext/" in event["__schema__"]]
     assert [event["seq"] for event in ours] == [record.seq for record in found]
-    assert "could not be passed on" not in printed
+    assert "could not be delivered" not in printed
     for text in (str(found), log.read_text(), printed):
         assert not any(parts.secret in text for parts in map(parse_token, secrets_) if parts is not None)
 

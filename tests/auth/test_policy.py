@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.auth.approval import ALWAYS, MATCHING, NO_APPROVAL, ApprovalRule
+from jupyter_exec_ext.auth.approval_patterns import ALWAYS, MATCHING, NO_APPROVAL, ApprovalRule
 from jupyter_exec_ext.auth.policy import (
     BUILT_IN,
     Policy,

@@ -5,20 +5,20 @@ import sys
 
 import pytest
 
-from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES, scope
+from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES, require_scope
 from jupyter_exec_ext.server.routes import ROUTES
 
 
 def test_a_known_scope_is_itself() -> None:
     for name in SCOPES:
-        assert scope(name) == name
+        assert require_scope(name) == name
     assert frozenset(SCOPES) == ALL_SCOPES
 
 
 @pytest.mark.parametrize("name", ["session:read", "", "sessions:READ", "*", "sessions:*", "sessions:read "])
 def test_a_misspelt_one_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no scope"):
-        scope(name)
+        require_scope(name)
 
 
 def test_a_route_with_a_misspelt_scope_fails_at_import() -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 import requests
 
 from jupyter_exec_ext import CodeBlock, ExecClient, JupyterCodeExecutor, JupyterConnectionInfo
-from tests.environments import ROOT, environment, run_named
-from tests.hosts import Host, clean_environment, free_port, stop, wait_until_ready
+from tests.support.environments import ROOT, environment, run_named
+from tests.support.hosts import Host, clean_environment, free_port, stop, wait_until_ready
 
 HOME = ROOT / ".bench" / "binder"
 REPO2DOCKER = "jupyter-repo2docker==2026.4.0"

@@ -10,8 +10,8 @@ import pytest
 from nbclient import NotebookClient
 
 from jupyter_exec_ext import ExecClient
-from tests.environments import ROOT
-from tests.hosts import Host, clean_environment, running_host
+from tests.support.environments import ROOT
+from tests.support.hosts import Host, clean_environment, running_host
 
 TOUR = ROOT / "examples" / "tour.ipynb"
 # What a visitor must see, in this order.

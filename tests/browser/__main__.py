@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.environments import ROOT, TOOLS, environment
+from tests.support.environments import ROOT, TOOLS, environment
 
 if sys.version_info >= (3, 11):
     import tomllib

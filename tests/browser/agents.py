@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_exec_ext import JupyterConnectionInfo
-from tests.hosts import Host
-from tests.tokens import mint, owner_of
+from tests.support.bearers import mint, owner_of
+from tests.support.hosts import Host
 
 SCRIPT = Path(__file__).parent / "agent.py"
 

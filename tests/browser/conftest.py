@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.browser.agents import Agent
     from tests.browser.pages import Panel
-    from tests.hosts import Host
+    from tests.support.hosts import Host
 
 ARTIFACTS = Path(__file__).parent.parent.parent / ".bench" / "browser-failures"
 # No GPU, nothing of the browser's own in the background.
@@ -126,7 +126,7 @@ def panel(_shared_page: Page, request: pytest.FixtureRequest) -> Iterator[Panel]
 def agent(host: Host, tmp_path: Path) -> Iterator[Agent]:
     """An agent with the owner's token; what it has left is shut down."""
     from tests.browser.agents import running_agent
-    from tests.tokens import owner_of
+    from tests.support.bearers import owner_of
 
     owner = owner_of(host)
     with running_agent(host.owner, tmp_path) as agent:

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 PANEL = "#jupyter-exec-ext-panel"
 OPEN_PANEL = "jupyter-exec-ext:open-panel"

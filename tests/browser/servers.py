@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.hosts import Host, running_host
-from tests.kernelspecs import add_kernelspec
-from tests.tokens import UNPROTECTED
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import Host, running_host
+from tests.support.kernelspecs import add_kernelspec
 
 BASE_URL = "/user/probe/"
 # Everything that a test prints stays in the record, so that all of it comes to the page.

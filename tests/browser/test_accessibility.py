@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, expect
 from tests.browser.agents import Agent, cautious_agent
 from tests.browser.pages import PANEL, Panel, change_theme, execute
 from tests.browser.servers import FORKED
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 AXE = Path(__file__).parent.parent.parent / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 THEMES = ("JupyterLab Light", "JupyterLab Dark")

@@ -10,8 +10,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.agents import Agent, cautious_agent
 from tests.browser.pages import Panel, execute, open_lab
-from tests.hosts import Host
-from tests.tokens import owner_of
+from tests.support.bearers import owner_of
+from tests.support.hosts import Host
 
 ASKS = "!echo from the shell"
 

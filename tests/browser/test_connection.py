@@ -11,7 +11,7 @@ from tests.browser.agents import Agent, running_agent
 from tests.browser.pages import OPEN_PANEL, Panel, execute, open_lab, ready
 from tests.browser.servers import STRANGER, running_lab
 from tests.browser.test_sessions import WAITS
-from tests.hosts import Host, free_port
+from tests.support.hosts import Host, free_port
 
 
 def test_a_reload_shows_what_there_was(page: Page, host: Host, agent: Agent, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from tests.browser.beacon import FENCE, Beacon, running_beacon
 from tests.browser.pages import execute, open_lab
 from tests.browser.payloads import FILES, HTML, MARKDOWN, NAMES, OTHER, SVG, TEXT, armed
 from tests.browser.servers import FORKED
-from tests.hosts import Host
-from tests.kernelspecs import add_kernelspec
-from tests.tokens import mint, owner_of
+from tests.support.bearers import mint, owner_of
+from tests.support.hosts import Host
+from tests.support.kernelspecs import add_kernelspec
 
 AT_LEAST = 100
 # So many outputs of one execution are shown.

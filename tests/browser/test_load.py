@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 from tests.browser.agents import Agent
 from tests.browser.pages import Panel
 from tests.browser.servers import FORKED
-from tests.hosts import Host
-from tests.tokens import owner_of
+from tests.support.bearers import owner_of
+from tests.support.hosts import Host
 
 SESSIONS = 200
 OUTPUT_BYTES = 50_000_000

@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.agents import Agent
 from tests.browser.pages import ready
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 # Core's sections have no names where they list things; ours has our icon.
 OURS = "[data-icon='jupyter-exec-ext:bot']"

@@ -14,8 +14,8 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.agents import Agent, running_agent
 from tests.browser.pages import Panel, change_theme, execute, open_lab, ready
 from tests.browser.servers import running_lab
-from tests.hosts import Host
-from tests.tokens import mint, owner_of
+from tests.support.bearers import mint, owner_of
+from tests.support.hosts import Host
 
 IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
 MAX_BYTES = 150_000

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.agents import Agent
 from tests.browser.pages import Panel
-from tests.hosts import Host
-from tests.tokens import owner_of
+from tests.support.bearers import owner_of
+from tests.support.hosts import Host
 
 APPEARS_WITHIN_MS = 1000
 # Notes when the first element appears that the selector finds and that has the text.

@@ -16,8 +16,8 @@ from playwright.sync_api import Locator, expect
 from tests.browser.agents import Agent, running_agent
 from tests.browser.pages import Panel, execute
 from tests.browser.test_sessions import WAITS
-from tests.hosts import Host
-from tests.tokens import owner_of
+from tests.support.bearers import owner_of
+from tests.support.hosts import Host
 
 FAILS_WITHIN_SECONDS = 1.0
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kernelspecs import Jupyter
+from tests.cli.kernelspecs.places import Jupyter
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ import psutil
 import pytest
 
 from jupyter_exec_ext.cli.main import build_parser, main
-from jupyter_exec_ext.cli.serve import _token as token_to_demand
-from jupyter_exec_ext.cli.servers import named_server
+from jupyter_exec_ext.cli.serve_command import _token as token_to_demand
+from jupyter_exec_ext.cli.server_choice import named_server
 from jupyter_exec_ext.client import ExecClient, ExecSession, JupyterConnectionInfo
-from tests.hosts import Host, clean_environment, free_port, running_host
+from tests.support.hosts import Host, clean_environment, free_port, running_host
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
 
@@ -209,7 +209,7 @@ def test_files_go_up_and_come_down(tmp_path: Path, server: Host) -> None:
     assert run("file", "list", session_id) == ""
 
 
-def test_output_beyond_the_cap_is_pointed_out_and_comes_down(tmp_path: Path, server: Host) -> None:
+def test_output_beyond_the_cap_is_announced_and_downloadable(tmp_path: Path, server: Host) -> None:
     where = ["--server", server.info.url]
     code = "for i in range(10): print('x' * 999_999)"
     done = jupyter_exec(tmp_path, "run", "-c", code, *where, **at(server))
@@ -245,7 +245,7 @@ def test_a_transfer_shows_its_progress_on_a_terminal(tmp_path: Path, server: Hos
     assert "3.00M/3.00M" in shown
 
 
-def test_a_gateway_for_the_occasion_works_where_it_was_called(tmp_path: Path) -> None:
+def test_temporary_gateway_runs_in_the_current_directory(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("here")
     assert jupyter_exec(tmp_path, "run", "-c", "print(open('in.txt').read())").stdout == "here\n"
 
@@ -272,7 +272,7 @@ def test_the_token_is_read_from_a_file(tmp_path: Path, server: Host) -> None:
         (["session", "list"], "name it with --server URL"),
     ],
 )
-def test_what_goes_wrong_is_one_sentence_with_the_remedy(tmp_path: Path, args: list[str], words: str) -> None:
+def test_failure_prints_one_sentence_with_the_remedy(tmp_path: Path, args: list[str], words: str) -> None:
     done = jupyter_exec(tmp_path, *args)
     assert done.returncode == 3
     assert done.stderr.startswith("jupyter exec: ")
@@ -291,7 +291,7 @@ def test_what_goes_wrong_is_one_sentence_with_the_remedy(tmp_path: Path, args: l
         (["run", "-c", "1", "--server", "http://h/", "--token-file", "missing"], "--token-file"),
     ],
 )
-def test_what_a_command_cannot_use_is_wrong_usage(tmp_path: Path, args: list[str], words: str) -> None:
+def test_unusable_arguments_exit_with_2(tmp_path: Path, args: list[str], words: str) -> None:
     (tmp_path / "latin1.py").write_bytes("print('ü')".encode("latin-1"))
     done = jupyter_exec(tmp_path, *args)
     assert done.returncode == 2
@@ -348,7 +348,7 @@ def test_a_command_that_is_ended_leaves_nothing_on_the_server(tmp_path: Path, se
 
 
 @pytest.mark.parametrize(("key", "words"), [(b"\x03", ""), (b"\x04", "no more input")], ids=["ctrl-c", "ctrl-d"])
-def test_input_that_is_not_given_cancels_the_code(tmp_path: Path, server: Host, key: bytes, words: str) -> None:
+def test_end_of_input_cancels_the_code(tmp_path: Path, server: Host, key: bytes, words: str) -> None:
     terminal, end = pty.openpty()
     with subprocess.Popen(
         command("run", "-c", "print('hi', input('name? '))", "--server", server.info.url),
@@ -374,7 +374,7 @@ def test_input_that_is_not_given_cancels_the_code(tmp_path: Path, server: Host, 
     os.close(terminal)
 
 
-def test_whoever_reads_no_further_is_not_told_of_it(tmp_path: Path, server: Host) -> None:
+def test_broken_pipe_is_silent(tmp_path: Path, server: Host) -> None:
     code = "import time\nfor i in range(500): print(i, flush=True); time.sleep(0.01)"
     with subprocess.Popen(
         command("run", "-c", code, "--server", server.info.url),
@@ -421,7 +421,7 @@ def test_a_module_in_the_current_directory_is_not_taken_for_the_gateways(tmp_pat
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
-def test_auto_heeds_the_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_combines_with_the_other_server_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = JupyterConnectionInfo("127.0.0.1", True, 1, "its own")
     monkeypatch.setattr(JupyterConnectionInfo, "discover", lambda: [found])
     (tmp_path / "token").write_text("chosen\n")
@@ -431,7 +431,7 @@ def test_auto_heeds_the_other_options(tmp_path: Path, monkeypatch: pytest.Monkey
     assert named_server(build_parser().parse_args(["session", "list"])) == found
 
 
-def test_in_a_terminal_of_a_hub_users_server_auto_is_this_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_in_a_hub_terminal_chooses_its_own_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the Hub's token is sent to no other."""
     newer = JupyterConnectionInfo("127.0.0.1", False, 1)
     own = JupyterConnectionInfo("127.0.0.1", False, 2, base_url="/user/ada/")
@@ -550,7 +550,7 @@ def test_the_doctor_finds_this_installation_healthy(tmp_path: Path) -> None:
         assert words in done.stdout
 
 
-def test_the_doctor_says_what_to_do(tmp_path: Path) -> None:
+def test_doctor_prints_remedies(tmp_path: Path) -> None:
     disabled = '{"ServerApp": {"jpserver_extensions": {"jupyter_exec_ext": false}}}'
     (tmp_path / "jupyter_server_config.json").write_text(disabled)
     done = jupyter_exec(tmp_path, "doctor", env={"JUPYTER_CONFIG_PATH": str(tmp_path)})
@@ -569,14 +569,14 @@ def test_the_doctor_looks_at_a_server(tmp_path: Path, server: Host) -> None:
     assert "-> the server has no exec/v1 API; install jupyter_exec_ext there" in done.stdout
 
 
-def test_the_doctor_tells_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_doctor_reports_an_unreachable_server(tmp_path: Path) -> None:
     done = jupyter_exec(tmp_path, "doctor", "--server", f"http://127.0.0.1:{free_port()}/")
     assert done.returncode == 1
     assert "cannot be reached" in done.stdout
     assert "-> start the server" in done.stdout
 
 
-def test_a_gateway_of_ours_makes_no_grammar_when_it_starts() -> None:
+def test_gateway_start_does_not_import_the_iri_grammar() -> None:
     code = """
 import sys
 sys.modules.pop("rfc3987_syntax", None)  # an environment may have done without it from the beginning
@@ -605,14 +605,14 @@ def test_every_command_explains_itself(tmp_path: Path) -> None:
         assert done.stdout.startswith("usage: jupyter exec")
 
 
-def test_usage_errors_are_usage_errors() -> None:
+def test_wrong_usage_exits_with_2() -> None:
     for args in ([], ["run"], ["run", "x", "-c", "y"], ["session"], ["session", "stop"], ["nope"]):
         with pytest.raises(SystemExit) as caught:
             raise SystemExit(main(args))
         assert caught.value.code == 2
 
 
-def test_it_is_a_jupyter_command(tmp_path: Path) -> None:
+def test_jupyter_exec_is_a_jupyter_command(tmp_path: Path) -> None:
     jupyter = Path(sys.executable).parent / "jupyter"
     env = clean_environment(tmp_path, PATH=f"{jupyter.parent}{os.pathsep}{os.environ['PATH']}")
     done = subprocess.run(

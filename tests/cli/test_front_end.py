@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext import __version__
-from jupyter_exec_ext.cli import front_end_check
-from jupyter_exec_ext.cli.finding import Finding
-from jupyter_exec_ext.cli.front_end_check import NAME, front_end
-from tests.hosts import clean_environment
+from jupyter_exec_ext.cli import doctor_checks
+from jupyter_exec_ext.cli.doctor_checks import NAME, Finding, front_end
+from tests.support.hosts import clean_environment
 
 
 @pytest.fixture(autouse=True)
@@ -41,30 +40,30 @@ def told() -> Finding:
     return finding
 
 
-def test_one_that_is_missing_is_no_failure_and_has_a_remedy() -> None:
+def test_missing_front_end_is_a_note_with_a_remedy() -> None:
     assert told().what == "the JupyterLab front end is not installed"
     assert told().mark == "note"
     assert "REQUIRE_LABEXTENSION=1 pip install ." in told().remedy
 
 
-def test_one_that_is_there_is_fine(places: Path) -> None:
+def test_installed_front_end_is_ok(places: Path) -> None:
     install(places, **WHOLE)
     assert told() == Finding("the JupyterLab front end is enabled")
 
 
-def test_one_that_was_never_built_fails(places: Path) -> None:
+def test_front_end_that_was_never_built_fails(places: Path) -> None:
     install(places)
     assert told().what.startswith("the JupyterLab front end is not whole (")
     assert told().mark == "FAIL"
 
 
-def test_one_of_another_version_fails(places: Path) -> None:
+def test_front_end_of_another_version_fails(places: Path) -> None:
     install(places, "0.0.1", **WHOLE)
     assert f"is of version 0.0.1, and this package is {__version__}" in told().what
     assert told().mark == "FAIL"
 
 
-def test_one_that_is_disabled_can_be_enabled_as_the_doctor_says(places: Path, tmp_path: Path) -> None:
+def test_disabled_front_end_is_enabled_by_the_remedy(places: Path, tmp_path: Path) -> None:
     install(places, **WHOLE)
 
     def labextension(*args: str) -> None:
@@ -80,6 +79,6 @@ def test_one_that_is_disabled_can_be_enabled_as_the_doctor_says(places: Path, tm
     assert told().mark == "ok"
 
 
-def test_where_there_is_no_jupyterlab_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_end_check, "find_spec", lambda name: None)
+def test_front_end_check_without_jupyterlab_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
     assert list(front_end()) == []

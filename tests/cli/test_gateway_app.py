@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.cli import gateway_app
-from tests.hosts import clean_environment
+from tests.support.hosts import clean_environment
 
 # A gateway whose idle connections end soon; prints its port.
 GATEWAY = """

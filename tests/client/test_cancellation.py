@@ -15,8 +15,8 @@ import pytest
 from jupyter_exec_ext import AsyncExecClient
 from jupyter_exec_ext.client import AsyncExecSession
 from jupyter_exec_ext.models import Session, SessionState, StreamEvent
-from tests.hosts import Host
 from tests.support.full import IS_FULL, scaled
+from tests.support.hosts import Host
 
 FOREVER = "import time\nprint('go', flush=True)\nwhile True: time.sleep(0.1)"
 _STOPPED_WITHIN_SECONDS = 3.0
@@ -151,7 +151,9 @@ TIMES = scaled(25, per_commit=1)
 
 @pytest.mark.timeout(60 + 10 * TIMES)
 @pytest.mark.parametrize(("call", "cancel"), PAIRS)
-async def test_cancelled_code_stops(host: Host, call: Call, cancel: Callable[..., Coroutine[Any, Any, float]]) -> None:
+async def test_cancelled_call_stops_its_code(
+    host: Host, call: Call, cancel: Callable[..., Coroutine[Any, Any, float]]
+) -> None:
     stopped_after: list[float] = []
     async with AsyncExecClient(host.info) as client, await client.session() as session:
         before = {one.id for one in await client.list_sessions()}
@@ -164,7 +166,7 @@ async def test_cancelled_code_stops(host: Host, call: Call, cancel: Callable[...
     print(f"\n{call.__name__} {cancel.__name__}: {' '.join(f'{seconds:.2f}' for seconds in stopped_after)}")
 
 
-def test_code_stops_also_where_the_loop_ends_at_once(host: Host) -> None:
+def test_ending_event_loop_stops_running_code(host: Host) -> None:
     async def leave() -> None:
         with anyio.move_on_after(1.0):
             async with AsyncExecClient(host.info) as client, await client.session() as session:

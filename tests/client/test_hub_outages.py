@@ -15,11 +15,11 @@ import requests
 
 from jupyter_exec_ext import AsyncExecClient
 from jupyter_exec_ext.models import StreamEvent
-from tests.hosts import free_port
-from tests.hubs import HubHost, running_hub
+from tests.support.bearers import UNPROTECTED
 from tests.support.full import IS_FULL
+from tests.support.hosts import free_port
+from tests.support.hubs import HubHost, running_hub
 from tests.support.outside_parts import HUB_PROXY
-from tests.tokens import UNPROTECTED
 
 COUNT = 10
 CODE = "import time\nfor i in range(30):\n    print(i, flush=True)\n    time.sleep(0.1)"

@@ -18,8 +18,8 @@ from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecSession
 from jupyter_exec_ext.errors import ApiNotFound, ConnectionFailed, ConnectionLost, Unauthenticated, UnexpectedAnswer
 from jupyter_exec_ext.models import EndEvent, StreamEvent
-from tests.hosts import Host, free_port, running_host
-from tests.proxy import CuttingProxy
+from tests.support.hosts import Host, free_port, running_host
+from tests.support.tcp_proxies import CuttingProxy
 
 
 @pytest.fixture
@@ -54,26 +54,26 @@ async def both(host_info: JupyterConnectionInfo, error: type[Exception] | tuple[
     return [*messages, str(caught.value)]
 
 
-async def test_a_wrong_token_is_named_as_such(host: Host) -> None:
+async def test_wrong_token_raises_unauthenticated(host: Host) -> None:
     info = JupyterConnectionInfo(host.info.host, False, host.info.port, "wr0ng")
     for message in await both(info, Unauthenticated):
         assert "token" in message
         assert "wr0ng" not in message
 
 
-async def test_nobody_there_is_named_as_such() -> None:
+async def test_missing_server_raises_connection_failed() -> None:
     for message in await both(JupyterConnectionInfo("127.0.0.1", False, free_port(), "s3cret"), ConnectionFailed):
         assert "cannot be reached" in message
         assert "s3cret" not in message
 
 
-async def test_a_wrong_path_is_named_as_such(host: Host) -> None:
+async def test_wrong_path_raises_api_not_found(host: Host) -> None:
     info = JupyterConnectionInfo(host.info.host, False, host.info.port, host.info.token, base_url="/nope/")
     for message in await both(info, ApiNotFound):
         assert "base URL" in message
 
 
-async def test_something_that_is_no_jupyter_server_is_named_as_such() -> None:
+async def test_server_that_is_not_jupyter_raises_unexpected_answer() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
@@ -87,7 +87,7 @@ async def test_something_that_is_no_jupyter_server_is_named_as_such() -> None:
             await client.info()
 
 
-def test_a_feed_that_is_cut_again_and_again_goes_on_where_it_was(host: Host) -> None:
+def test_change_feed_resumes_after_repeated_cuts(host: Host) -> None:
     """So often that many cuts fall into the middle of an event; nothing is missing, nothing comes twice."""
     runs = 10
     proxy = CuttingProxy(host.info, cut_after_bytes=3000, cut_requests_to="/events")
@@ -116,7 +116,7 @@ def test_a_feed_that_is_cut_again_and_again_goes_on_where_it_was(host: Host) -> 
     assert proxy.cuts >= 3
 
 
-def test_a_stream_survives_cut_connections_without_a_gap(host: Host) -> None:
+def test_stream_resumes_after_cuts_without_gap(host: Host) -> None:
     """Connections cut at any byte: the events read are those of the log, each once, in order."""
     code = "import time\nfor i in range(300): print('line', i, flush=True); time.sleep(0.002)"
     with CuttingProxy(host.info, cut_after_bytes=9000) as proxy, ExecClient(proxy.info) as client:
@@ -132,7 +132,7 @@ def test_a_stream_survives_cut_connections_without_a_gap(host: Host) -> None:
     assert isinstance(events[-1], EndEvent)
 
 
-def test_a_lost_answer_to_run_is_not_taken_for_a_failure_of_the_code(host: Host) -> None:
+def test_lost_answer_to_run_is_not_reported_as_failed_code(host: Host) -> None:
     with ExecClient(host.info) as direct, direct.session() as session:
         session.run("ran = 0")
         with CuttingProxy(host.info, cut_after_bytes=1) as proxy, ExecClient(proxy.info) as client:
@@ -142,7 +142,7 @@ def test_a_lost_answer_to_run_is_not_taken_for_a_failure_of_the_code(host: Host)
         assert session.run("print(ran)").stdout in ("0\n", "1\n")
 
 
-def test_the_standard_websocket_is_resumed_when_cut_and_says_that_output_may_be_missing(host: Host) -> None:
+def test_cut_standard_websocket_resumes_and_reports_possible_loss(host: Host) -> None:
     code = "import time\nfor i in range(100): print('line', i, flush=True); time.sleep(0.01)"
     with CuttingProxy(host.info, cut_after_bytes=9000, cut_requests_to="/channels", max_cuts=3) as proxy:
         with ExecClient(proxy.info) as client, client.standard_session() as session:
@@ -198,7 +198,7 @@ def test_threads_may_share_a_client_and_a_session(host: Host) -> None:
     assert results == {n: f"{n}\n" for n in range(20)}
 
 
-async def test_an_event_loop_is_not_held_up_by_a_run(host: Host) -> None:
+async def test_run_does_not_block_event_loop(host: Host) -> None:
     async with AsyncExecClient(host.info) as client, await client.session() as session:
         run = asyncio.create_task(session.run("import time; time.sleep(0.5)"))
         ticks = 0
@@ -235,9 +235,7 @@ async def test_clients_leave_no_socket_open(host: Host) -> None:
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY"])
-def test_a_proxy_of_the_environment_does_not_stand_before_this_machine(
-    host: Host, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_environment_proxy_is_not_used_for_loopback(host: Host, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv(name.lower(), f"http://127.0.0.1:{free_port()}")
     with ExecClient(host.info) as client:
@@ -253,7 +251,7 @@ def test_a_netrc_file_does_not_replace_the_token(host: Host, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("cut_after_bytes", [20, 60, 120, 200, 250])
-def test_an_answer_cut_in_its_headers_is_no_answer(host: Host, cut_after_bytes: int) -> None:
+def test_answer_cut_in_headers_is_retried(host: Host, cut_after_bytes: int) -> None:
     """http.client would take headers that just stop for complete ones, and the answer for an empty one."""
     with (
         CuttingProxy(host.info, cut_after_bytes=cut_after_bytes, max_cuts=2) as proxy,

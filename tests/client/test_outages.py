@@ -17,8 +17,8 @@ import pytest
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.errors import ConnectionFailed, ConnectionLost
 from jupyter_exec_ext.models import StreamEvent
-from tests.hosts import Host, free_port
 from tests.support.full import IS_FULL
+from tests.support.hosts import Host, free_port
 from tests.support.outside_parts import HUB_PROXY
 
 COUNT = 5
@@ -87,7 +87,7 @@ async def collect(session: Any) -> str:
     return "".join(event.text for event in events if isinstance(event, StreamEvent))
 
 
-def test_a_blocking_client_outlives_an_outage_too(proxy: HubProxy) -> None:
+def test_blocking_run_outlives_outage(proxy: HubProxy) -> None:
     with ExecClient(proxy.info) as client, client.session() as session:
         parts: list[str] = []
         for event in session.stream(CODE):
@@ -98,7 +98,7 @@ def test_a_blocking_client_outlives_an_outage_too(proxy: HubProxy) -> None:
         assert "".join(parts) == PRINTED
 
 
-def test_an_outage_that_lasts_is_told_with_what_finds_the_run_again(proxy: HubProxy) -> None:
+def test_long_outage_raises_connection_lost_with_key_and_id(proxy: HubProxy) -> None:
     with ExecClient(proxy.info, outage_seconds=1.0) as client:
         session = client.session()
         with pytest.raises(ConnectionLost) as lost:

@@ -15,13 +15,15 @@ import requests
 import trustme
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
-from jupyter_exec_ext.client import connection, sync_websocket
-from jupyter_exec_ext.client.aio_driver import AioDriver, _ssl_context
-from jupyter_exec_ext.client.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
-from jupyter_exec_ext.client.sync_driver import SyncDriver
+from jupyter_exec_ext.client import server_connection
+from jupyter_exec_ext.client.aio.driver import AioDriver
+from jupyter_exec_ext.client.aio.http_client import ssl_context
+from jupyter_exec_ext.client.api.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
+from jupyter_exec_ext.client.sync import websocket
+from jupyter_exec_ext.client.sync.driver import SyncDriver
 from jupyter_exec_ext.errors import ApiNotFound, ClientError, ExecError, Unauthenticated, UnexpectedAnswer
-from tests.binderhubs import Events, StandInBinderHub
-from tests.hosts import Host, running_host
+from tests.support.binderhubs import Events, StandInBinderHub
+from tests.support.hosts import Host, running_host
 
 
 @pytest.fixture
@@ -74,14 +76,14 @@ CHANNELS = Connect("api/kernels/k/channels", ("v1",), 5.0)
 
 def test_a_redirected_websocket_takes_the_token_nowhere_else() -> None:
     with Fake() as elsewhere, Fake(302, location=f"ws://127.0.0.1:{elsewhere.server_port}/stolen") as server:
-        failed = sync_websocket.connect(server.info, CHANNELS, {})
+        failed = websocket.connect(server.info, CHANNELS, {})
     assert isinstance(failed, Failure)
     assert (len(server.seen), elsewhere.seen) == (1, [])
 
 
 def test_a_refused_websocket_does_not_show_the_answers_headers() -> None:
     with Fake(403, b"<p>no", **{"Set-Cookie": "session=c00kie"}) as server:
-        failed = sync_websocket.connect(server.info, CHANNELS, {})
+        failed = websocket.connect(server.info, CHANNELS, {})
     assert isinstance(failed, Failure)
     assert "403" in failed.message
     assert "c00kie" not in failed.message
@@ -90,7 +92,7 @@ def test_a_refused_websocket_does_not_show_the_answers_headers() -> None:
 @pytest.mark.parametrize(
     ("verify", "used"), [(False, False), ("/own.pem", "/own.pem"), (True, "/environment.pem")], ids=str
 )
-def test_what_the_user_says_of_certificates_goes_before_the_environment(
+def test_verify_argument_overrides_environments_ca_bundle(
     monkeypatch: pytest.MonkeyPatch, verify: bool | str, used: bool | str
 ) -> None:
     asked = []
@@ -103,16 +105,16 @@ def test_what_the_user_says_of_certificates_goes_before_the_environment(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/environment.pem")
     for name in ("h.example", "127.0.0.1"):
         with ExecClient(JupyterConnectionInfo(name, True, verify=verify), max_retries=0) as client:
-            client._driver._http.mount("https://", Adapter())
+            client._driver._http._session.mount("https://", Adapter())
             with pytest.raises(ExecError):
                 client.info()
     assert asked == [used, used]
 
 
-def test_a_directory_of_certificates_will_do(tmp_path: Path) -> None:
+def test_verify_accepts_directory_of_certificates(tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
-    assert _ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path)))
-    assert _ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path / "ca.pem")))
+    assert ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path)))
+    assert ssl_context(JupyterConnectionInfo("h", True, verify=str(tmp_path / "ca.pem")))
 
 
 # --- proxies and .netrc ---
@@ -145,7 +147,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 
 @pytest.mark.usefixtures("proxy")
-async def test_no_proxy_stands_before_a_websocket_of_this_machine(host: Host) -> None:
+async def test_loopback_websocket_uses_no_proxy(host: Host) -> None:
     with ExecClient(host.info) as client, client.standard_session() as session:
         assert session.run("print(1)").ok
     async with AsyncExecClient(host.info) as async_client, await async_client.standard_session() as async_session:
@@ -153,7 +155,7 @@ async def test_no_proxy_stands_before_a_websocket_of_this_machine(host: Host) ->
 
 
 @pytest.mark.usefixtures("far")
-async def test_the_environments_proxy_stands_before_other_machines(proxy: Fake, host: Host) -> None:
+async def test_environment_proxy_is_used_for_other_machines(proxy: Fake, host: Host) -> None:
     with ExecClient(host.info, max_retries=0) as client, pytest.raises(ExecError):
         client.info()
     async with AsyncExecClient(host.info, max_retries=0) as async_client:
@@ -173,7 +175,7 @@ def tokenless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         yield host
 
 
-async def test_a_server_without_a_token_gets_its_cookie_back_whatever_is_asked_first(tokenless: Host) -> None:
+async def test_xsrf_cookie_is_sent_back_to_server_without_token(tokenless: Host) -> None:
     with ExecClient(tokenless.info) as client:
         session_id = client.session().id
     with ExecClient(tokenless.info) as client, client.get_session(session_id) as session:
@@ -188,7 +190,7 @@ async def test_a_server_without_a_token_gets_its_cookie_back_whatever_is_asked_f
         assert standard.run("print(1)").stdout == "1\n"
 
 
-def test_two_cookies_of_one_name_do_no_harm() -> None:
+def test_last_of_two_xsrf_cookies_is_sent() -> None:
     headers = {"Set-Cookie": "_xsrf=a; Path=/", "set-cookie": "_xsrf=b; Path=/exec"}
     with Fake(200, b'{"name": "jupyter_exec_ext"}', **headers) as server:
         for token in ("t", None):
@@ -214,7 +216,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("body", MALFORMED)
-def test_a_malformed_answer_is_named_as_such(body: bytes) -> None:
+def test_malformed_answer_raises_unexpected_answer(body: bytes) -> None:
     with Fake(200, body) as server, ExecClient(server.info, max_retries=0) as client:
         for call in (client.kernelspecs, client.session, client.list_sessions, client.standard_session):
             with pytest.raises(UnexpectedAnswer):
@@ -224,12 +226,12 @@ def test_a_malformed_answer_is_named_as_such(body: bytes) -> None:
                 call_with_id("x")
 
 
-def test_a_wrong_address_is_named_as_such_by_the_standard_api_too() -> None:
+def test_wrong_address_raises_unexpected_answer_from_standard_api() -> None:
     with Fake(404) as server, ExecClient(server.info) as client, pytest.raises(ApiNotFound, match="base URL"):
         client.standard_session()
 
 
-def test_a_refusal_without_words_says_what_is_wanted() -> None:
+def test_refusal_without_message_asks_for_token() -> None:
     with Fake(401, b"") as server, ExecClient(server.info) as client, pytest.raises(Unauthenticated, match="token"):
         client.info()
 
@@ -245,7 +247,7 @@ def until_its_end(total_seconds: float) -> Operation[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("driver", [SyncDriver, AioDriver])
-async def test_a_stream_is_cut_when_its_time_is_up_though_it_is_kept_alive(driver: Any) -> None:
+async def test_stream_with_heartbeats_is_cut_after_total_timeout(driver: Any) -> None:
     with StandInBinderHub(Events([])) as server:
         carrying_out = driver(JupyterConnectionInfo.from_url(server.url))
         if driver is SyncDriver:
@@ -261,7 +263,7 @@ async def test_a_stream_is_cut_when_its_time_is_up_though_it_is_kept_alive(drive
 # --- clients that are used where they cannot be ---
 
 
-async def test_a_closed_client_says_so(host: Host) -> None:
+async def test_closed_client_raises_client_error(host: Host) -> None:
     client = ExecClient(host.info)
     client.close()
     with pytest.raises(ClientError, match="closed"):
@@ -289,7 +291,7 @@ def test_an_asynchronous_client_belongs_to_one_event_loop(host: Host) -> None:
     loop.close()
 
 
-def test_waiting_for_a_result_takes_no_longer_than_asked(host: Host) -> None:
+def test_result_waits_no_longer_than_timeout(host: Host) -> None:
     with ExecClient(host.info) as client, client.session() as session:
         handle = session.submit("import time; time.sleep(20)")
         began = time.monotonic()
@@ -298,7 +300,7 @@ def test_waiting_for_a_result_takes_no_longer_than_asked(host: Host) -> None:
         handle.cancel()
 
 
-def test_a_server_file_that_vanishes_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discover_ignores_server_file_that_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "jpserver-1.json"]))
     assert JupyterConnectionInfo.discover(tmp_path) == []
-    assert connection._modified_at(tmp_path / "none") == 0.0
+    assert server_connection._modified_at(tmp_path / "none") == 0.0

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.needs("Landlock"),
     pytest.mark.timeout(600),
 ]
-PROVISIONER = "jupyter_exec_ext.provisioners.landlock.LandlockProvisioner"
+PROVISIONER = "jupyter_exec_ext.isolation.landlock.LandlockProvisioner"
 IS_ROOT = os.geteuid() == 0
 
 #: The probes that succeed, and why. It is what this level does not hold, as far as there are probes for it.

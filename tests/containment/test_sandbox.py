@@ -13,7 +13,7 @@ from tests.containment.runner import run_probes
 from tests.containment.world import World
 
 pytestmark = [pytest.mark.needs("sandbox"), pytest.mark.timeout(900)]
-PROVISIONER = "jupyter_exec_ext.provisioners.sandbox.SandboxProvisioner"
+PROVISIONER = "jupyter_exec_ext.isolation.sandbox.SandboxProvisioner"
 # Who is not root tests as who they are.
 USERS = [NOBODY, 0] if os.geteuid() == 0 else [None]
 

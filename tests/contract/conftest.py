@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,41 +7,39 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
-from tests.aca import HOSTS_OF_SESSIONS
-from tests.blocking import Blocking, LoopThread
 from tests.contract.aca_exceptions import BY_LUCK, EXCEPTIONS
-from tests.hosts import HOSTS, Host
-from tests.tokens import mint
+from tests.support.aca_pool import HOSTS_OF_SESSIONS
+from tests.support.bearers import mint
+from tests.support.blocking_client import Blocking, LoopThread
+from tests.support.full import IS_FULL
+from tests.support.hosts import HOSTS, Host
 
-# These differ from the server in how they are reached, or in where their kernels are; one client each is enough, except
-# in full. A Hub is reached through a proxy and a scoped token by another gate, for which the tests of access must do.
-_ONE_CLIENT = {
-    "server-base-url": "sync",
-    "lab": "async",
-    "hub": None,
-    "token": None,
-    "aca": "sync",
-    "aca-envelope": None,
+#: Part of the suite that a commit runs, by host: one client, and the modules where it is not all of them. The server
+#: and the gateway have the whole suite; the others differ in how they are reached or where their kernels are, for which
+#: the results are enough. `python -m tests.full contract` runs all hosts with both clients.
+_PER_COMMIT: dict[str, tuple[str, set[str]]] = {
+    "server": ("sync", set()),
+    "gateway": ("async", set()),
+    "server-base-url": ("async", {"test_results"}),
+    "lab": ("sync", {"test_results"}),
+    "hub": ("async", {"test_results"}),
+    "token": ("sync", {"test_results", "test_requests"}),
+    "aca": ("sync", {"test_results", "test_streams"}),
+    "aca-envelope": ("async", {"test_results"}),
 }
-_IN_FULL = int(os.environ.get("EXEC_FAULT_SCALE", "1")) >= 10
-# Where kernels are sessions, the rest is no different (requests) or takes its time (time limits, files).
-_OF_SESSIONS = ("test_results", "test_streams", "test_notebook", "test_idempotency")
-_TELLING = "test_results"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the other clients on those hosts, and for a scoped token what only the owner may do."""
+    """Leave out what only the full run has, and for a scoped token what only the owner may do."""
 
     def is_left_out(item: pytest.Item) -> bool:
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
         if params.get("host") == "token" and item.get_closest_marker("owner") is not None:
             return True
-        if params.get("host") in HOSTS_OF_SESSIONS and not _IN_FULL and module_of(item) not in _OF_SESSIONS:
-            return True
-        if params.get("host") == "aca-envelope" and module_of(item) == _TELLING and params.get("client") == "sync":
+        if IS_FULL or params.get("host") not in _PER_COMMIT:
             return False
-        one_client = "client" in params and params["client"] != _ONE_CLIENT.get(params["host"], params["client"])
-        return one_client and not _IN_FULL
+        client, modules = _PER_COMMIT[params["host"]]
+        return params.get("client", client) != client or bool(modules and module_of(item) not in modules)
 
     config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
     items[:] = [item for item in items if not is_left_out(item)]

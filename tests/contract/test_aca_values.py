@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from jupyter_exec_ext import ACADynamicSessionsCodeExecutor, CodeBlock
+from jupyter_exec_ext.aca.client.aio.pool_client import AsyncACAClient
+from jupyter_exec_ext.aca.client.sync.pool_client import ACAClient
+from jupyter_exec_ext.aca.protocol.addresses import Family
 from jupyter_exec_ext.client import ExecClient
-from jupyter_exec_ext.client.aio_aca import AsyncACAClient
-from jupyter_exec_ext.client.sync_aca import ACAClient
-from jupyter_exec_ext.wire.aca import Family
-from tests.aca import HOSTS_OF_SESSIONS, VERSIONS, credential_of, endpoint_of
-from tests.blocking import LoopThread
-from tests.hosts import Host
+from tests.support.aca_pool import HOSTS_OF_SESSIONS, VERSIONS, credential_of, endpoint_of
+from tests.support.blocking_client import LoopThread
+from tests.support.hosts import Host
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

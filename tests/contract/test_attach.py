@@ -13,7 +13,7 @@ from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import Conflict, FilesNotAvailable, InvalidRequest, KernelNotFound, SessionEnded
 from jupyter_exec_ext.models import ExecutionState, SessionState
 from tests.contract.test_control import wait_for_output
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 FOR_EVER = "import time\nprint('started', flush=True)\nwhile True: time.sleep(0.05)"
 

@@ -20,7 +20,7 @@ from jupyter_exec_ext.errors import (
     SessionNotFound,
 )
 from jupyter_exec_ext.models import ExecutionState, SessionState, SessionStateLostEvent, StateLoss
-from tests.hosts import CANARY, MAX_CODE_BYTES
+from tests.support.hosts import CANARY, MAX_CODE_BYTES
 
 STUBBORN = "import time\nwhile True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
 

@@ -13,7 +13,7 @@ import requests
 
 from jupyter_exec_ext import errors
 from jupyter_exec_ext.models import FilesEvent
-from tests.hosts import MAX_FILE_BYTES, MAX_SESSION_BYTES, MAX_SESSION_FILES, Host
+from tests.support.hosts import MAX_FILE_BYTES, MAX_SESSION_BYTES, MAX_SESSION_FILES, Host
 
 
 def url(host: Host, session: Any, path: str) -> str:

@@ -18,7 +18,7 @@ import requests
 
 from jupyter_exec_ext.errors import IdempotencyKeyReused, KernelSpecNotFound
 from jupyter_exec_ext.models import ExecutionState, SessionState
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 NONE: Mapping[str, str] = MappingProxyType({})
 ASYNC = {"Prefer": "respond-async"}

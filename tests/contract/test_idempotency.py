@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext.errors import IdempotencyKeyReused, InvalidRequest
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 
 def test_the_same_key_gives_the_same_execution(session: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext.errors import Conflict, FileNotFound, InvalidRequest
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 CODES = {
     "x = 1\nprint('café \\udce9', x)": {},

@@ -11,7 +11,7 @@ import requests
 
 from jupyter_exec_ext import errors
 from jupyter_exec_ext.models import EndEvent, ExecutionState, SpooledOutput, TruncatedEvent
-from tests.hosts import MAX_OUTPUT_BYTES, Host
+from tests.support.hosts import MAX_OUTPUT_BYTES, Host
 
 LINES = MAX_OUTPUT_BYTES // 800
 FLOOD = f"import sys\nfor i in range({LINES}):\n    print(f'{{i:0999d}}')\nprint('short', file=sys.stderr)"

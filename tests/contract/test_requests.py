@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.models import ExecutionState
-from tests.hosts import MAX_OUTPUT_BYTES
+from tests.support.hosts import MAX_OUTPUT_BYTES
 
 
 def run(session: Any, code: str, **options: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_exec_ext.models import ExecutionState, SessionStateLostEvent
 from tests.contract.test_results import *  # noqa: F403
-from tests.hosts import MAX_OUTPUT_BYTES, Host
+from tests.support.hosts import MAX_OUTPUT_BYTES, Host
 
 
 @pytest.fixture(scope="session", params=["server", "gateway", "aca"])

@@ -12,8 +12,8 @@ import requests
 
 from jupyter_exec_ext.errors import ExecutionNotFound, InvalidRequest
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StateEvent, StreamEvent
-from jupyter_exec_ext.wire.outputs import OutputFold
-from tests.hosts import Host
+from jupyter_exec_ext.protocol.output_joining import OutputFold
+from tests.support.hosts import Host
 
 THREE_LINES = "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.2)"
 

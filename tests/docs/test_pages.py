@@ -22,11 +22,11 @@ import pytest
 
 from jupyter_exec_ext.client import ExecClient
 from tests.docs.blocks import Block, blocks
-from tests.hosts import Host, clean_environment, free_port, running_host, wait_until_ready
-from tests.howto import Shell, exec_last, require_part_of, serving, steps_of
-from tests.kernelspecs import add_kernelspec
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import Host, clean_environment, free_port, running_host, wait_until_ready
+from tests.support.howto_pages import Shell, exec_last, require_part_of, serving, steps_of
+from tests.support.kernelspecs import add_kernelspec
 from tests.support.outside_parts import require_part
-from tests.tokens import UNPROTECTED
 
 pytestmark = pytest.mark.timeout(420)
 _SECONDS = 60.0

@@ -10,8 +10,8 @@ import pytest
 
 from jupyter_exec_ext.client import ExecClient
 from tests.docs.blocks import Block, blocks
-from tests.hosts import Host, free_port, wait_until_ready
-from tests.howto import Step, account, approve, serving, shells, steps_of
+from tests.support.hosts import Host, free_port, wait_until_ready
+from tests.support.howto_pages import Step, account, approve, serving, shells, steps_of
 
 _SHOWN = [block for block in blocks("docs/tutorial.md") if block.is_run]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jupyter_exec_ext.auth.caller import Caller
-from jupyter_exec_ext.engine.executions import ExecutionHandle
+from jupyter_exec_ext.engine.executions.live_execution import ExecutionHandle
 from jupyter_exec_ext.models import ApprovalAnswer, Execution, ExecutionRequest, ExecutionState
 
 LIMIT_SECONDS = 1.0

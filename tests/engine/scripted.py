@@ -11,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import zmq
 
-from jupyter_exec_ext.engine.ports import Kernel, KernelExit
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit, KernelTraits, RoomMaker
 from jupyter_exec_ext.errors import KernelNotFound
-from jupyter_exec_ext.marked_processes import MARK
 from jupyter_exec_ext.models import KernelSpecInfo
-from jupyter_exec_ext.wire.kernel import FrameCodec
-from jupyter_exec_ext.wire.zmtp import LARGE_BYTES
+from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
+from jupyter_exec_ext.protocol.zmtp import LARGE_BYTES
+from jupyter_exec_ext.system.marked_processes import MARK
 
 from .simulation import TICK
 
@@ -204,20 +203,12 @@ class ScriptedKernel:
     """A kernel of a `ScriptedHost`."""
 
     pid = None
-    ours = True
-
-    limits_itself = False
-    is_confined = False
-    waits_for_readers = False
+    traits = KernelTraits()
 
     def last_words(self) -> str:
         return ""
 
-    shared_directory = None
-    files = None
-
     def __init__(self, host: ScriptedHost, session_id: str) -> None:
-        self.turn = asyncio.Lock()
         self._host = host
         self._session_id = session_id
         self.process = host.new_process(session_id)
@@ -231,13 +222,11 @@ class ScriptedKernel:
     async def alive(self) -> bool:
         return self.process.alive
 
-    def connection_info(self) -> Mapping[str, Any]:
+    def take_connection(self) -> Mapping[str, Any]:
         return self.process.info
 
     def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
         return self.process.watch(on_exit)
-
-    interrupts_by_message = False
 
     async def interrupt(self) -> None:
         self.process.interrupt()
@@ -262,13 +251,7 @@ class ScriptedKernel:
         await asyncio.sleep(self._host.delay())
         self._host.kernels.pop(self.kernel_id, None)
 
-    def touch(self) -> None:
-        pass
-
-    def take_over_sockets(self) -> None:
-        pass
-
-    def note_state(self, state: str) -> None:
+    def note_activity(self, state: str = "") -> None:
         pass
 
     async def settled(self) -> None:
@@ -344,20 +327,11 @@ class ScriptedHost:
         await asyncio.sleep(self.delay())
         return KernelSpecInfo(kernel_name, "Scripted", "scripted")
 
-    @contextmanager
-    def reserve(self, kernel_id: str) -> Iterator[None]:
-        yield
-
     def running(self, kernel_id: str) -> KernelSpecInfo:
         raise KernelNotFound("all of these kernels are sessions' own")
 
     async def attach(self, kernel_id: str) -> ScriptedKernel:
         raise KernelNotFound("all of these kernels are sessions' own")
-
-    async def why_not_isolated(self, level: str) -> str | None:
-        return "scripted kernels are not isolated"
-
-    keeps_aside = True
 
     def runs_elsewhere(self, kernel_name: str) -> bool:
         return False
@@ -365,8 +339,8 @@ class ScriptedHost:
     def version_of(self, kernel_name: str) -> str:
         return "1"
 
-    def when_full(self, make_room: Callable[[], Awaitable[None]]) -> None:
-        pass  # there is always room
+    def use_pool(self, pool: RoomMaker) -> bool:
+        return True  # there is always room
 
     def enlist(self, kernel: Kernel) -> None:
         self.check(kernel.kernel_id in self.aside, f"{kernel.kernel_id} was given to two sessions")

@@ -21,7 +21,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.stream import follow
+from jupyter_exec_ext.engine.executions.log_reader import follow
 from jupyter_exec_ext.errors import (
     ExecutionNotFound,
     KernelStartFailed,
@@ -141,13 +141,13 @@ async def test_requests_that_are_being_recorded_count_as_queued(
     make_engine: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine(max_queued_executions=2)
-    accept = engine._executions.accept
+    accept = engine._store.executions.accept
 
     async def take_time(*args: Any) -> Any:
         await asyncio.sleep(0.05)
         return await accept(*args)
 
-    monkeypatch.setattr(engine._executions, "accept", take_time)
+    monkeypatch.setattr(engine._store.executions, "accept", take_time)
     session_id = await new_session(engine)
     running = await engine.execute(ME, session_id, ExecutionRequest("import time; time.sleep(1)"))
     await until(lambda: running.record.state is ExecutionState.RUNNING)
@@ -245,7 +245,7 @@ async def test_what_was_sent_to_a_session_that_does_not_start_ends_with_it(engin
     assert await engine.list_sessions(ME) == []
     with pytest.raises(SessionEnded):
         await engine.delete_session(ME, session.id)
-    assert engine._live == {}
+    assert engine._registry.sessions == {}
 
 
 # --- the host does things of its own ---
@@ -289,7 +289,7 @@ async def test_a_kernel_shut_down_by_the_host_ends_the_session(
     session = await engine.get_session(ME, session_id)
     assert session.kernel_id is not None
     await manager.shutdown_kernel(session.kernel_id)
-    await until(lambda: engine._live[session_id].record.state is SessionState.ENDED)
+    await until(lambda: engine._registry.sessions[session_id].record.state is SessionState.ENDED)
     session = await engine.get_session(ME, session_id)
     assert session.ended_reason == "its kernel was shut down outside the session"
     with pytest.raises(SessionEnded, match="outside the session"):
@@ -473,7 +473,7 @@ async def test_a_repeated_request_that_was_found_unfinished_gets_the_end(
     go = tmp_path / "go"
     request = ExecutionRequest(f"import os\nwhile not os.path.exists({str(go)!r}): pass\nprint(1)")
     first = await engine.execute(ME, session.id, request, "k")
-    accept = engine._executions.accept
+    accept = engine._store.executions.accept
 
     async def accept_and_dawdle(*arguments: Any) -> Any:
         found = await accept(*arguments)
@@ -481,7 +481,7 @@ async def test_a_repeated_request_that_was_found_unfinished_gets_the_end(
         await first.wait()
         return found
 
-    monkeypatch.setattr(engine._executions, "accept", accept_and_dawdle)
+    monkeypatch.setattr(engine._store.executions, "accept", accept_and_dawdle)
     again = await (await engine.execute(ME, session.id, request, "k")).wait()
     assert (again.state, again.stdout) == (ExecutionState.OK, "1\n")
 

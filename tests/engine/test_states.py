@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -30,9 +29,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.lifecycle import advance
+from jupyter_exec_ext.engine.executions.lifecycle import advance
+from jupyter_exec_ext.engine.executions.log_reader import follow
+from jupyter_exec_ext.engine.executions.runner import KernelRun
+from jupyter_exec_ext.engine.executions.verdict import Verdict
 from jupyter_exec_ext.engine.ports import KernelExit
-from jupyter_exec_ext.engine.stream import follow
 from jupyter_exec_ext.errors import (
     ExecError,
     KernelStartFailed,
@@ -52,15 +53,16 @@ from jupyter_exec_ext.models import (
     SessionRequest,
     TokenRequest,
 )
+from jupyter_exec_ext.protocol.run_states import Process
+from jupyter_exec_ext.protocol.strict_json import loads_strict
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.store import ExecStore
-from jupyter_exec_ext.wire.jsontext import loads_strict
+from tests.support.full import IS_FULL
 
 from .history import LIMIT_SECONDS, NEVER, Asked, Bearer, Submission
 from .scripted import DEAF_SECONDS, LATENCY_SECONDS, Run, ScriptedHost
 from .simulation import TICK, SimulatedLoop
 
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 ME = owner("me", {"username": "me"})
 OWNER = Bearer(ME)
 MAX_SESSIONS = 3
@@ -92,6 +94,26 @@ ALONE = {"ok": S.OK, "error": S.ERROR, "die": S.KERNEL_DIED, "wait": S.TIMEOUT, 
 WORDS = st.sampled_from([*ALONE, "ok", "ok", "wait"])
 
 
+def checked_run(problems: list[str]) -> Callable[..., Awaitable[Verdict]]:
+    """Return `KernelRun.run` with a check of each verdict against the run's states."""
+    run_code = KernelRun.run
+
+    async def run(self: KernelRun, code: str, **options: Any) -> Verdict:
+        verdict = await run_code(self, code, **options)
+        states = self.states
+        seen = f"{code!r}: {verdict} after {states.code.name}, {states.stop.name}, {states.process.name}"
+        if states.end is None:
+            problems.append(f"a verdict without an end: {seen}")
+        if verdict.preserved and states.process is not Process.ALIVE:
+            problems.append(f"state preserved in a process that has ended: {seen}")
+        by_itself = verdict.state in (S.OK, S.ERROR, S.INTERRUPTED)
+        if by_itself if states.is_stopping else not (by_itself or verdict.state is S.KERNEL_DIED):
+            problems.append(f"the verdict does not follow from the wish: {seen}")
+        return verdict
+
+    return run
+
+
 class EngineMachine(RuleBasedStateMachine):
     """One engine, a few sessions, and requests that overlap as they please."""
 
@@ -115,8 +137,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.abruptly = False
         # Their processes are not real, and looking through the real ones would take most of the time.
         self.patches = (
-            mock.patch("jupyter_exec_ext.engine.session_kernel.kill_marked", return_value=[]),
+            mock.patch("jupyter_exec_ext.engine.kernels.kernel_exit.kill_marked", return_value=[]),
             mock.patch("time.time", self.loop.wall_time),
+            mock.patch.object(KernelRun, "run", checked_run(self.problems)),
         )
         for patch in self.patches:
             patch.start()
@@ -661,12 +684,12 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 # Enough for finding the shortest sequence that fails, which takes longer than finding one.
-TestStates = pytest.mark.timeout(600 if SCALE < 10 else 3600)(EngineMachine.TestCase)
+TestStates = pytest.mark.timeout(3600 if IS_FULL else 600)(EngineMachine.TestCase)
 TestStates.settings = settings(
-    max_examples=200 if SCALE < 10 else 2000,
+    max_examples=2000 if IS_FULL else 200,
     stateful_step_count=50,
     deadline=None,
     # The tenth for each commit is the same for all, so that what fails was broken by it; in full, it looks for more.
-    derandomize=SCALE < 10,
+    derandomize=not IS_FULL,
     suppress_health_check=list(HealthCheck),
 )

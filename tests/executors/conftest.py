@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor
-from jupyter_exec_ext.executors.containers.image import default_image
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
-from tests.engines import running_engine
+from jupyter_exec_ext.executors.containers.container_image import find_or_build_default_image
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors.images import build_the_documents
-from tests.hosts import Host, running_host
+from tests.support.container_engines import running_engine
+from tests.support.hosts import Host, running_host
 
 
 def python(*codes: str) -> list[CodeBlock]:
@@ -75,7 +75,7 @@ def bare_engine() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def engine(bare_engine: Any) -> Any:
     """The same, with the default image built: over this machine's network, since no other may lead to packages."""
-    default_image(bare_engine, print, "host")
+    find_or_build_default_image(bare_engine, print, "host")
     return bare_engine
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from docker.errors import DockerException
 
-from tests.engines import BASE
 from tests.executors.seed_examples import CUSTOM_DOCKERFILE, FOUNDATION
+from tests.support.container_engines import BASE
 
 # What the document's Dockerfile takes from the image that it builds on, where no registry can be reached: the same
 # names, for a user of the same kind, with pip in the place of mamba.

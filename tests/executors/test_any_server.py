@@ -18,10 +18,10 @@ import requests
 from jupyter_exec_ext import AsyncExecClient, CodeBlock, EmbeddedIPythonCodeExecutor, ExecClient, JupyterCodeExecutor
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from jupyter_exec_ext.errors import LanguageNotSupported
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors.conftest import python
-from tests.hosts import Host, running_host
 from tests.support.full import IS_FULL
+from tests.support.hosts import Host, running_host
 
 IPYKERNEL = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 # What the kernelspecs of these tests say of themselves. Their kernels are all IPython's.
@@ -172,7 +172,7 @@ def test_a_kernelspecs_name_is_the_same_in_capitals(make_named: Make, name: str)
         ("Sage", ["python", "sage"]),
     ],
 )
-def test_a_block_runs_whatever_its_language_is_called(make_named: Make, kernel_name: str, names: list[str]) -> None:
+def test_block_runs_for_all_names_of_its_language(make_named: Make, kernel_name: str, names: list[str]) -> None:
     executor = make_named(kernel_name)
     for name in names:
         assert executor.execute_code_blocks([CodeBlock("print(7)", name)]).output == "7\n", name
@@ -181,7 +181,7 @@ def test_a_block_runs_whatever_its_language_is_called(make_named: Make, kernel_n
     assert "not 'cobol'" in refused.output
 
 
-def test_a_session_has_the_language_that_its_kernel_says(ours: Host) -> None:
+def test_session_language_is_that_of_kernel_info(ours: Host) -> None:
     with ExecClient(ours.info) as client, client.session("NoLanguage") as session:
         assert session.record.language == "python"
         assert session.run("echo $((6 * 7))", language="bash").stdout == "42\n"

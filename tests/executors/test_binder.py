@@ -32,9 +32,10 @@ from jupyter_exec_ext.errors import (
     UnexpectedAnswer,
 )
 from jupyter_exec_ext.executors import LaunchProgress
-from jupyter_exec_ext.executors.binder_launch import build_path, place_at
-from tests.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
-from tests.hosts import Host, free_port, running_host
+from jupyter_exec_ext.executors.binder_launch import build_path
+from jupyter_exec_ext.executors.remote_launch import server_at
+from tests.support.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
+from tests.support.hosts import Host, free_port, running_host
 
 SPEC = "gh/org/repo/HEAD"
 
@@ -75,7 +76,7 @@ async def test_a_launched_server_is_used_by_executors_and_both_clients(server: H
         binders.connection_info  # noqa: B018
 
 
-def test_the_phases_are_shown_by_default_and_nothing_else(server: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_progress_prints_phases_only(server: Host, capsys: pytest.CaptureFixture[str]) -> None:
     with StandInBinderHub(Events([*BUILD, ready(server.info)])) as binder:
         BinderServer(SPEC, binder_url=binder.url, stop=False).stop()
     shown = capsys.readouterr()
@@ -103,7 +104,7 @@ def test_leaving_shuts_the_server_down(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_server_that_is_gone_already_is_no_error_to_stop() -> None:
+def test_stop_of_ended_server_is_no_error() -> None:
     gone = JupyterConnectionInfo("127.0.0.1", False, free_port(), "t", "/user/x/")
     with StandInBinderHub(Events([ready(gone)])) as binder:
         BinderServer(SPEC, binder_url=binder.url, on_progress=None).stop()
@@ -145,7 +146,7 @@ def test_a_build_that_fails_says_why_with_the_last_lines_of_its_log() -> None:
 @pytest.mark.parametrize(
     "event", [{"phase": "failure", "message": "no"}, {"phase": "Failed"}, {"phase": "failed", "message": 5}]
 )
-def test_any_failure_is_one(event: dict[str, Any]) -> None:
+def test_every_failure_phase_raises_server_start_failed(event: dict[str, Any]) -> None:
     with StandInBinderHub(Events([event])) as binder, pytest.raises(ServerStartFailed, match=SPEC):
         launched(binder)
 
@@ -169,7 +170,7 @@ def test_any_failure_is_one(event: dict[str, Any]) -> None:
         (Answer(429, {"Retry-After": "60"}), 60.0),
     ],
 )
-def test_a_limit_says_when_to_try_again(answer: Any, wait: float | None) -> None:
+def test_launch_limit_has_retry_after(answer: Any, wait: float | None) -> None:
     with StandInBinderHub(answer) as binder:
         with pytest.raises(LimitReached, match=r"3600 s|later|60 s") as caught:
             launched(binder)
@@ -179,7 +180,7 @@ def test_a_limit_says_when_to_try_again(answer: Any, wait: float | None) -> None
 
 @pytest.mark.parametrize("then", ["cut", "end"])
 @pytest.mark.parametrize("before", [BUILD[:1], BUILD[:4], BUILD[:8]])
-def test_a_stream_that_is_cut_during_the_build_is_taken_up_again(server: Host, before: Any, then: str) -> None:
+def test_stream_cut_during_build_is_reopened(server: Host, before: Any, then: str) -> None:
     """Asking again joins the build that is under way."""
     with StandInBinderHub(Events(before, then), Answer(502), Events([*BUILD, ready(server.info)])) as binder:
         assert launched(binder).connection_info == server.info
@@ -187,7 +188,7 @@ def test_a_stream_that_is_cut_during_the_build_is_taken_up_again(server: Host, b
 
 
 @pytest.mark.parametrize("before", [[], BUILD[:9], BUILD])
-def test_a_stream_that_is_cut_when_a_server_may_have_been_started_is_not(server: Host, before: Any) -> None:
+def test_stream_cut_after_build_is_not_reopened(server: Host, before: Any) -> None:
     """Asking again would launch another one."""
     with StandInBinderHub(Events(before, "cut"), Events([ready(server.info)])) as binder:
         with pytest.raises(ConnectionLost, match="launching again starts another"):
@@ -195,14 +196,14 @@ def test_a_stream_that_is_cut_when_a_server_may_have_been_started_is_not(server:
         assert len(binder.seen) == 1
 
 
-def test_taking_up_a_stream_ends() -> None:
+def test_reopening_of_stream_ends() -> None:
     with StandInBinderHub(*[Events(BUILD[:4], "cut")] * 20) as binder:
         with pytest.raises(ConnectionLost):
             launched(binder)
         assert len(binder.seen) == 5
 
 
-def test_nobody_there_is_named_as_such() -> None:
+def test_missing_server_raises_connection_failed() -> None:
     with pytest.raises(ConnectionFailed, match="BinderHub cannot be reached"):
         BinderServer(SPEC, binder_url=f"http://127.0.0.1:{free_port()}", on_progress=None)
 
@@ -219,7 +220,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, str]:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_the_deadline_holds_however_much_still_comes(secure: bool, tls: tuple[ssl.SSLContext, str]) -> None:
+def test_launch_deadline_holds_despite_heartbeats(secure: bool, tls: tuple[ssl.SSLContext, str]) -> None:
     threads = threading.active_count()
     context, bundle = tls
     events = Events(log("building", "Step 1/3"), keep_alive_seconds=2.9)
@@ -254,7 +255,7 @@ def test_nothing_leads_from_https_to_http(server: Host, tls: tuple[ssl.SSLContex
         [{"phase": "building", "message": "x" * 2**21}],
     ],
 )
-def test_what_no_binderhub_says_is_refused_without_repeating_secrets(events: Any) -> None:
+def test_malformed_binderhub_events_are_rejected_without_showing_secrets(events: Any) -> None:
     with StandInBinderHub(Events(events)) as binder, pytest.raises(UnexpectedAnswer) as caught:
         launched(binder)
     assert "s3cret" not in str(caught.value)
@@ -269,7 +270,7 @@ def test_what_no_binderhub_says_is_refused_without_repeating_secrets(events: Any
         (Answer(403), "refused"),
     ],
 )
-def test_what_is_no_binderhub_is_named(answer: Answer, words: str) -> None:
+def test_server_that_is_no_binderhub_is_reported(answer: Answer, words: str) -> None:
     with StandInBinderHub(answer) as binder, pytest.raises(ExecError, match=words):
         launched(binder)
 
@@ -291,14 +292,14 @@ def test_a_spec_becomes_a_path(spec: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["", "gh", "gh/", "/gh/org", "gh//repo", "gh/../metrics", "gh/%2e%2E/x", "gh/org/r\n"])
-def test_what_is_no_spec_is_refused(spec: str) -> None:
+def test_invalid_spec_is_rejected(spec: str) -> None:
     with pytest.raises(ValueError, match="gh/org/repo/HEAD"):
         BinderServer(spec, binder_url="http://127.0.0.1:1")
 
 
-def test_the_path_of_a_server_is_kept_whole() -> None:
+def test_server_address_keeps_whole_path() -> None:
     place = JupyterConnectionInfo("b", True, verify="ca.pem")
-    found = place_at("https://hub.example/user/org-lab-x/lab/?token=no", place, "t")
+    found = server_at("https://hub.example/user/org-lab-x/lab/?token=no", place, "the BinderHub", "t")
     assert (found.url, found.token, found.verify) == ("https://hub.example/user/org-lab-x/lab/", "t", "ca.pem")
     assert replace(found, base_url="/").url == "https://hub.example/"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import CodeBlock, DockerJupyterServer, ExecClient, JupyterCodeExecutor
-from tests import canaries
-from tests.environments import ROOT
+from tests.support import canaries
+from tests.support.environments import ROOT
 
 # The images may have to be made, from a front end that has to be built.
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.usefixtures("engine")]

@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from jupyter_exec_ext.executors.containers.options import limits
-from jupyter_exec_ext.executors.containers.reach import Reach, engine_host, seen_by_engine, way_to
-from jupyter_exec_ext.executors.containers.wheel import own_wheel
+from jupyter_exec_ext.executors.containers.container_address import Reach, find_reach, remote_engine_host
+from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
+from jupyter_exec_ext.executors.containers.container_options import limit_options, path_seen_by_engine
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from jupyter_exec_ext.executors.containers.wheel import own_wheel
         ("tcp://[2001:db8::7]:2376", "2001:db8::7"),
     ],
 )
-def test_the_engines_host_is_read_from_where_it_is(url: str, host: str | None) -> None:
-    assert engine_host(url) == host
+def test_engine_host_is_parsed_from_docker_host(url: str, host: str | None) -> None:
+    assert remote_engine_host(url) == host
 
 
 def reach(
@@ -44,7 +44,9 @@ def reach(
     own_network: bool = False,
     own_networks: list[str] | None = None,
 ) -> Reach:
-    return way_to(remote_host, network=network, internal=internal, own_network=own_network, own_networks=own_networks)
+    return find_reach(
+        remote_host, network=network, internal=internal, own_network=own_network, own_networks=own_networks
+    )
 
 
 def test_a_local_engine_publishes_on_loopback() -> None:
@@ -76,25 +78,25 @@ def test_where_nothing_is_published_the_containers_own_address_is_used() -> None
         ({"own_networks": ["bridge"], "internal": True, "own_network": True}, "docker network create --internal"),
     ],
 )
-def test_what_could_not_be_reached_is_refused_with_the_remedy(options: dict[str, object], words: str) -> None:
+def test_unreachable_server_is_rejected_with_remedy(options: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         reach(**options)  # type: ignore[arg-type]
 
 
-def test_a_path_inside_a_container_is_told_as_the_engine_knows_it() -> None:
+def test_path_in_own_container_is_translated_for_engine() -> None:
     mounts = [
         {"Destination": "/data", "Source": "/srv/data"},
         {"Destination": "/data/deep", "Source": "/srv/other"},
     ]
-    assert seen_by_engine("/data/in/it", mounts) == "/srv/data/in/it"
-    assert seen_by_engine("/data/deep", mounts) == "/srv/other"
+    assert path_seen_by_engine("/data/in/it", mounts) == "/srv/data/in/it"
+    assert path_seen_by_engine("/data/deep", mounts) == "/srv/other"
     with pytest.raises(ValueError, match="only what is mounted"):
-        seen_by_engine("/database", mounts)
+        path_seen_by_engine("/database", mounts)
 
 
-def test_limits_are_told_to_the_engine_and_leave_no_swap() -> None:
-    assert limits(None, None, None) == {}
-    assert limits("1g", 1.5, 10) == {
+def test_limit_options_leave_no_swap() -> None:
+    assert limit_options(None, None, None) == {}
+    assert limit_options("1g", 1.5, 10) == {
         "mem_limit": "1g",
         "memswap_limit": "1g",
         "nano_cpus": 1_500_000_000,
@@ -104,16 +106,16 @@ def test_limits_are_told_to_the_engine_and_leave_no_swap() -> None:
 
 def test_the_wheel_of_an_installed_wheel_is_the_same_wheel(tmp_path: Path) -> None:
     """So the image is the same from a source checkout and from wherever the package was installed."""
-    wheel = own_wheel()
-    assert own_wheel() == wheel
+    wheel = build_own_wheel()
+    assert build_own_wheel() == wheel
     file = tmp_path / wheel.file_name
     file.write_bytes(wheel.content)
     target = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     subprocess.run([*pip, "--target", str(target), str(file)], check=True)
     code = (
-        "import sys; from jupyter_exec_ext.executors.containers.wheel import own_wheel\n"
-        "sys.stdout.buffer.write(own_wheel().content)"
+        "import sys; from jupyter_exec_ext.executors.containers.container_image import build_own_wheel\n"
+        "sys.stdout.buffer.write(build_own_wheel().content)"
     )
     again = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(target)}, cwd=tmp_path, capture_output=True, check=True
@@ -122,7 +124,7 @@ def test_the_wheel_of_an_installed_wheel_is_the_same_wheel(tmp_path: Path) -> No
 
 
 def test_the_wheel_has_the_package_and_what_it_needs() -> None:
-    wheel = own_wheel()
+    wheel = build_own_wheel()
     names = zipfile.ZipFile(BytesIO(wheel.content)).namelist()
     assert "jupyter_exec_ext/cli/managed_gateway.py" in names
     assert "jupyter_exec_ext/server/openapi.yaml" in names

@@ -1,4 +1,4 @@
-"""`docs/defects.md`: every row names tests, and every test that it names exists. And what has no other place."""
+"""Rows of `docs/contributing/defects.md`: each names tests, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-TEXT = (ROOT / "docs" / "defects.md").read_text()
+TEXT = (ROOT / "docs" / "contributing" / "defects.md").read_text()
 NUMBERS = [f"D{number}" for number in range(1, 65)]
 NUMBERS += [f"T{number}" for number in range(1, 11)]
 NUMBERS += [f"D{number}" for number in range(80, 88)]
 NUMBERS.insert(NUMBERS.index("D23") + 1, "D23b")
 NUMBERS += ["D112", "D113", "D114", "D115", "D116", "D117", "D118"]
-LINK = re.compile(r"\[([\w/]+\.py)::(\w+)\]\(\.\./([\w/]+\.py)\)")
+LINK = re.compile(r"\[([\w/]+\.py)::(\w+)\]\(\.\./\.\./([\w/]+\.py)\)")
 
 
 def rows() -> Iterator[tuple[str, list[str]]]:
@@ -48,8 +48,8 @@ def test_the_tests_that_a_row_names_exist(number: str, cells: list[str]) -> None
 def test_clients_and_executors_need_nothing_that_only_posix_systems_have() -> None:
     """D4. What only those have cannot be imported here, as on Windows; nothing more of Windows is shown."""
     modules = (
-        "client executors.jupyter executors.embedded embedded.driver executors.hub executors.binder executors.aca "
-        "adapters._session"
+        "client executors.jupyter executors.embedded embedded.embedded_driver executors.hub executors.binder "
+        "aca.executor.aca_executor adapters._session_portal"
     )
     code = (
         "import importlib, psutil, sys\n"  # psutil has a module for each system

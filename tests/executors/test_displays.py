@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors.conftest import SERVERS, python
 
 SHOW = "from IPython.display import display, GeoJSON, JSON\n"

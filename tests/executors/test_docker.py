@@ -22,13 +22,13 @@ import requests
 
 import jupyter_exec_ext
 from jupyter_exec_ext import CodeBlock, DockerJupyterServer, JupyterCodeExecutor
-from jupyter_exec_ext.executors.containers import image as image_module
-from jupyter_exec_ext.executors.containers.engine import is_gone
-from jupyter_exec_ext.executors.containers.wheel import own_wheel
-from tests import canaries
-from tests.engines import BASE, engine_over_tcp, own_address
+from jupyter_exec_ext.executors.containers import container_image as image_module
+from jupyter_exec_ext.executors.containers.container_engine import is_gone
+from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
 from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
+from tests.support import canaries
+from tests.support.container_engines import BASE, engine_over_tcp, own_address
 
 # The first test of a session may have to make the images.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("engine")]
@@ -109,7 +109,7 @@ def test_an_image_that_only_meets_the_seeds_requirements_works(seeds_image: str)
 
 
 def test_an_image_built_from_ours_keeps_its_token_to_itself(engine: Any) -> None:
-    version = own_wheel().version
+    version = build_own_wheel().version
     name = build(engine, "jupyter-exec-test-derived", f"FROM {image_module.REPOSITORY}:{version}\nENV EXTRA=1\n")
     with DockerJupyterServer(custom_image_name=name) as server:
         assert str(server.connection_info.token) not in str(container_of(engine, server).attrs)
@@ -121,10 +121,10 @@ def test_the_image_is_built_once_and_again_when_what_it_is_made_of_changes(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    first = image_module.default_image(engine, told.append, "host")
+    first = image_module.find_or_build_default_image(engine, told.append, "host")
     assert told == []
     monkeypatch.setattr(image_module, "DOCKERFILE", image_module.DOCKERFILE + "LABEL another=1\n")
-    other = image_module.default_image(engine, told.append, "host")
+    other = image_module.find_or_build_default_image(engine, told.append, "host")
     assert other.id != first.id
     assert any("building" in line for line in told) and any("LABEL another" in line for line in told)
     engine.images.remove(other.id, force=True)
@@ -133,7 +133,7 @@ def test_the_image_is_built_once_and_again_when_what_it_is_made_of_changes(
 def test_a_build_that_fails_says_why(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_module, "DOCKERFILE", f"FROM {BASE}\nRUN echo broken on purpose; exit 3\n")
     with pytest.raises(ValueError, match=r"cannot be built(.|\n)*broken on purpose"):
-        image_module.default_image(engine, lambda line: None, "host")
+        image_module.find_or_build_default_image(engine, lambda line: None, "host")
 
 
 def test_the_code_cannot_read_the_token(engine: Any, shared: DockerJupyterServer) -> None:
@@ -169,7 +169,7 @@ for path in [*pathlib.Path.home().rglob("*"), *pathlib.Path("/tmp").rglob("*"), 
     assert token not in repr(shared)
 
 
-def test_it_has_no_more_rights_than_it_needs(shared: DockerJupyterServer) -> None:
+def test_container_has_no_capabilities(shared: DockerJupyterServer) -> None:
     status = run_code(shared, "print(open('/proc/self/status').read())").splitlines()
     values = dict(line.split(":\t", 1) for line in status if ":\t" in line)
     assert values["CapBnd"] == values["CapEff"] == "0" * 16
@@ -340,7 +340,7 @@ def test_environment_reaches_the_kernels_but_cannot_change_the_token() -> None:
     ],
     ids=["ends", "does not answer", "prints its token", "has another token"],
 )
-def test_ready_means_that_it_answers(
+def test_container_is_ready_when_server_answers(
     engine: Any, seeds_image: str, command: str, timeout_seconds: float, words: str
 ) -> None:
     name = build(engine, "jupyter-exec-test-other", f"FROM {seeds_image}\nCMD {command}\n")
@@ -384,7 +384,7 @@ with DockerJupyterServer(custom_image_name={image!r}, stop_container=False, toke
     wait_until_gone(engine, container_id)
 
 
-def test_one_that_is_not_stopped_with_its_context_can_still_be_stopped(engine: Any) -> None:
+def test_stop_works_after_context_that_keeps_container(engine: Any) -> None:
     with DockerJupyterServer(stop_container=False) as server:
         pass
     assert run_code(server, "print(1)") == "1\n"
@@ -452,7 +452,7 @@ def test_without_a_watchdog_no_container_and_no_network_is_left(
     assert {network.name for network in engine.networks.list()} <= networks
 
 
-def test_our_image_ends_with_its_input_where_nobody_is_left_to_end_it(engine: Any) -> None:
+def test_default_image_ends_with_its_input_without_watchdog(engine: Any) -> None:
     """As when the whole machine of the agent is lost: the engine alone sees that the connection is gone."""
     code = PARENT.format(image=None, internet=True, fork=False)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
@@ -506,7 +506,7 @@ def test_it_works_from_inside_a_container(engine: Any, tmp_path: Path) -> None:
     socket_path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
     library = Path(sys.modules["docker"].__path__[0])
     output = engine.containers.run(
-        image_module.default_image(engine, print, "host").id,
+        image_module.find_or_build_default_image(engine, print, "host").id,
         ["python", "-c", INSIDE],
         user="0",
         environment={"DOCKER_HOST": "unix:///engine.sock", "PYTHONPATH": "/library"},
@@ -538,6 +538,6 @@ def test_an_engine_that_does_not_answer_and_a_missing_library_are_named(
     gc.collect()
 
 
-def test_an_image_that_is_nowhere_is_named() -> None:
+def test_missing_image_is_reported_by_name() -> None:
     with pytest.raises(ValueError, match=r"Custom image localhost:1/no-such-image:1 does not exist"):
         DockerJupyterServer(custom_image_name="localhost:1/no-such-image:1")

@@ -22,10 +22,10 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor
 from jupyter_exec_ext.errors import KernelStartFailed, OutOfResources, SessionEnded
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
-from tests.sandboxes import WORK
+from tests.support.sandbox_leftovers import WORK
 
 
 def say(executor: StatefulCodeExecutor, code: str) -> str:
@@ -76,7 +76,7 @@ def test_stopping_ends_the_kernel_and_its_children_and_leaves_no_file(
         executor.restart()
 
 
-def test_an_executor_that_is_forgotten_takes_its_kernel_with_it() -> None:
+def test_garbage_collected_executor_ends_its_kernel() -> None:
     executor = EmbeddedIPythonCodeExecutor()
     child = int(say(executor, "import subprocess; p = subprocess.Popen(['sleep', '300']); print(p.pid)"))
     kernel = pid_of(executor)
@@ -99,7 +99,7 @@ def test_a_process_that_is_killed_leaves_no_kernel() -> None:
     assert ended(int(done.stdout))
 
 
-def test_a_process_that_just_ends_leaves_neither_a_kernel_nor_a_complaint(tmp_path: Path) -> None:
+def test_exiting_process_leaves_no_kernel_and_no_warning(tmp_path: Path) -> None:
     code = "from jupyter_exec_ext import EmbeddedIPythonCodeExecutor\nexecutor = EmbeddedIPythonCodeExecutor()\n"
     options = ["-W", "error", "-X", "dev"]
     done = subprocess.run(
@@ -149,7 +149,7 @@ def test_a_flood_of_output_is_bounded_here_and_the_kernel_waits_for_a_slow_reade
         session.close()
 
 
-def test_output_beyond_the_cap_is_left_out_and_that_is_said() -> None:
+def test_output_beyond_cap_is_dropped_and_reported() -> None:
     with EmbeddedIPythonCodeExecutor() as executor:
         result = executor.execute_code_blocks(python("for n in range(500): print('x' * 100_000)"))
     assert "bytes of stdout left out" in result.output
@@ -169,7 +169,7 @@ def test_a_kernelspec_that_is_not_installed_is_refused() -> None:
         EmbeddedIPythonCodeExecutor(kernel_name="nope")
 
 
-def test_a_kernel_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_kernel_that_does_not_start_reports_reason(tmp_path: Path) -> None:
     for name, argv in {
         "falls": [sys.executable, "-c", "raise SystemExit('no licence')", "{connection_file}"],
         "missing": [str(tmp_path / "no-such-program"), "{connection_file}"],
@@ -226,7 +226,7 @@ def test_importing_executors_loads_nothing_of_kernels() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_program_that_may_open_nothing_more_is_out_of_resources() -> None:
+def test_exhausted_descriptors_raise_out_of_resources() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(os.listdir("/proc/self/fd"))
     try:

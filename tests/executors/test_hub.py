@@ -38,12 +38,13 @@ from jupyter_exec_ext.errors import (
     UnexpectedAnswer,
 )
 from jupyter_exec_ext.executors import LaunchProgress
-from jupyter_exec_ext.executors.hub import _hub_at, _server_at
-from tests import canaries
-from tests.hosts import free_port
-from tests.hubs import USER, HubHost, running_hub
-from tests.proxy import CuttingProxy
-from tests.tokens import UNPROTECTED
+from jupyter_exec_ext.executors.hub import _hub_at
+from jupyter_exec_ext.executors.remote_launch import server_at
+from tests.support import canaries
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import free_port
+from tests.support.hubs import USER, HubHost, running_hub
+from tests.support.tcp_proxies import CuttingProxy
 
 LIGHT = Path(__file__).parents[1] / "hub" / "light_server.py"
 # The administrator's side: named servers, and a spawner that does what `user_options` ask for. What is asked of the Hub
@@ -219,7 +220,7 @@ def test_a_server_that_runs_already_is_used_and_not_stopped(hub: HubHost) -> Non
     assert servers(hub, USER)[""]["ready"]
 
 
-def test_what_was_started_can_be_left_running(hub: HubHost) -> None:
+def test_started_server_can_be_left_running(hub: HubHost) -> None:
     with JupyterHubServer(hub.hub_url, token_of(hub, "light-eve"), stop=False) as server:
         assert server.started
     assert servers(hub, "light-eve")[""]["ready"]
@@ -227,7 +228,7 @@ def test_what_was_started_can_be_left_running(hub: HubHost) -> None:
     stop_behind_its_back(hub, "light-eve")
 
 
-def test_a_server_that_somebody_else_started_in_the_meantime_is_not_stopped(hub: HubHost) -> None:
+def test_server_restarted_by_another_client_is_not_stopped(hub: HubHost) -> None:
     with JupyterHubServer(hub.hub_url, token_of(hub, "light-eve")) as server:
         assert server.started
         stop_behind_its_back(hub, "light-eve")
@@ -281,14 +282,14 @@ def test_a_scope_that_is_missing_is_named(hub: HubHost, scopes: list[str], missi
     assert "jupyter_exec_ext" not in tokens(hub, "gus")
 
 
-def test_somebody_elses_server_is_refused(hub: HubHost) -> None:
+def test_server_of_another_user_is_refused(hub: HubHost) -> None:
     with pytest.raises(ExecError) as caught:
         JupyterHubServer(hub.hub_url, token_of(hub, "gus"), user=USER)
     assert isinstance(caught.value, (MissingScope, NotFound))
     assert f"user={USER}" in str(caught.value)
 
 
-def test_what_is_no_hub_or_no_token_of_it_is_named(hub: HubHost, hosts: Any) -> None:
+def test_wrong_hub_or_token_is_reported(hub: HubHost, hosts: Any) -> None:
     with pytest.raises(Unauthenticated, match="does not know this token"):
         JupyterHubServer(hub.hub_url, canaries.note("no-token-of-this-hub"))
     with pytest.raises(ValueError, match="user="):
@@ -307,7 +308,7 @@ def test_what_is_no_hub_or_no_token_of_it_is_named(hub: HubHost, hosts: Any) -> 
         JupyterHubServer(hub.hub_url, "t", token_lifetime_seconds=0)
 
 
-def test_a_spawn_that_fails_says_what_the_hub_says(hub: HubHost) -> None:
+def test_failed_spawn_reports_hubs_message(hub: HubHost) -> None:
     token = token_of(hub, "light-hal")
     with pytest.raises(ServerStartFailed, match=r"(?s)light-hal/.*no room on the cluster") as caught:
         JupyterHubServer(hub.hub_url, token, user_options={"fail": "no room on the cluster"})
@@ -328,7 +329,7 @@ def test_a_spawn_that_hangs_is_given_up_in_time_and_cancelled(hub: HubHost) -> N
 
 
 @pytest.mark.parametrize("user", [None, "ada"])
-def test_the_deadline_holds_at_a_hub_that_says_nothing(user: str | None) -> None:
+def test_start_deadline_holds_with_silent_hub(user: str | None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
         with pytest.raises(ServerStartTimeout, match="within 1 s"):
@@ -336,7 +337,7 @@ def test_the_deadline_holds_at_a_hub_that_says_nothing(user: str | None) -> None
         assert time.monotonic() - begun < 8
 
 
-def test_a_start_that_is_somebody_elses_is_waited_for_and_not_stopped(hub: HubHost) -> None:
+def test_start_by_another_client_is_waited_for_and_not_stopped(hub: HubHost) -> None:
     token = token_of(hub, "light-jon")
     hub.api("POST", "/users/light-jon/server", slow=1)
     assert servers(hub, "light-jon")[""]["pending"] == "spawn"
@@ -357,7 +358,7 @@ def test_a_server_that_is_stopping_is_started_when_it_has(hub: HubHost) -> None:
     assert servers(hub, "light-kim") == {}  # also the end is waited for
 
 
-def test_progress_is_told_without_what_steers_a_terminal(hub: HubHost) -> None:
+def test_progress_has_no_terminal_control_characters(hub: HubHost) -> None:
     told: list[LaunchProgress] = []
     options = {"slow": 1}  # or it may be there before its progress is asked for
     with JupyterHubServer(hub.hub_url, token_of(hub, "light-lee"), user_options=options, on_progress=told.append):
@@ -395,7 +396,7 @@ def test_a_lost_answer_to_the_request_to_start_starts_nothing_twice(hub: HubHost
     assert servers(hub, "light-max") == {}
 
 
-def test_after_its_end_it_says_so_and_no_token_shows(hub: HubHost) -> None:
+def test_stopped_server_raises_client_error_without_token(hub: HubHost) -> None:
     token = token_of(hub, "light-ned")
     server = JupyterHubServer(hub.hub_url, token)
     own = canaries.note(str(server.connection_info.token))
@@ -435,16 +436,16 @@ def test_a_token_that_would_live_too_long_for_the_hub_is_named(tmp_path: Path) -
         ("https://h/jupyter/user/hub/lab/tree", "/jupyter/"),
     ],
 )
-def test_any_page_of_a_hub_names_it(url: str, base_url: str) -> None:
+def test_hub_address_is_found_from_any_page(url: str, base_url: str) -> None:
     assert _hub_at(JupyterConnectionInfo.from_url(url)).base_url == base_url
 
 
 def test_a_server_on_a_host_of_its_own_is_found_there_and_never_without_https() -> None:
     hub = JupyterConnectionInfo("hub.example", True, 8443, "t", "/jupyter/", "ca.pem")
-    below = _server_at("/jupyter/user/a%20b/lab/", hub, "own")
+    below = server_at("/jupyter/user/a%20b/lab/", hub, "the Hub", "own")
     assert (below.url, below.token) == ("https://hub.example:8443/jupyter/user/a%20b/lab/", "own")
-    apart = _server_at("https://ada.hub.example/user/ada/", hub, "own")
+    apart = server_at("https://ada.hub.example/user/ada/", hub, "the Hub", "own")
     assert (apart.url, apart.token, apart.verify) == ("https://ada.hub.example/user/ada/", "own", "ca.pem")
     for url in ("http://ada.hub.example/user/ada/", "", "user/ada/"):
         with pytest.raises(UnexpectedAnswer):
-            _server_at(url, hub, "own")
+            server_at(url, hub, "the Hub", "own")

@@ -18,18 +18,19 @@ import trustme
 import websocket
 
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client import ExecClient, standard_connection, standard_follow
-from jupyter_exec_ext.client.sync import StandardExecSession
+from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.client.jupyter import kernel_websocket, standard_run
+from jupyter_exec_ext.client.sync.session import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
 from jupyter_exec_ext.executors.code_blocks import IPythonCodeResult
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
-from jupyter_exec_ext.wire.kernel import decode_websocket, encode_websocket, new_header
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
+from jupyter_exec_ext.protocol.kernel_messages import decode_websocket, encode_websocket, new_header
 from tests.adapters.doorbell import Doorbell
 from tests.executors.conftest import Make, python
 from tests.executors.seed_examples import REMOTE
-from tests.hosts import Host, free_port, running_host
-from tests.proxy import CuttingProxy, hang_up
-from tests.tokens import UNPROTECTED, mint
+from tests.support.bearers import UNPROTECTED, mint
+from tests.support.hosts import Host, free_port, running_host
+from tests.support.tcp_proxies import CuttingProxy, hang_up
 
 
 def test_a_server_without_our_api_is_served_by_the_standard_one(plain_server: Host, hosts: Any) -> None:
@@ -216,7 +217,7 @@ def test_restarting_and_stopping_leave_no_connection(server: Host) -> None:
 def test_replacing_a_session_that_has_ended_leaves_no_connection(
     plain_server: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standard_follow, "_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(standard_run, "_LOOK_SECONDS", 0.5)
     with JupyterCodeExecutor(plain_server.info) as executor:
         executor.execute_code_blocks(python("1"))
         in_use = connections_to(plain_server)
@@ -240,7 +241,7 @@ def test_stopping_when_the_kernel_is_gone_is_no_error(server: Host) -> None:
 
 def test_a_connection_that_is_cut_between_two_calls_is_made_anew(server: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a proxy does with one that nobody uses."""
-    monkeypatch.setattr(standard_connection, "_TRUSTED_SECONDS", 0.0)  # as if it had been unused for long
+    monkeypatch.setattr(kernel_websocket, "_TRUSTED_SECONDS", 0.0)  # as if it had been unused for long
     with CuttingProxy(server.info, cut_after_bytes=0, max_cuts=0) as proxy, JupyterCodeExecutor(proxy.info) as executor:
         for n in range(3):
             assert executor.execute_code_blocks(python(f"n = {n}", "print(n)")).output == f"{n}\n"
@@ -283,7 +284,7 @@ def test_code_that_the_kernel_skipped_did_not_run_and_that_is_said(plain_server:
         assert executor.execute_code_blocks(python("print('ran' in globals())")).output == "False\n"
 
 
-def test_output_that_a_server_drops_is_missed(tmp_path: Path) -> None:
+def test_output_dropped_by_server_is_reported(tmp_path: Path) -> None:
     """A Jupyter Server lets a million bytes a second through, and says so in the place of the rest."""
     options = ["--ExecExtensionApp.enabled=False", "--ZMQChannelsWebsocketConnection.limit_rate=True"]
     with running_host("server", tmp_path, *options) as limited, JupyterCodeExecutor(limited.info) as executor:
@@ -315,7 +316,7 @@ def test_threads_that_find_the_session_ended_open_one_in_its_place(hosts: Any) -
         assert len({session.id for session in client.list_sessions()} - before) == 1
 
 
-def test_a_restart_frees_an_executor_that_would_never_be_done(executor: StatefulCodeExecutor) -> None:
+def test_restart_ends_endless_block(executor: StatefulCodeExecutor) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.execute_code_blocks, python("while True: pass"))
         time.sleep(1.0)
@@ -334,7 +335,7 @@ def test_stopping_when_the_server_is_gone_is_no_error(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
 
-def test_a_stopped_executor_says_so(hosts: Any) -> None:
+def test_stopped_executor_raises_session_ended(hosts: Any) -> None:
     executor = JupyterCodeExecutor(hosts["server"].info)
     executor.stop()
     for call in (lambda: executor.execute_code_blocks(python("1")), executor.restart):

@@ -20,7 +20,7 @@ from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
 from jupyter_exec_ext.executors import local
 from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
-from tests.hosts import free_port
+from tests.support.hosts import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_stopping_ends_the_gateway_and_its_kernels_and_may_be_repeated() -> None
     server.stop()
 
 
-def test_the_end_of_its_input_is_enough_to_stop_it_in_order() -> None:
+def test_end_of_input_stops_gateway_in_order() -> None:
     server = LocalJupyterServer()
     began = time.monotonic()
     server.stop()
@@ -175,7 +175,7 @@ def test_modules_of_the_current_directory_are_not_the_gateways(tmp_path: Path) -
         assert run_code(server, "print(1)") == "1\n"
 
 
-def test_one_that_does_not_stop_is_killed_and_its_kernels_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_that_does_not_stop_is_killed_with_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_STOP_SECONDS", 1.0)
     server = LocalJupyterServer()
     JupyterCodeExecutor(server).execute_code_blocks([CodeBlock("1", "python")])
@@ -248,7 +248,7 @@ def test_a_parent_that_just_exits_stops_it(tmp_path: Path) -> None:
     assert not psutil.pid_exists(int(done.stdout))
 
 
-def test_a_gateway_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_that_cannot_start_reports_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel_gateway.py").write_text("raise ImportError('broken on purpose')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     began = time.monotonic()
@@ -257,7 +257,7 @@ def test_a_gateway_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytes
     assert time.monotonic() - began < 20
 
 
-def test_a_gateway_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_that_is_never_ready_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel_gateway.py").write_text("import time; time.sleep(60)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     before = psutil.Process().children(), threading.active_count()
@@ -274,6 +274,6 @@ def test_what_it_prints_does_not_decide_whether_it_runs(tmp_path: Path, monkeypa
         assert run_code(server, "print(1)").endswith("1\n")
 
 
-def test_it_gives_a_client() -> None:
+def test_get_client_returns_working_client() -> None:
     with LocalJupyterServer() as server, server.get_client() as client:
         assert client.info()["host"] == "kernel_gateway"

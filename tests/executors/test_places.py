@@ -16,10 +16,10 @@ import pytest
 import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client.sync import StandardExecSession
+from jupyter_exec_ext.client.sync.session import StandardExecSession
 from jupyter_exec_ext.errors import Forbidden, Unauthenticated
-from tests import canaries
-from tests.hosts import Host, clean_environment, free_port, running_host, stop
+from tests.support import canaries
+from tests.support.hosts import Host, clean_environment, free_port, running_host, stop
 from tests.support.outside_parts import ENTERPRISE_GATEWAY_VARIABLE, require_part
 
 _START_SECONDS = 60.0
@@ -97,7 +97,7 @@ def run(executor: JupyterCodeExecutor, *codes: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_url_with_a_token_is_all_it_takes(place: Host, tmp_path: Path) -> None:
+def test_url_with_token_is_enough_to_connect(place: Host, tmp_path: Path) -> None:
     """As a browser, or the server's log, shows it; the token then goes in a header and into no log."""
     front_end = "lab/tree/x.ipynb" if place.name.startswith("server") else ""
     url = f"{place.info.url}{front_end}?token={canaries.note(str(place.info.token))}"

@@ -11,7 +11,7 @@ import pytest
 
 import jupyter_exec_ext
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor, JupyterCodeExecutor, LocalJupyterServer
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors import seed_chat, seed_examples
 from tests.executors.conftest import python
 

@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from jupyter_exec_ext import CodeBlock, ExecClient
-from jupyter_exec_ext.executors.stateful import StatefulCodeExecutor
+from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState
-from jupyter_exec_ext.wire.kernel import KernelMessage
-from jupyter_exec_ext.wire.translate import RunTranslator
+from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
+from jupyter_exec_ext.protocol.message_translation import RunTranslator
+from jupyter_exec_ext.protocol.run_states import End
 from tests.executors.conftest import Make, python
 from tests.executors.test_embedded import ended
 
@@ -92,7 +93,7 @@ def test_exit_is_one_again_after_a_restart_and_a_reset(make: Make) -> None:
 
 
 @each_kind
-def test_what_the_user_calls_exit_is_the_users(executor: StatefulCodeExecutor) -> None:
+def test_users_own_exit_function_is_called(executor: StatefulCodeExecutor) -> None:
     blocks = python("def exit(code): print('mine', code)", "exit(3)", "print('next')")
     assert executor.execute_code_blocks(blocks).output == "mine 3\nnext\n"
 
@@ -116,7 +117,7 @@ def test_a_kernel_that_reports_success_as_an_error(name: str, value: str, state:
     translator.feed(KernelMessage("shell", "execute_reply", "run", {**content, "status": "error"}))
     translator.feed(KernelMessage("iopub", "status", "run", {"execution_state": "idle"}))
     events += translator.close()
-    assert translator.complete
+    assert translator.states.end is End.COMPLETE
     assert translator.verdict() is state
     assert any(isinstance(event, ErrorEvent) for event in events) is (state is ExecutionState.ERROR)
 

@@ -1,9 +1,8 @@
-"""F20: a session pool whose answers are refused, slow, cut or garbled. `EXEC_FAULT_SCALE=10` runs it in full."""
+"""F20: a session pool whose answers are refused, slow, cut or garbled; in full by `python -m tests.full faults`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import ssl
@@ -32,11 +31,11 @@ from jupyter_exec_ext.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from tests.client.aca_faults import FAULTS, FaultProxy
-from tests.client.aca_service import POOL, ACAService, Seen, Tokens
-from tests.proxy import Proxy, hang_up
+from tests.aca.client.pool_faults import FAULTS, FaultProxy
+from tests.aca.client.pool_service import POOL, ACAService, Seen, Tokens
+from tests.support.full import SCALE
+from tests.support.tcp_proxies import Proxy, hang_up
 
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 TIMES: dict[str, Any] = {
     "max_wait_seconds": 1.0,
     "request_timeout_seconds": 1.0,

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.client.sync import ExecSession
+from jupyter_exec_ext.audit.digest_chain import Head
+from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.models import AuditKind
-from jupyter_exec_ext.wire.chain import Head
-from tests.hosts import Host, free_port, running_host
-from tests.store.test_audit import faults, head, records
-
-from .test_faults import SCALE
+from tests.store.test_audit_trail import faults, head, records
+from tests.support.full import SCALE
+from tests.support.hosts import Host, free_port, running_host
 
 EXECUTIONS_EACH = 50
 

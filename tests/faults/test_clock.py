@@ -10,9 +10,9 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
-from tests.hosts import Host, running_host
+from tests.support.bearers import mint, owner_of
+from tests.support.hosts import Host, running_host
 from tests.support.outside_parts import FAKETIME, require_part
-from tests.tokens import mint, owner_of
 
 LIMIT_SECONDS = 3.0
 Jump = Callable[[float], None]

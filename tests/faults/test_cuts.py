@@ -13,13 +13,12 @@ from jupyter_exec_ext import AsyncExecClient, ExecClient
 from jupyter_exec_ext.client import AsyncExecSession, ExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, ConnectionLost
 from jupyter_exec_ext.models import Session
-from tests.blocking import Blocking, LoopThread
-from tests.hosts import Host
-from tests.proxy import RandomCutProxy
+from tests.support.blocking_client import Blocking, LoopThread
+from tests.support.full import scaled
+from tests.support.hosts import Host
+from tests.support.tcp_proxies import RandomCutProxy
 
-from .test_faults import SCALE
-
-CUTS = 50 * SCALE
+CUTS = scaled(1_000, per_commit=50)
 COUNT_CODE = "n = globals().get('n', 0) + 1\nprint(n)"
 
 
@@ -44,7 +43,7 @@ def session_over(client: Any, record: Session, loop: LoopThread) -> Any:
     return Blocking(AsyncExecSession(target._driver, target._api, record), loop)
 
 
-@pytest.mark.timeout(60 * SCALE + 60)
+@pytest.mark.timeout(60 + CUTS)
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("max_retries", [0, 2])
 def test_what_was_sent_is_never_said_not_to_have_been(

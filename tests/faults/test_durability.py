@@ -21,14 +21,13 @@ import pytest
 import requests
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.client.sync import ExecSession
+from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooManySessions
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
-from jupyter_exec_ext.wire.outputs import OutputFold
-from tests.hosts import Host, free_port, running_host
-from tests.proxy import CuttingProxy, DroppingProxy
-
-from .test_faults import SCALE
+from jupyter_exec_ext.protocol.output_joining import OutputFold
+from tests.support.full import IS_FULL, SCALE
+from tests.support.hosts import Host, free_port, running_host
+from tests.support.tcp_proxies import CuttingProxy, DroppingProxy
 
 PATIENT = 50
 
@@ -359,7 +358,7 @@ def children_of(host: Host) -> list[psutil.Process]:
 @pytest.mark.timeout(120 * SCALE)
 @pytest.mark.parametrize("pooled", [0, 1])
 def test_kernels_that_come_and_go_leave_no_descriptor(tmp_path: Path, pooled: int) -> None:
-    cycles = 500 if SCALE >= 10 else 20
+    cycles = 500 if IS_FULL else 20
     options = (f"--ExecEngine.pool_size={pooled}", "--ExecEngine.pool_max=1")
     with running_host("server", tmp_path, *options) as host, ExecClient(host.info) as client:
         for _ in range(5):  # what is opened once, with the first run, is no leak

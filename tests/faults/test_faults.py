@@ -1,4 +1,4 @@
-"""Faults with figures. `EXEC_FAULT_SCALE=10` runs them in full; by default a tenth of each runs."""
+"""Faults with figures. `python -m tests.full faults` runs them in full; by default a tenth of each runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
-from tests.hosts import Host
-from tests.processes import kernel_of
-
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
+from tests.support.full import SCALE
+from tests.support.hosts import Host
+from tests.support.session_processes import kernel_of
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.parameters import ParameterLocation
 
 from jupyter_exec_ext.errors import ExecError
-from tests.hosts import Host, running_host
 from tests.server.test_openapi import DOCUMENT, check
-from tests.tokens import UNPROTECTED, mint
+from tests.support.bearers import UNPROTECTED, mint
+from tests.support.full import SCALE
+from tests.support.hosts import Host, running_host
 
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 SEED = int(os.environ.get("EXEC_FUZZ_SEED", "19" if SCALE == 1 else str(random.SystemRandom().randrange(2**32))))
 
 CHECKS = [

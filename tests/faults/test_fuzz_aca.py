@@ -17,10 +17,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase
 from schemathesis.core.failures import FailureGroup
 
-from tests.faults.test_fuzz import CHECKS, SCALE, SEED
-from tests.hosts import Host, running_host
-from tests.pools import pool_of
-from tests.server.test_aca_openapi import DOCUMENT
+from tests.aca.endpoint.test_openapi import DOCUMENT
+from tests.faults.test_fuzz import CHECKS, SEED
+from tests.support.full import SCALE
+from tests.support.hosts import Host, running_host
+from tests.support.pool_clients import pool_of
 
 CASES = 25
 FILES = ["a.txt", "d/b.txt", "content", "%C3%A9"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_exec_ext import ExecClient
-from tests.hosts import Host, running_host
+from tests.support.hosts import Host, running_host
 
 # There is room for the sessions that some of the requests start, and then for no more.
 MAX_SESSIONS = 8

@@ -14,10 +14,10 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, ResponsiveEvent, UnresponsiveEvent
-from tests.hosts import Host
-from tests.processes import kernel_of, marked, outside
+from tests.support.full import SCALE
+from tests.support.hosts import Host
+from tests.support.session_processes import kernel_of, marked, outside
 
-SCALE = int(os.environ.get("EXEC_FAULT_SCALE", "1"))
 # Both hold Python's interpreter lock; a signal wakes the first one up, but nothing the second.
 # The pause lets the output out: the thread that sends it needs the lock, too.
 HOLDS_THE_LOCK = "print('now', flush=True)\nimport ctypes, time; time.sleep(0.1); ctypes.PyDLL(None).sleep(60)"

@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
-from jupyter_exec_ext.wire.native import seconds_of
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
-
-from .test_faults import SCALE
+from jupyter_exec_ext.protocol.records_json import seconds_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.full import SCALE
+from tests.support.hosts import Host, running_host
 
 ROUNDS = 10 * SCALE
 MOST_SECONDS = 1.0

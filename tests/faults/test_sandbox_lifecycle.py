@@ -23,10 +23,11 @@ import zmq.asyncio
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.provisioners.sandbox.leftovers import MARK
-from tests.hosts import running_host
-from tests.kernelspecs import add_kernelspec
-from tests.sandboxes import (
+from jupyter_exec_ext.isolation.common.leftovers import MARK
+from tests.support.full import SCALE
+from tests.support.hosts import running_host
+from tests.support.kernelspecs import add_kernelspec
+from tests.support.sandbox_leftovers import (
     TRACE,
     Watch,
     at_last,
@@ -39,8 +40,6 @@ from tests.sandboxes import (
     processes_with,
     server_name,
 )
-
-from .test_faults import SCALE
 
 WORKERS = 3
 # Most of a start happens within a few milliseconds, so half of the kills come that early.

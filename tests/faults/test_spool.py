@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
-from tests.hosts import Host, free_port, running_host
+from tests.support.hosts import Host, free_port, running_host
 
 CAP = 1024 * 1024
 MIB = 1024 * 1024

@@ -6,30 +6,31 @@ import logging
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from jupyter_exec_ext.auth.caller import owner
-from jupyter_exec_ext.auth.policies import read_policies
-from jupyter_exec_ext.auth.tokens import new_token
-from jupyter_exec_ext.engine import tokens
-from jupyter_exec_ext.engine.feed import ChangeFeed
+from jupyter_exec_ext.auth.policy_parsing import read_policies
+from jupyter_exec_ext.auth.token_format import new_token
+from jupyter_exec_ext.engine.access import token_service
+from jupyter_exec_ext.engine.access.token_service import TokenService
+from jupyter_exec_ext.engine.access.token_watch import TokenJournal, TokenWatch
+from jupyter_exec_ext.engine.background_tasks import BackgroundTasks
+from jupyter_exec_ext.engine.change_feed import ChangeFeed
 from jupyter_exec_ext.engine.settings import EngineSettings
-from jupyter_exec_ext.engine.tokens import TokenVerbs
 from jupyter_exec_ext.errors import ExecError, TooManyAttempts, Unauthenticated
 from jupyter_exec_ext.models import TokenRequest
 from jupyter_exec_ext.store.store import ExecStore
-from tests.hosts import running_host
-from tests.tokens import Bearer, mint
-
-from .test_faults import SCALE
+from tests.support.bearers import Bearer, mint
+from tests.support.full import IS_FULL, SCALE
+from tests.support.hosts import running_host
 
 TRIES = 2000 * SCALE
 # With fewer tries the medians themselves are less certain.
-TOLERANCE = 0.05 if SCALE >= 10 else 0.15
+TOLERANCE = 0.05 if IS_FULL else 0.15
 IDS = 100
 # A refusal within the budget, on a quick machine; a shorter one beyond it may differ by as much.
 USUAL_SECONDS = 40e-6
@@ -44,23 +45,25 @@ def refusal(request: pytest.FixtureRequest) -> type[ExecError]:
 
 
 @pytest.fixture
-async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: type[ExecError]) -> AsyncIterator[TokenVerbs]:
-    monkeypatch.setattr(tokens, "ATTEMPTS_AT_ONCE", 10 * TRIES if refusal is Unauthenticated else 1)
-    monkeypatch.setattr(tokens, "ATTEMPTS_PER_MINUTE", 0.001)
-
-    def in_background(work: Coroutine[Any, Any, None]) -> None:
-        work.close()
+async def verbs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: type[ExecError]
+) -> AsyncIterator[TokenService]:
+    monkeypatch.setattr(token_service, "ATTEMPTS_AT_ONCE", 10 * TRIES if refusal is Unauthenticated else 1)
+    monkeypatch.setattr(token_service, "ATTEMPTS_PER_MINUTE", 0.001)
 
     store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096, log=logging.getLogger("test"))
-    yield TokenVerbs(
+    feed, background = ChangeFeed(), BackgroundTasks()
+    journal = TokenJournal(store.tokens, store.audit, feed, background)
+    yield TokenService(
         store.tokens,
         read_policies({}),
         EngineSettings(),
         store.audit,
-        feed=ChangeFeed(),
-        in_background=in_background,
-        on_end=lambda: None,
+        feed,
+        journal,
+        TokenWatch(store.tokens, journal, logging.getLogger("test")),
     )
+    await background.drain()
     store.close()
 
 
@@ -78,7 +81,7 @@ def medians(ways: Sequence[Callable[[], object]], tries: int) -> list[float]:
 
 
 async def test_f27_an_unknown_id_takes_as_long_as_a_wrong_secret(
-    verbs: TokenVerbs, refusal: type[ExecError], capsys: pytest.CaptureFixture[str]
+    verbs: TokenService, refusal: type[ExecError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong: list[str] = []
     for size in range(IDS):  # with little and much to be known about them
@@ -112,11 +115,11 @@ async def test_f27_an_unknown_id_takes_as_long_as_a_wrong_secret(
     assert abs(one - other) <= TOLERANCE * max(other, USUAL_SECONDS)
 
 
-@pytest.mark.skipif(SCALE < 10, reason="runs in full only")
+@pytest.mark.skipif(not IS_FULL, reason="runs in full only")
 def test_f27_nor_does_it_over_http(tmp_path: Path) -> None:
     """Without the budget, which is what really keeps anybody from measuring this over a network."""
     (tmp_path / "sitecustomize.py").write_text(
-        "from jupyter_exec_ext.engine import tokens\ntokens.ATTEMPTS_AT_ONCE = 10**9\n"
+        "from jupyter_exec_ext.engine.access import token_service\ntoken_service.ATTEMPTS_AT_ONCE = 10**9\n"
     )
     with running_host("server", tmp_path, env={"PYTHONPATH": str(tmp_path)}) as host:
         wrong = [new_token(mint(host, ["sessions:read"]).id).text for _ in range(IDS)]

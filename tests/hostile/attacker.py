@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import requests
 
-from tests.hosts import Host
-from tests.tokens import Bearer, mint
+from tests.support.bearers import Bearer, mint
+from tests.support.hosts import Host
 
 from .corpus import Case
 from .server import Limits, policy_of

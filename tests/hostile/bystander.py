@@ -7,10 +7,10 @@ import time
 
 import requests
 
-from tests.hosts import Host
-from tests.tokens import Bearer, mint
+from tests.support.bearers import Bearer, mint
+from tests.support.hosts import Host
 
-#: Pause between two runs. With it the records of an hour fit into a small store; more of them would be evicted.
+#: So many runs that the records of an hour are within the token's equal part of a small store, and so all kept.
 _PAUSE_SECONDS = 0.5
 _TOKEN_SECONDS = 86_400.0
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED
+from tests.support.bearers import UNPROTECTED
+from tests.support.hosts import Host, running_host
 
 from .corpus import KINDS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MIB = 1024 * 1024
-#: What is allowed of each figure; `docs/faults.md` names them.
+#: What is allowed of each figure; `docs/contributing/faults.md` names them.
 MAX_STOP_SECONDS = 15.0
 MAX_LOG_BYTES = 100_000
 MAX_STORE_BYTES = 64 * MIB

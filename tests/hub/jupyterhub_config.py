@@ -1,4 +1,4 @@
-"""The Hub that `tests/hubs.py` starts: whoever comes is let in, and users need no account on this machine."""
+"""The Hub that `tests/support/hubs.py` starts: whoever comes is let in, and users need no account on this machine."""
 
 from __future__ import annotations
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.executors.results import OutputDirectory
+from jupyter_exec_ext.executors.code_results import OutputDirectory
 from jupyter_exec_ext.models import ImageContent
-from jupyter_exec_ext.models.mime_bundles import normalized_bundle, pieces_of_bundle
-from jupyter_exec_ext.models.mime_types import display_name, extension
+from jupyter_exec_ext.models.mime_bundles import display_name, extension, normalized_bundle, pieces_of_bundle
 
 PNG = base64.b64encode(b"\x89PNG picture").decode()
 POINT = {"type": "Point", "coordinates": [1, 2]}

@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.environments import ROOT, TOOLS, environment
+from tests.support.environments import ROOT, TOOLS, environment
 
 VERSION = "0.7.5"
 #: What AutoGen's tests use beside it.

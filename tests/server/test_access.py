@@ -20,7 +20,7 @@ from jupyter_exec_ext.auth.caller import Caller
 from jupyter_exec_ext.errors import ExecError, InvalidRequest, Unauthenticated, Unavailable
 from jupyter_exec_ext.server.gate import ServerGate
 from jupyter_exec_ext.server.routes import ROUTES
-from tests.hosts import Host, running_host
+from tests.support.hosts import Host, running_host
 
 CELLS = [(route.path, method) for route in ROUTES for method in route.methods]
 EXECUTION_CELLS = [

@@ -11,10 +11,10 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application
 
-from jupyter_exec_ext.server.base import ExecHandler
+from jupyter_exec_ext.server.streaming import StreamingHandler
 
 
-class _Answer(ExecHandler):
+class _Answer(StreamingHandler):
     """Answers anybody, and ends when it may."""
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
 
 POLICIES = {
     "asks": {"base": "trusted", "approval": {"when": ["shell", "imports"], "modules": ["socket"]}},

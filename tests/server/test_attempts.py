@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
-from jupyter_exec_ext.auth.tokens import TokenText, new_token
-from jupyter_exec_ext.engine.tokens import ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE
-from tests.addresses import FromAddress
-from tests.hosts import Host, running_host
-from tests.tokens import mint
+from jupyter_exec_ext.auth.token_format import TokenText, new_token
+from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE
+from tests.support.addresses import FromAddress
+from tests.support.bearers import mint
+from tests.support.hosts import Host, running_host
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])

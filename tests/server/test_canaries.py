@@ -10,9 +10,9 @@ import psutil
 import pytest
 import requests
 
-from tests import canaries
-from tests.hosts import Host
-from tests.tokens import mint, owner_of
+from tests.support import canaries
+from tests.support.bearers import mint, owner_of
+from tests.support.hosts import Host
 
 
 @pytest.mark.parametrize("name", ["server", "gateway", "hub"])

@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from jupyter_exec_ext.server.routes import ROUTES
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
 
 CELLS = [(route.path, method) for route in ROUTES for method in route.methods]
 CHANGING = [(path, method) for path, method in CELLS if method != "GET"]

@@ -13,7 +13,7 @@ import requests
 
 from jupyter_exec_ext import ExecClient
 
-from ..hosts import Host, running_host
+from ..support.hosts import Host, running_host
 
 # Loaded by Python as it starts: syncs wait as long as there is a file.
 _DISK = """

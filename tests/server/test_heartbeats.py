@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import Host
-from tests.tokens import owner_of
+from tests.support.bearers import owner_of
+from tests.support.hosts import Host
 
 SSE = {"Accept": "text/event-stream"}
 SLEEP = {"code": "import time; time.sleep(60)"}

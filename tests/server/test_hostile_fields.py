@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.models import ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
-from jupyter_exec_ext.server.log_text import MAX_CHARACTERS, one_line
-from tests.hosts import CANARY, Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from jupyter_exec_ext.server.base_handler import MAX_LOGGED_CHARACTERS, one_line
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import CANARY, Host, running_host
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
@@ -342,4 +342,4 @@ def test_f31_a_wrong_token(host: Host) -> None:
 def test_f31_a_line_is_one_line(text: str) -> None:
     shown = one_line(text)
     assert shown.isascii() and shown.isprintable()
-    assert len(shown) <= MAX_CHARACTERS + len("...")
+    assert len(shown) <= MAX_LOGGED_CHARACTERS + len("...")

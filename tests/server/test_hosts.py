@@ -18,7 +18,7 @@ import websocket
 
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import ApiNotFound, InvalidRequest, TooManyKernels
-from tests.hosts import Host, clean_environment, running_host
+from tests.support.hosts import Host, clean_environment, running_host
 
 
 def stock(host: Host, method: str, path: str, **options: Any) -> requests.Response:

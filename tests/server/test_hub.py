@@ -13,8 +13,8 @@ import requests
 
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.server.routes import ROUTES
-from tests.hubs import ADMIN, USER, HubHost, running_hub
-from tests.tokens import mint
+from tests.support.bearers import mint
+from tests.support.hubs import ADMIN, USER, HubHost, running_hub
 
 CELLS = [(re.sub(r"\{\w+\}", "ses_unknown", route.path), method) for route in ROUTES for method in route.methods]
 

@@ -9,8 +9,8 @@ import pytest
 import requests
 from jupyter_server.auth.security import passwd
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer
+from tests.support.bearers import UNPROTECTED, Bearer
+from tests.support.hosts import Host, running_host
 
 PASSWORD = "a-password-of-tests"
 

@@ -18,13 +18,13 @@ import pytest
 import requests
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
-from jupyter_exec_ext.auth.tokens import new_token
-from jupyter_exec_ext.server.base import Access
+from jupyter_exec_ext.auth.token_format import new_token
+from jupyter_exec_ext.server.gate import Access
 from jupyter_exec_ext.server.routes import ROUTES
-from tests import canaries
-from tests.addresses import FromAddress
-from tests.hosts import Host
-from tests.tokens import Bearer, mint, owner_of
+from tests.support import canaries
+from tests.support.addresses import FromAddress
+from tests.support.bearers import Bearer, mint, owner_of
+from tests.support.hosts import Host
 
 SCHEMES = ("Bearer", "token")
 

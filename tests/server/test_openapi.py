@@ -14,9 +14,9 @@ from openapi_spec_validator import validate
 
 from jupyter_exec_ext.errors import ClientError, ExecError
 from jupyter_exec_ext.models import ExecutionState, SessionState
+from jupyter_exec_ext.protocol.records_json import EVENT_TYPES
 from jupyter_exec_ext.server.routes import ROUTES
-from jupyter_exec_ext.wire.native import EVENT_TYPES
-from tests.hosts import Host
+from tests.support.hosts import Host
 
 TEXT = files("jupyter_exec_ext.server").joinpath("openapi.yaml").read_text()
 DOCUMENT: dict[str, Any] = yaml.safe_load(TEXT)

@@ -16,9 +16,9 @@ import pytest
 import requests
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
-from tests.hosts import Host, running_host
-from tests.kernelspecs import add_kernelspec, with_provisioner
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
+from tests.support.kernelspecs import add_kernelspec, with_provisioner
 
 AT_ONCE = 50
 NOT_WAITED_FOR = {"Prefer": "respond-async"}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.hosts import running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import running_host
 
 WRONG = {
     "field": ("[mine]\nmax_session = 1\n", "policy 'mine': unknown field 'max_session'; did you mean 'max_sessions'?"),

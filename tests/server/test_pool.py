@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from jupyter_exec_ext import ExecClient
-from tests.hosts import Host, running_host
-from tests.processes import marked
+from tests.support.hosts import Host, running_host
+from tests.support.session_processes import marked
 
 POOL_KERNELS = "--ExecEngine.pool_kernels=python3"
 DEBUG = "--Application.log_level=DEBUG"

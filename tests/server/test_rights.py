@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer
+from tests.support.bearers import UNPROTECTED, Bearer
+from tests.support.hosts import Host, running_host
 
 DEPLOYMENT = """
 from pathlib import Path

@@ -12,8 +12,8 @@ import pytest
 
 from jupyter_exec_ext.assembly import OptionalSteps
 from jupyter_exec_ext.client import ExecClient
-from tests.hosts import running_host
 from tests.support.hostile_trees import badly_named, closed, deep, special_files
+from tests.support.hosts import running_host
 
 
 def _hostile(path: Path) -> None:

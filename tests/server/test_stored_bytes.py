@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
 
 STORE_BYTES = 16_000_000
 SHARE = 1_000_000

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.hosts import Host, running_host
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
 
 MOST = 5
 SSE = {"Accept": "text/event-stream"}

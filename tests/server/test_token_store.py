@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.auth.tokens import new_token
-from tests.hosts import Host, running_host
+from jupyter_exec_ext.auth.token_format import new_token
 from tests.store.test_database import damage
-from tests.tokens import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.hosts import Host, running_host
 
 
 @pytest.fixture

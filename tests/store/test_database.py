@@ -12,12 +12,10 @@ import pytest
 
 from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.store import database
-from jupyter_exec_ext.store import writer as writer_module
 from jupyter_exec_ext.store.database import Database
+from jupyter_exec_ext.store.database_writer import DiskReserve, StoreHealth, Writer
 from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
-from jupyter_exec_ext.store.reader import Reader
-from jupyter_exec_ext.store.reserve import Reserve
-from jupyter_exec_ext.store.writer import StoreHealth, Writer
+from jupyter_exec_ext.store.token_store import DatabaseReader
 
 LOG = logging.getLogger(__name__)
 
@@ -114,8 +112,8 @@ def set_aside_in(directory: Path) -> Path:
 async def test_who_waits_for_the_disk_is_let_go_when_the_store_closes(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
     await writer.run(insert, write=True)
-    waiting = asyncio.create_task(writer.synced())
-    await asyncio.sleep(0)  # it has asked for a sync, which is to begin with the loop's next turn
+    waiting = asyncio.create_task(writer.sync())
+    await asyncio.sleep(0)  # it has asked for a sync
     writer.close()
     await asyncio.wait_for(waiting, 30)
 
@@ -178,17 +176,15 @@ async def damaged(path: Path, how: str) -> Writer:
     return writer
 
 
-async def refused(writer: Writer, reader: Reader) -> None:
+async def refused(writer: Writer, reader: DatabaseReader) -> None:
     assert writer.health.damage is not None
     with pytest.raises(StoreUnavailable, match=r"damaged .* restarted.* backup"):
         await writer.run(lambda db: insert(db, "another"), write=True)
     with pytest.raises(StoreUnavailable, match="damaged"):
-        await writer.write(lambda db: insert(db, "short"), short=True)
-    with pytest.raises(StoreUnavailable, match="damaged"):
         await writer.run(count)
     with pytest.raises(StoreUnavailable, match="damaged"):
         reader.rows("SELECT 1")
-    await writer.run_last("key", lambda db: insert(db, "last"))
+    await writer.submit_last("key", lambda db: insert(db, "last"))
     assert writer.has_unsaved("key")
     reader.close()
     writer.close()
@@ -200,27 +196,27 @@ async def test_a_check_notices_damage_that_the_writer_does_not_meet(tmp_path: Pa
     await writer.run(lambda db: insert(db, "unaware"), write=True)
     assert writer.health.damage is None
     writer.check()
-    await refused(writer, Reader(tmp_path / "db", writer))
+    await refused(writer, DatabaseReader(tmp_path / "db", writer.health))
 
 
 @pytest.mark.parametrize("how", KINDS)
 async def test_a_reader_notices_damage(tmp_path: Path, how: str) -> None:
     writer = await damaged(tmp_path / "db", how)
-    reader = Reader(tmp_path / "db", writer)
+    reader = DatabaseReader(tmp_path / "db", writer.health)
     with pytest.raises(StoreUnavailable, match="damaged"):
         reader.rows("SELECT * FROM sessions ORDER BY record")
     await refused(writer, reader)
 
 
 @pytest.mark.parametrize("how", ["pages", "emptied"])
-async def test_a_check_comes_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(writer_module, "_CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(writer_module, "_CHECKPOINT_COMMITS", 1)
+async def test_write_after_check_interval_starts_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     writer = await damaged(tmp_path / "db", how)
+    monkeypatch.setattr(writer, "_check_at", 0.0)
     await writer.run(lambda db: insert(db, "unaware"), write=True)
-    await writer.synced()
-    await asyncio.to_thread(writer.syncer.shutdown)  # which waits for the check
-    await refused(writer, Reader(tmp_path / "db", writer))
+    await asyncio.to_thread(writer.sync_threads.shutdown)  # waits for the check
+    await refused(writer, DatabaseReader(tmp_path / "db", writer.health))
 
 
 async def test_a_check_finds_nothing_wrong_with_a_database_in_use(tmp_path: Path) -> None:
@@ -254,24 +250,24 @@ async def fill(writer: Writer) -> None:
 
 async def test_what_was_accepted_is_written_on_the_reserve(tmp_path: Path) -> None:
     """The reserve is given up once; with it gone nothing new is accepted until it can be held again."""
-    reserve = Reserve(tmp_path / "reserve", 1024 * 1024)
+    reserve = DiskReserve(tmp_path / "reserve", 1024 * 1024)
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1024 * 1024
     writer = Writer(tmp_path / "db", reserve, StoreHealth(LOG))
     writer.require_reserve()
     attempts: list[bool] = []
 
     def job(db: Database) -> None:
-        attempts.append(reserve.held)
-        if reserve.held:
+        attempts.append(reserve.is_held)
+        if reserve.is_held:
             raise StorageFull("no space")
         insert(db)
 
-    await writer.run_last("key", job)
+    await writer.submit_last("key", job)
     assert attempts == [True, False]
     assert not writer.has_unsaved("key")
     assert await writer.run(count) == 1
     writer.require_reserve()  # there is room again
-    assert reserve.held
+    assert reserve.is_held
     writer.close()
     assert not (tmp_path / "reserve").exists()
 
@@ -279,7 +275,7 @@ async def test_what_was_accepted_is_written_on_the_reserve(tmp_path: Path) -> No
 async def test_what_cannot_be_written_is_tried_again_until_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.store.writer._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("jupyter_exec_ext.store.database_writer._RETRY_SECONDS", 0.01)
     health = StoreHealth(LOG)
     writer = Writer(tmp_path / "db", None, health)
     await fill(writer)
@@ -288,7 +284,7 @@ async def test_what_cannot_be_written_is_tried_again_until_it_works(
         for number in range(100):
             insert(db, f"s{number}" * 1000)
 
-    await writer.run_last("key", job)
+    await writer.submit_last("key", job)
     assert writer.has_unsaved("key")
     assert health.trouble is not None and "full" in health.trouble
     await writer.run(lambda db: db.execute("PRAGMA max_page_count=1000000").fetchall())
@@ -321,6 +317,15 @@ def test_closing_writes_what_is_left(tmp_path: Path) -> None:
 FILLER = "INSERT INTO sessions (id, server, ended, created_at, record) VALUES (?, 'me', 1, 'now', ?)"
 
 
+def checkpoint(db: Database) -> None:
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def shrink(writer: Writer) -> None:
+    while writer.thread.submit(writer.shrink_file).result(60):
+        pass
+
+
 def fill_sessions(db: Database, rows: int = 2000) -> None:
     with db.transaction():
         db.executemany(FILLER, [(f"s{number}", "x" * 4000) for number in range(rows)])
@@ -330,10 +335,10 @@ def fill_sessions(db: Database, rows: int = 2000) -> None:
 def test_database_gives_back_what_was_deleted(tmp_path: Path, kept: int) -> None:
     writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
     writer.perform(lambda db: db.executemany(FILLER, [(f"s{n}", "x" * 4000) for n in range(2000)]), write=True)
-    writer._checkpoint()
+    writer.perform(checkpoint, write=False)
     full = (tmp_path / "db").stat().st_size
     writer.perform(lambda db: db.execute("DELETE FROM sessions WHERE rowid > ?", (kept,)), write=True)
-    writer.thread.submit(writer.give_back).result(60)
+    shrink(writer)
     size = (tmp_path / "db").stat().st_size
     assert full >= 8_000_000
     assert size <= kept * 4096 * 2 + 1_500_000
@@ -344,10 +349,10 @@ def test_database_gives_back_what_was_deleted(tmp_path: Path, kept: int) -> None
 def test_little_free_space_stays_for_what_comes_next(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "db", None, StoreHealth(LOG))
     writer.perform(lambda db: db.executemany(FILLER, [(f"s{n}", "x" * 4000) for n in range(100)]), write=True)
-    writer._checkpoint()
+    writer.perform(checkpoint, write=False)
     before = (tmp_path / "db").stat().st_size
     writer.perform(lambda db: db.execute("DELETE FROM sessions"), write=True)
-    writer.thread.submit(writer.give_back).result(60)
+    shrink(writer)
     assert (tmp_path / "db").stat().st_size == before
     writer.close()
 
@@ -368,8 +373,7 @@ def test_database_of_an_earlier_version_can_shrink_afterwards(tmp_path: Path) ->
     fill_sessions(db)
     with db.transaction():
         db.execute("DELETE FROM sessions")
-    while db.give_back(500):
-        pass
+    db.give_back(10_000)
     assert db.free_bytes() == 0
     db.close()
 
@@ -385,7 +389,9 @@ def test_database_that_cannot_be_written_anew_is_opened_as_it_is(
     fill_sessions(db, 10)
     with db.transaction():
         db.execute("DELETE FROM sessions")
-    assert not db.give_back(500)
+    free_bytes = db.free_bytes()
+    db.give_back(10_000)
+    assert db.free_bytes() == free_bytes > 0
     db.close()
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_exec_ext.audit.digest_chain import verify
 from jupyter_exec_ext.auth.caller import OWNER
 from jupyter_exec_ext.errors import StorageFull
 from jupyter_exec_ext.models import Execution, Session, SessionState, SpooledOutput, StreamEvent, Truncation
-from jupyter_exec_ext.store.account import StorageAccount, StoredTotals, entitlements, lineage_of, size_on_disk
 from jupyter_exec_ext.store.audit_table import AuditReader
-from jupyter_exec_ext.store.eventlog import DurableLog
+from jupyter_exec_ext.store.event_log import DurableLog
 from jupyter_exec_ext.store.retention import MAX_REMOVED
 from jupyter_exec_ext.store.spool import FileSpool
+from jupyter_exec_ext.store.storage_account import StorageAccount, StoredTotals, entitlements, lineage_of, size_on_disk
 from jupyter_exec_ext.store.store import ExecStore
-from jupyter_exec_ext.wire.chain import verify
 
-from .test_executions import NOW, QUEUED, finished
+from .test_execution_store import NOW, QUEUED, finished
 
 MAX_BYTES = 8_000_000
 SMALL_BYTES = 2_000_000
@@ -379,7 +379,7 @@ async def test_audit_trail_keeps_to_its_part_and_costs_nobody_a_record(store: Ex
         for number in range(1000):
             store.audit.record("file", "downloaded", B, "ses_1", path=f"{'x' * 300}{number}", size_bytes=1)
         await settled(store)
-        await asyncio.get_running_loop().run_in_executor(store._writer.thread, store._evictor.evict)
+        await asyncio.wrap_future(store._evictor.evict_soon())
     trail = AuditReader(store.directory)
     with trail.snapshot() as (ends, lines):
         assert list(verify(lines, ends)) == []
@@ -435,7 +435,7 @@ def test_entitlements_never_exceed_the_store() -> None:
 
 
 def test_number_of_remembered_shares_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.store.account._MAX_SHARES", 100)
+    monkeypatch.setattr("jupyter_exec_ext.store.storage_account._MAX_SHARES", 100)
     account = StorageAccount(10**6)
     account.add_row("token:kept", 10)
     account.set_shares({"token:kept": 11})

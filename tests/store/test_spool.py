@@ -12,21 +12,29 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from jupyter_exec_ext.models import SpooledOutput, Truncation
 from jupyter_exec_ext.store import spool as module
-from jupyter_exec_ext.store.account import GrowingFiles, StorageAccount
-from jupyter_exec_ext.store.spool import FileSpool, SpoolThread, spool_path
+from jupyter_exec_ext.store.evictor import Evictor, GrowingFiles
+from jupyter_exec_ext.store.log_file import spool_path
+from jupyter_exec_ext.store.spool import FileSpool, SpoolThread
+from jupyter_exec_ext.store.storage_account import StorageAccount
 from jupyter_exec_ext.store.store import ExecStore
 
-from .test_executions import QUEUED, accept, finished
+from .test_execution_store import QUEUED, accept, finished
+
+
+class RoomyEvictor:
+    """An evictor of a store that never exceeds its bound."""
+
+    account = StorageAccount(2**40)
 
 
 def unlimited() -> GrowingFiles:
-    return GrowingFiles(StorageAccount(2**40), "exe_1", "owner", lambda: lambda: None)
+    return GrowingFiles(cast(Evictor, RoomyEvictor()), "exe_1", "owner")
 
 
 @pytest.fixture
@@ -215,7 +223,7 @@ import asyncio, os, signal, sys
 from dataclasses import replace
 from jupyter_exec_ext.models import EndEvent
 from jupyter_exec_ext.store.store import ExecStore
-from tests.store.test_executions import QUEUED, RUNNING, accept, finished
+from tests.store.test_execution_store import QUEUED, RUNNING, accept, finished
 from tests.store.test_spool import finish_with_spool
 
 async def main():
@@ -230,7 +238,7 @@ async def main():
         spool.append("stdout", [b"x" * 1000], 1000)
         await spool.close()
         if name == "ended":
-            log.take_end(EndEvent(finished(execution)))
+            log.add_end(EndEvent(finished(execution)))
             await asyncio.get_running_loop().run_in_executor(None, log.save_rest)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -7,6 +7,8 @@ import os
 #: Name of the environment variable.
 VARIABLE = "EXEC_TEST_FULL"
 IS_FULL = bool(os.environ.get(VARIABLE))
+#: Rounds of the fault suites, as a multiple of what a commit runs.
+SCALE = 10 if IS_FULL else 1
 
 
 def scaled(full: int, *, per_commit: int) -> int:

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyter_exec_ext.wire.kernel import FrameCodec
-from jupyter_exec_ext.wire.zmtp import encode_message, opening
+from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
+from jupyter_exec_ext.protocol.zmtp import encode_message, opening
 
 KEY = b"key"
 CHANNELS = ("shell", "control", "stdin", "iopub")

@@ -115,13 +115,13 @@ def _find_immutable_file_problem() -> str | None:
 
 def _find_sandbox_problem() -> str | None:
     # Imported here: environments of agent frameworks load this module without the server's dependencies.
-    from jupyter_exec_ext.provisioners.sandbox import SandboxProvisioner
+    from jupyter_exec_ext.isolation.sandbox import SandboxProvisioner
 
     return SandboxProvisioner.unavailable()
 
 
 def _find_landlock_problem() -> str | None:
-    from jupyter_exec_ext.provisioners.landlock import ruleset  # as above
+    from jupyter_exec_ext.isolation.landlock import ruleset  # as above
 
     try:
         abi = ruleset.abi()
@@ -133,7 +133,7 @@ def _find_landlock_problem() -> str | None:
 
 
 def _find_control_group_problem() -> str | None:
-    from jupyter_exec_ext.provisioners.sandbox.cgroup import new_group  # as above
+    from jupyter_exec_ext.isolation.common.cgroup import new_group  # as above
 
     group = new_group(None, 10)
     if group is None:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from jupyter_exec_ext.models import OutputEvent
-from jupyter_exec_ext.wire.native import EVENT_TYPES
+from jupyter_exec_ext.protocol.records_json import EVENT_TYPES
 
 from .markdown import code, section, table
 

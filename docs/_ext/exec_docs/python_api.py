@@ -10,7 +10,7 @@ from jupyter_exec_ext import models
 from .markdown import section
 
 # Bases whose methods say nothing about our names.
-_FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "Protocol")
+_FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "dict", "Protocol")
 
 # Where public names are, and what a reader looks for there. A name that several have is described at the first.
 HOMES = {
@@ -23,18 +23,19 @@ HOMES = {
 # from where they are described.
 RETURNED = (
     "jupyter_exec_ext.client.access_tokens.AccessTokenLike",
-    "jupyter_exec_ext.client.transfers.FileListing",
-    "jupyter_exec_ext.client.sync_tokens.ExecTokens",
-    "jupyter_exec_ext.client.sync_tokens.ExecApprovals",
-    "jupyter_exec_ext.client.aio_tokens.AsyncExecTokens",
-    "jupyter_exec_ext.client.aio_tokens.AsyncExecApprovals",
-    "jupyter_exec_ext.client.sync.StandardExecSession",
-    "jupyter_exec_ext.client.aio.AsyncStandardExecSession",
-    "jupyter_exec_ext.wire.aca_results.RunResult",
-    "jupyter_exec_ext.wire.aca_results.RunStatus",
-    "jupyter_exec_ext.wire.aca_files.ACAFile",
-    "jupyter_exec_ext.wire.aca_session_info.ACASessionInfo",
-    "jupyter_exec_ext.executors.cancelling.CancellationToken",
+    "jupyter_exec_ext.client.api.file_transfers.FileListing",
+    "jupyter_exec_ext.client.sync.tokens.ExecTokens",
+    "jupyter_exec_ext.client.sync.tokens.ExecApprovals",
+    "jupyter_exec_ext.client.aio.tokens.AsyncExecTokens",
+    "jupyter_exec_ext.client.aio.tokens.AsyncExecApprovals",
+    "jupyter_exec_ext.client.sync.session.StandardExecSession",
+    "jupyter_exec_ext.client.aio.session.AsyncStandardExecSession",
+    "jupyter_exec_ext.aca.protocol.run_format.RunResult",
+    "jupyter_exec_ext.aca.protocol.run_format.RunStatus",
+    "jupyter_exec_ext.aca.protocol.file_format.ACAFile",
+    "jupyter_exec_ext.aca.protocol.session_format.ACASessionInfo",
+    "jupyter_exec_ext.executors.cancellation.CancellationToken",
+    "jupyter_exec_ext.executors.stateful_executor.ExecutorOptions",
 )
 # Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.
 _SERVERS_OWN = {"AuditRecord", "ChainEnds", "Grant", "IdempotencyKey", "StoredExecution", "StoredToken"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from jupyter_exec_ext.aca.endpoint.aca_handler import ACA_PREFIX
 from jupyter_exec_ext.auth.scopes import SCOPES
-from jupyter_exec_ext.server.aca import ACA_PREFIX
 from jupyter_exec_ext.server.routes import ACA_ROUTES, PREFIX, ROUTES
 
 from .markdown import code, section, table

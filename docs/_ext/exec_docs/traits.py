@@ -7,13 +7,13 @@ from typing import Any
 
 from traitlets import DefaultHandler, HasTraits, TraitType
 
+from jupyter_exec_ext.aca.provisioner import ACAProvisioner
 from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.forkserver import ForkServerProvisioner
 from jupyter_exec_ext.gateway import ExecPersonality
-from jupyter_exec_ext.provisioners.aca import ACAProvisioner
-from jupyter_exec_ext.provisioners.forkserver import ForkServerProvisioner
-from jupyter_exec_ext.provisioners.sandbox.isolated import IsolatedProvisioner
-from jupyter_exec_ext.provisioners.sandbox.provisioner import SandboxProvisioner
-from jupyter_exec_ext.server.app import ExecExtensionApp
+from jupyter_exec_ext.isolation.common.isolated_provisioner import IsolatedProvisioner
+from jupyter_exec_ext.isolation.sandbox.sandbox_provisioner import SandboxProvisioner
+from jupyter_exec_ext.server.extension_app import ExecExtensionApp
 from jupyter_exec_ext.store.store import ExecStore
 
 from .markdown import code, prose, section

@@ -1,19 +1,39 @@
-"""What the engine needs from outside, as protocols: kernels to run on, and a place to keep records.
+"""Ports of the engine: protocols of the kernels that it runs code on, of files, and of the store.
 
 `assembly.py` chooses the implementations.
 """
 
 from __future__ import annotations
 
-from .files import FileList, FileReader, FileWriter, KernelFiles, SessionFiles
-from .kernels import Kernel, KernelExit, KernelHost
-from .logs import EventLog, LogEntry, OutputSpool, WritableLog
-from .stores import AuditTrail, ExecutionStore, SessionStore, Store, TokenStore
+from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
+from .kernel_ports import (
+    Kernel,
+    KernelExit,
+    KernelHost,
+    KernelOwner,
+    KernelReceiver,
+    KernelTraits,
+    NoObserver,
+    RoomMaker,
+)
+from .store_ports import (
+    AuditTrail,
+    EventLog,
+    ExecutionStore,
+    LogEntry,
+    OutputSpool,
+    SessionStore,
+    Store,
+    TokenStore,
+    WritableLog,
+)
 
 __all__ = [
+    "NO_LIMITS",
     "AuditTrail",
     "EventLog",
     "ExecutionStore",
+    "FileLimits",
     "FileList",
     "FileReader",
     "FileWriter",
@@ -21,8 +41,13 @@ __all__ = [
     "KernelExit",
     "KernelFiles",
     "KernelHost",
+    "KernelOwner",
+    "KernelReceiver",
+    "KernelTraits",
     "LogEntry",
+    "NoObserver",
     "OutputSpool",
+    "RoomMaker",
     "SessionFiles",
     "SessionStore",
     "Store",

@@ -1,1 +1,1 @@
-"""What a server in a container takes: an engine, an image, a way to it, its output, and somebody who cleans up."""
+"""Servers in containers: the engine, its image, the options and network of a container, and its end."""

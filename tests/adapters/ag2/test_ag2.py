@@ -14,7 +14,7 @@ from ag2.testing import TestConfig
 from ag2.tools.code import CodeEnvironment, CodeRunResult, SandboxCodeTool
 
 from jupyter_exec_ext import ExecClient, LocalJupyterServer
-from jupyter_exec_ext.adapters._shared import TOOL_DESCRIPTION
+from jupyter_exec_ext.adapters._tool_text import TOOL_DESCRIPTION
 from jupyter_exec_ext.adapters.ag2 import JupyterCodeEnvironment
 from jupyter_exec_ext.models import ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution
@@ -45,7 +45,7 @@ async def environment(local_server: LocalJupyterServer) -> AsyncIterator[Jupyter
         yield environment
 
 
-async def test_it_is_one_of_their_environments(environment: JupyterCodeEnvironment) -> None:
+async def test_class_is_an_ag2_code_environment(environment: JupyterCodeEnvironment) -> None:
     assert isinstance(environment, CodeEnvironment)
     assert SandboxCodeTool(environment).environment is environment
     assert await environment.run("print(1)", "python") == CodeRunResult(output="1\n", exit_code=0)
@@ -65,7 +65,7 @@ async def test_an_agent_runs_code_and_keeps_its_state(environment: JupyterCodeEn
     assert fourth.endswith("[exit code: 1]")
 
 
-async def test_a_language_that_the_kernel_does_not_run_is_told(environment: JupyterCodeEnvironment) -> None:
+async def test_unsupported_language_is_reported(environment: JupyterCodeEnvironment) -> None:
     result = await environment.run("fn main() {}", "typescript")
     assert result.exit_code == 1
     assert result.output.startswith("Not run: ")
@@ -86,7 +86,7 @@ async def test_pictures_are_in_the_results_of_its_own_tool(
     assert whole.record.stdout == "look\n"
 
 
-async def test_what_the_model_is_told_of_the_tool(environment: JupyterCodeEnvironment) -> None:
+async def test_tool_description_reaches_the_model(environment: JupyterCodeEnvironment) -> None:
     (schema,) = await environment.tool().schemas(None)
     assert schema.function.name == "run_code"
     assert schema.function.description == f"{TOOL_DESCRIPTION}\nSupported languages: python, bash."
@@ -140,7 +140,9 @@ async def test_the_session_ends_with_the_environment_unless_it_was_there_before(
 
 
 @pytest.mark.parametrize("name", ["close", "aclose"])
-async def test_it_is_closed_by_both_names(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
+async def test_close_and_aclose_end_the_session(
+    local_server: LocalJupyterServer, client: ExecClient, name: str
+) -> None:
     environment = JupyterCodeEnvironment(local_server)
     await environment.run("1", "python")
     await getattr(environment, name)()

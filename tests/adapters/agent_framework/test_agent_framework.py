@@ -160,7 +160,7 @@ async def test_a_picture_reaches_the_model_as_a_picture(provider: JupyterCodeAct
     assert picture.uri == Content.from_data(PICTURE, "image/png").uri
 
 
-async def test_an_error_is_told_and_nothing_raised(local_server: LocalJupyterServer) -> None:
+async def test_error_of_the_code_is_returned_and_not_raised(local_server: LocalJupyterServer) -> None:
     async with JupyterCodeActProvider(local_server, timeout_seconds=3) as provider:
         error, timeout = texts(await agent(provider, "1/0", "while True: pass").run("fail"))
     assert error.endswith("ZeroDivisionError: division by zero")
@@ -245,7 +245,7 @@ async def test_a_wrong_token_is_an_error_of_the_tool_and_is_shown_nowhere(
         assert "not-the-token" not in f"{result.to_dict()}{caplog.text}"
 
 
-def test_wrong_arguments_are_refused_when_it_is_made() -> None:
+def test_wrong_arguments_raise_in_the_constructor() -> None:
     with pytest.raises(ValueError, match="give a server, or a session"):
         JupyterCodeActProvider()
 

@@ -90,7 +90,7 @@ async def test_it_is_autogens_executor(executor: ACADynamicSessionsCodeExecutor)
     assert "get_token" in vars(TokenProvider)
 
 
-async def test_it_has_all_that_autogens_own_one_has() -> None:
+async def test_class_has_all_members_of_autogens() -> None:
     own = azure.ACADynamicSessionsCodeExecutor
     for name in [name for name in vars(own) if not name.startswith("_")]:
         assert hasattr(ACADynamicSessionsCodeExecutor, name), name
@@ -143,7 +143,7 @@ def test_azures_default_credential_is_dumped_by_its_name(tmp_path: Path) -> None
         ({"functions": [len]}, "functions"),
     ],
 )
-def test_what_cannot_be_dumped_is_refused_with_the_remedy(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_undumpable_executor_raises_with_the_remedy(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     if "functions" in options:
         options = {"functions": [TheirFunction.from_str("def f(): pass")]}
     options = {"credential": TokenFromEnvironment(), "work_dir": tmp_path, **options}

@@ -22,13 +22,9 @@ from autogen_ext.tools.code_execution import PythonCodeExecutionTool
 from pydantic import ValidationError
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer, with_requirements
-from jupyter_exec_ext.adapters.autogen import (
-    DockerJupyterCodeExecutor,
-    JupyterCodeExecutor,
-    JupyterCodeResult,
-)
+from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, JupyterCodeExecutor, JupyterCodeResult
 from jupyter_exec_ext.errors import Unauthenticated
-from jupyter_exec_ext.executors.cancelling import cancel_with
+from jupyter_exec_ext.executors.cancellation import cancel_with
 from tests.adapters.beacon import PICTURE, SHOW_PICTURE, beacon
 
 PROVIDER = "jupyter_exec_ext.adapters.autogen.JupyterCodeExecutor"
@@ -178,15 +174,15 @@ async def test_without_a_server_it_has_one_of_its_own_and_stops_it(
         result = await run(executor, "import os; print(os.getpid())", SHOW_PICTURE)
         assert isinstance(result, JupyterCodeResult)
         assert result.output_files[0].parent == tmp_path / "new" / "output"
-        assert executor._running is not None
-        own = executor._running[0].connection_info
+        assert executor._resources.running is not None
+        own = executor._resources.running[0].connection_info
         assert own is not None
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(own.host, own.port)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []  # no log is left where one works
 
 
-async def test_a_kernel_that_is_not_there_and_wrong_arguments(local_server: LocalJupyterServer) -> None:
+async def test_unknown_kernel_and_wrong_arguments_are_value_errors(local_server: LocalJupyterServer) -> None:
     with pytest.raises(ValueError, match="Kernel nothing is not installed"):
         await DockerJupyterCodeExecutor(local_server, "nothing").start()
     with pytest.raises(ValueError, match="greater than or equal to 1"):
@@ -198,7 +194,7 @@ async def test_a_kernel_that_is_not_there_and_wrong_arguments(local_server: Loca
             DockerJupyterCodeExecutor(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_wrong_token_is_said_and_shown_nowhere(local_server: LocalJupyterServer) -> None:
+async def test_wrong_token_is_reported_and_not_printed(local_server: LocalJupyterServer) -> None:
     executor = DockerJupyterCodeExecutor(local_server, token="not-the-token")
     assert "not-the-token" not in repr(executor)
     with pytest.raises(Unauthenticated) as raised:
@@ -272,7 +268,7 @@ def test_a_config_cannot_have_any_secret_sent_to_its_server(name: str, monkeypat
         JupyterCodeExecutor(token_variable=name)
 
 
-async def test_somebody_elses_session_is_used_left_open_and_not_dumped(local_server: LocalJupyterServer) -> None:
+async def test_given_session_is_used_left_open_and_not_dumped(local_server: LocalJupyterServer) -> None:
     async with AsyncExecClient(local_server) as own, await own.session() as opened:
         async with JupyterCodeExecutor(session=opened) as executor:
             await run(executor, "x = 7")

@@ -13,7 +13,7 @@ from autogen_core import CancellationToken
 from autogen_core.code_executor import CodeBlock
 
 from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, DockerJupyterServer
-from tests.engines import running_engine
+from tests.support.container_engines import running_engine
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ async def test_a_directory_of_this_machine_is_made_and_mounted(engine: Any, tmp_
 
 
 @pytest.mark.timeout(600)
-async def test_one_that_is_not_to_be_stopped_goes_on_until_stop(engine: Any) -> None:
+async def test_container_without_auto_stop_runs_until_stop(engine: Any) -> None:
     name = "jupyter-exec-test-autogen-goes-on"
     server = await asyncio.to_thread(
         DockerJupyterServer, container_name=name, stop_container=False, build_network="host"

@@ -73,7 +73,7 @@ async def test_code_that_takes_too_long_raises(local_server: LocalJupyterServer)
         assert (result.exit_code, "Timeout" in result.output) == (1, True)
 
 
-async def test_what_was_not_started_does_not_run(local_server: LocalJupyterServer) -> None:
+async def test_run_before_start_raises(local_server: LocalJupyterServer) -> None:
     executor = JupyterCodeExecutor(jupyter_server=local_server)
     with pytest.raises(RuntimeError, match="Executor must be started before executing cells"):
         await run(executor, "1")
@@ -90,7 +90,7 @@ def test_the_current_directory_for_files_is_deprecated() -> None:
         assert JupyterCodeExecutor(output_dir=".").output_dir == Path(".")
 
 
-async def test_an_install_that_goes_well_says_nothing(local_server: LocalJupyterServer) -> None:
+async def test_successful_pip_install_prints_nothing(local_server: LocalJupyterServer) -> None:
     async with JupyterCodeExecutor(jupyter_server=local_server) as executor:
         for code, language in (
             ("!pip install pip", "python"),

@@ -44,12 +44,12 @@ def python(*codes: str) -> list[CodeBlock]:
     return [CodeBlock(code=code, language="python") for code in codes]
 
 
-def test_it_is_one_of_their_executors(executor: JupyterCodeExecutor) -> None:
+def test_class_is_an_autogen_executor(executor: JupyterCodeExecutor) -> None:
     assert isinstance(executor, CodeExecutor)
     assert CodeExecutorFactory.create({"executor": executor}) is executor
 
 
-def test_results_are_their_records(executor: JupyterCodeExecutor, tmp_path: Path) -> None:
+def test_results_are_autogens_records(executor: JupyterCodeExecutor, tmp_path: Path) -> None:
     result = executor.execute_code_blocks(python("print(1)", PICTURE))
     assert isinstance(result, IPythonCodeResult)
     assert result.model_dump()["exit_code"] == 0
@@ -75,7 +75,7 @@ def test_the_executor_without_an_adapter_is_accepted_as_well(local_server: Local
         assert reply_to(agent_with(plain), "print(6 * 7)") == "exitcode: 0 (execution succeeded)\nCode output: 42\n"
 
 
-def test_a_server_is_named_in_every_way(local_server: LocalJupyterServer, tmp_path: Path) -> None:
+def test_server_options_choose_the_server(local_server: LocalJupyterServer, tmp_path: Path) -> None:
     info = local_server.connection_info
     theirs = TheirConnectionInfo(host=info.host, use_https=False, port=info.port, token=info.token)
     for server, token in (
@@ -98,7 +98,7 @@ def double(number: int) -> int:
     ("code", "language"),
     [("!pip install pip", "python"), ("pip install pip", "sh"), ("%pip install pip", "python")],
 )
-def test_an_install_that_goes_well_says_nothing(executor: JupyterCodeExecutor, code: str, language: str) -> None:
+def test_successful_pip_install_prints_nothing(executor: JupyterCodeExecutor, code: str, language: str) -> None:
     result = executor.execute_code_blocks([CodeBlock(code=code, language=language)])
     assert (result.exit_code, "Requirement already satisfied" in result.output) == (0, False)
 
@@ -120,7 +120,7 @@ def test_an_agents_code_calls_functions(local_server: LocalJupyterServer, tmp_pa
         assert reply_to(agent, "print(double(21))").endswith("Code output: 42\n")
 
 
-def test_it_is_closed_by_the_name_that_all_adapters_have(executor: JupyterCodeExecutor, client: ExecClient) -> None:
+def test_close_ends_it_as_in_all_adapters(executor: JupyterCodeExecutor, client: ExecClient) -> None:
     executor.execute_code_blocks(python("1"))
     executor.close()
     assert client.list_sessions() == []

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.executors.containers.engine import is_gone
-from jupyter_exec_ext.executors.containers.image import default_image
+from jupyter_exec_ext.executors.containers.container_engine import is_gone
+from jupyter_exec_ext.executors.containers.container_image import find_or_build_default_image
 from tests.adapters.chat_completions import chat_completions
-from tests.engines import running_engine
 from tests.executors import seed_chat
+from tests.support.container_engines import running_engine
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Any]:
     """An engine with the default image: built over this machine's network, since no other may lead to packages."""
     with running_engine() as client:
-        default_image(client, print, "host")
+        find_or_build_default_image(client, print, "host")
         yield client
 
 

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
-from jupyter_exec_ext.adapters._shared import TOOL_DESCRIPTION
+from jupyter_exec_ext.adapters._tool_text import TOOL_DESCRIPTION
 from jupyter_exec_ext.adapters.langchain import JupyterCodeTool
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution
@@ -55,7 +55,7 @@ def tool(local_server: LocalJupyterServer) -> Iterator[JupyterCodeTool]:
         yield tool
 
 
-def test_it_is_a_tool_that_says_what_it_takes(tool: JupyterCodeTool) -> None:
+def test_tool_describes_its_arguments(tool: JupyterCodeTool) -> None:
     assert isinstance(tool, BaseTool)
     function = convert_to_openai_tool(tool)["function"]
     assert function["name"] == "execute_code"

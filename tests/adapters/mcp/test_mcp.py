@@ -49,7 +49,7 @@ async def test_variables_are_kept_and_the_session_ends_with_the_client(
     assert client.list_sessions() == []
 
 
-async def test_a_picture_is_a_picture(local_server: LocalJupyterServer) -> None:
+async def test_picture_is_returned_as_a_picture(local_server: LocalJupyterServer) -> None:
     async with Client(jupyter_mcp_server(local_server)) as client:
         text, picture = (await run(client, SHOW_PICTURE)).content
     assert text.text.startswith("here")
@@ -57,7 +57,7 @@ async def test_a_picture_is_a_picture(local_server: LocalJupyterServer) -> None:
     assert base64.b64decode(picture.data) == PICTURE
 
 
-async def test_an_error_of_the_code_is_told_as_one(local_server: LocalJupyterServer) -> None:
+async def test_error_of_the_code_is_marked_as_an_error(local_server: LocalJupyterServer) -> None:
     async with Client(jupyter_mcp_server(local_server)) as client:
         result = await run(client, "1 / 0")
     assert result.is_error
@@ -72,7 +72,7 @@ async def test_code_that_takes_too_long_is_stopped(local_server: LocalJupyterSer
         assert texts(await run(client, "print('next')")) == ["next\n"]
 
 
-async def test_refused_code_is_told_with_the_reason(restricted_server: JupyterConnectionInfo) -> None:
+async def test_refused_code_is_reported_with_the_reason(restricted_server: JupyterConnectionInfo) -> None:
     async with Client(jupyter_mcp_server(restricted_server)) as client:
         result = await run(client, "#" * 101)
     assert result.is_error
@@ -89,7 +89,7 @@ async def test_a_call_that_is_cancelled_stops_its_code(local_server: LocalJupyte
         assert texts(await run(client, "print('next')")) == ["next\n"]
 
 
-async def test_a_wrong_token_is_said_and_not_shown(local_server: LocalJupyterServer) -> None:
+async def test_wrong_token_is_reported_and_not_printed(local_server: LocalJupyterServer) -> None:
     async with Client(jupyter_mcp_server(local_server.connection_info.url, "wrong-and-secret")) as client:
         result = await run(client, "1")
     assert result.is_error
@@ -118,7 +118,7 @@ async def test_the_command_serves_over_a_pipe(local_server: LocalJupyterServer, 
     assert client.list_sessions() == []
 
 
-def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_functions_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([])
     assert "--server" in capsys.readouterr().err

@@ -126,7 +126,7 @@ async def test_a_program_whose_whole_group_is_killed_leaves_no_session(local_ser
         assert await client.list_sessions() == []
 
 
-async def test_no_keeper_is_left(local_server: LocalJupyterServer) -> None:
+async def test_close_ends_the_session_keeper(local_server: LocalJupyterServer) -> None:
     async with Client(program(local_server)) as agent:
         await agent.call_tool("execute_code", {"code": "1"})
         (keeper,) = psutil.Process(pid_of_program()).children()

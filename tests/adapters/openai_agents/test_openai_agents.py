@@ -152,7 +152,7 @@ async def test_a_picture_reaches_the_model_as_a_picture(session: CodeSession) ->
     assert base64.b64decode(encoded) == PICTURE
 
 
-async def test_an_error_is_told_and_nothing_raised(local_server: LocalJupyterServer) -> None:
+async def test_error_of_the_code_is_returned_and_not_raised(local_server: LocalJupyterServer) -> None:
     async with CodeSession(local_server, timeout_seconds=3) as session:
         error, timeout = texts(await run(agent(session, "1/0", "while True: pass")))
     assert error.endswith("ZeroDivisionError: division by zero")
@@ -208,7 +208,7 @@ async def test_approval_is_asked_for_and_a_run_goes_on_from_its_stored_state(ses
     assert (await session.run("x")).to_text() == "1"
 
 
-async def test_whether_to_ask_may_depend_on_the_code(session: CodeSession) -> None:
+async def test_approval_may_depend_on_the_code(session: CodeSession) -> None:
     async def asks(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
         return "import" in arguments["code"]
 
@@ -233,14 +233,14 @@ async def test_a_wrong_token_fails_the_run_and_is_shown_nowhere(local_server: Lo
         assert "not-the-token" not in str(raised.value)
 
 
-async def test_a_session_of_ones_own_is_used_and_left_open(local_server: LocalJupyterServer) -> None:
+async def test_given_session_is_used_and_left_open(local_server: LocalJupyterServer) -> None:
     async with AsyncExecClient(local_server) as own, await own.session() as opened:
         async with CodeSession(session=opened) as session:
             await run(agent(session, "x = 7"))
         assert (await opened.run("x")).to_text() == "7"
 
 
-async def test_it_is_the_frameworks_tool(session: CodeSession) -> None:
+async def test_tool_is_the_frameworks_class(session: CodeSession) -> None:
     tool = execute_code_tool(session)
     assert isinstance(tool, FunctionTool)
     assert tool.strict_json_schema

@@ -77,7 +77,7 @@ async def test_a_picture_is_a_picture_and_the_history_can_be_stored(local_server
     assert contents(stored)[0][1].data == PICTURE
 
 
-async def test_an_error_is_told_and_nothing_raised(local_server: LocalJupyterServer) -> None:
+async def test_error_of_the_code_is_returned_and_not_raised(local_server: LocalJupyterServer) -> None:
     result = await agent(JupyterToolset(local_server, timeout_seconds=3), "1/0", "while True: pass").run("fail")
     error, timeout = contents(result.all_messages())
     assert error.endswith("ZeroDivisionError: division by zero")
@@ -159,7 +159,7 @@ async def test_approval_is_asked_for_and_the_session_waits(local_server: LocalJu
         assert "denied" in contents(result.new_messages())[0]
 
 
-async def test_a_session_of_ones_own_is_used_and_left_open(local_server: LocalJupyterServer) -> None:
+async def test_given_session_is_used_and_left_open(local_server: LocalJupyterServer) -> None:
     async with AsyncExecClient(local_server) as own, await own.session() as session:
         await session.run("x = 7")
         result = await agent(JupyterToolset(session=session), "x").run("look")
@@ -190,7 +190,7 @@ async def test_a_wrong_token_fails_the_run_and_is_shown_nowhere(local_server: Lo
     assert "not-the-token" not in str(raised.value)
 
 
-def test_wrong_arguments_are_refused_when_it_is_made(local_server: LocalJupyterServer) -> None:
+def test_wrong_arguments_raise_in_the_constructor(local_server: LocalJupyterServer) -> None:
     with pytest.raises(ValueError, match="give a server, or a session"):
         JupyterToolset()
     with pytest.raises(TypeError):

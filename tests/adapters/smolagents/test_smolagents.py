@@ -62,7 +62,7 @@ def agent_with(executor: JupyterPythonExecutor, *codes: str) -> CodeAgent:
     return CodeAgent([double], ScriptedModel(*codes), executor=executor, verbosity_level=LogLevel.OFF, max_steps=5)
 
 
-def test_it_is_one_of_their_executors(executor: JupyterPythonExecutor) -> None:
+def test_class_is_an_autogen_executor(executor: JupyterPythonExecutor) -> None:
     assert isinstance(executor, PythonExecutor)
     assert executor.allow_pickle is False
 
@@ -78,7 +78,7 @@ def test_an_agent_gets_from_a_task_to_an_answer_with_tools_and_variables(executo
 @pytest.mark.parametrize(
     "answer", ["text", 3.5, None, [1, {"a": (2, 3)}], {1: "one"}, b"\x00\xff", {1, 2}, date(2026, 1, 2), 2 + 1j]
 )
-def test_answers_arrive_as_what_they_are(executor: JupyterPythonExecutor, answer: Any) -> None:
+def test_final_answers_keep_their_type(executor: JupyterPythonExecutor, answer: Any) -> None:
     agent = agent_with(executor, f"import datetime\nfinal_answer({answer!r})")
     assert agent.run("Please.") == answer
 
@@ -111,7 +111,7 @@ def test_managed_agents_are_refused(executor: JupyterPythonExecutor) -> None:
         agent.run("Please.")
 
 
-def test_pictures_are_pillows(executor: JupyterPythonExecutor) -> None:
+def test_pictures_are_pillow_images(executor: JupyterPythonExecutor) -> None:
     for shown in ("picture", "display(picture)"):
         output = executor(PICTURE + shown)
         assert isinstance(output.output, PIL.Image.Image)
@@ -150,7 +150,7 @@ def test_ctrl_c_stops_the_code_and_not_the_session(
     assert executor("kept").output == "1"
 
 
-def test_what_an_agent_imports_is_installed_and_what_cannot_be_is_an_error(local_server: LocalJupyterServer) -> None:
+def test_additional_imports_are_installed_or_raise(local_server: LocalJupyterServer) -> None:
     with JupyterPythonExecutor(local_server, additional_imports=["pip"]) as executor:
         executor.send_tools({})
         assert executor.installed_packages == ["pip"]
@@ -175,7 +175,7 @@ def test_the_agent_ends_the_session_unless_it_was_there_before(
 
 
 @pytest.mark.parametrize("name", ["close", "cleanup"])
-def test_it_is_closed_by_both_names(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
+def test_close_and_aclose_end_the_session(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
     executor = JupyterPythonExecutor(local_server)
     executor("1")
     getattr(executor, name)()

@@ -1,0 +1,1 @@
+"""Azure Container Apps (ACA) dynamic sessions: protocol, client, executor, endpoint and kernel provisioner."""

@@ -1,0 +1,1 @@
+"""Clients of an ACA session pool, asynchronous and synchronous."""

@@ -1,0 +1,1 @@
+"""The synchronous client of an ACA session pool, generated from `aio/`."""

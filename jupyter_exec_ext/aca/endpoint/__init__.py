@@ -1,0 +1,1 @@
+"""The ACA sessions' protocol served on sessions of this server."""

@@ -1,0 +1,1 @@
+"""AutoGen's executor for ACA dynamic sessions."""

@@ -1,0 +1,133 @@
+"""Files of an executor's ACA session: uploads, downloads, and copies of the files that code has written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import ExecError, InvalidRequest, NotFound
+from ..protocol.file_format import ACAFile, relative_path
+
+if TYPE_CHECKING:
+    from ..client.aio.pool_client import AsyncACAClient
+
+# Code decides how many and how large its files are, so the files saved after one call are bounded.
+MAX_SAVED_FILES = 100
+MAX_SAVED_BYTES = 256 * 1024 * 1024
+_RECURSIVE_SINCE = "2025-10-02-preview"
+
+
+class PoolFiles:
+    """The files in ``/mnt/data`` of one session.
+
+    Parameters
+    ----------
+    is_new : bool
+        Whether the session cannot have files yet.
+    """
+
+    def __init__(self, client: AsyncACAClient, identifier: str, *, is_new: bool) -> None:
+        self._client = client
+        self._identifier = identifier
+        self._known: dict[str, ACAFile] | None = {} if is_new else None
+
+    async def names(self) -> list[str]:
+        """Return their paths."""
+        return list(await self._list())
+
+    async def upload(self, directory: Path, files: Sequence[Path | str]) -> None:
+        """Upload local files under their own names."""
+        places = [directory / file for file in files]
+        for file, place in zip(files, places, strict=True):
+            if not place.is_file():
+                raise FileNotFoundError(f"{file} does not exist")
+        names = [place.name for place in places]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two files would be uploaded as {name}")
+        self._known = None
+        for place in places:
+            await self._client.upload(self._identifier, place.name, place)
+
+    async def download(self, directory: Path, files: Sequence[Path | str]) -> list[str]:
+        """Download files to their places below a directory, and return these."""
+        places = []
+        for file in files:
+            path = file.as_posix() if isinstance(file, Path) else file
+            place = _local_place(directory, path)
+            if place.is_dir():
+                raise IsADirectoryError(f"{place} is a directory")
+            try:
+                await self._client.download(self._identifier, path, place)
+            except NotFound as error:
+                raise FileNotFoundError(f"{file} does not exist") from error
+            places.append(str(place))
+        return places
+
+    async def remember(self) -> None:
+        """Record the present files, before code runs."""
+        if self._known is None:
+            self._known = await self._list()
+
+    async def save_new(self, directory: Path) -> tuple[list[str], str]:
+        """Save the files written since `remember`, under unused names; return their paths, and a note for the model."""
+        before, saved, lines = self._known or {}, [], []
+        try:
+            now = await self._list()
+        except ExecError as error:
+            return [], f"Files are not saved: {error.message}"
+        self._known = now
+        written = [file for path, file in sorted(now.items()) if before.get(path) != file]
+        room = MAX_SAVED_BYTES
+        for number, file in enumerate(written):
+            room -= file.size_bytes
+            if number >= MAX_SAVED_FILES or room < 0:
+                lines.append(f"{len(written) - number} more files are not saved: too many, or too large")
+                break
+            try:
+                place = await self._save(directory, file.path)
+            except (ExecError, OSError) as error:
+                lines.append(f"File {file.path!r} is not saved: {error}")
+            else:
+                saved.append(str(place))
+                lines.append(f"File {file.path!r} saved to {place}")
+        return saved, "\n".join(lines)
+
+    async def _save(self, directory: Path, path: str) -> Path:
+        place = _reserve_place(directory, path)
+        try:
+            await self._client.download(self._identifier, path, place)
+        except BaseException:  # cancellation, too, must not leave an empty file
+            place.unlink()
+            raise
+        return place
+
+    async def _list(self) -> dict[str, ACAFile]:
+        recursive = self._client.api_version >= _RECURSIVE_SINCE
+        files = await self._client.files(self._identifier, recursive=recursive)
+        return {file.path: file for file in files if not file.is_directory}
+
+
+def _local_place(directory: Path, path: str) -> Path:
+    """Return the place of a session's file below a local directory, and make the directories of its path."""
+    parts = relative_path(path).split("/")
+    if any(Path(part).name != part for part in parts):
+        raise InvalidRequest(f"{path[:200]!r} does not name a file on this system")
+    place = directory.joinpath(*parts)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _reserve_place(directory: Path, path: str) -> Path:
+    """Reserve an unused place for a session's file with an empty file; add a number if the path is taken."""
+    wanted = _local_place(directory, path).absolute()
+    for number in itertools.count(2):
+        try:
+            wanted.touch(exist_ok=False)
+        except FileExistsError:
+            wanted = wanted.with_name(f"{Path(path).stem}-{number}{wanted.suffix}")
+        else:
+            return wanted
+    raise AssertionError("there is always another name")

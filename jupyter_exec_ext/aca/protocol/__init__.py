@@ -1,0 +1,1 @@
+"""ACA sessions on the wire, pure: addresses, requests, results, files, errors."""

@@ -1,0 +1,254 @@
+"""`ACAProvisioner`: an Azure Container Apps session as a kernel, for any Jupyter application."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import zmq
+from jupyter_client.connect import KernelConnectionInfo
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from traitlets import Bool, Integer, List, Unicode, Union
+from traitlets.config import Config
+
+from ...system.worker_threads import finished
+from ..protocol.addresses import (
+    ALLOWED_HOSTS,
+    DEFAULT_API_VERSION,
+    MAX_RUN_SECONDS,
+    check_endpoint,
+    check_host,
+    family_of,
+)
+from .aca_kernel import ACAKernel
+from .aca_session import ACASession
+from .credential_sources import AZURE, check_source, credential_from
+from .kernel_loop import KernelLoop, acquire_loop, release_loop
+from .remote_session_files import KernelFiles
+
+if TYPE_CHECKING:
+    from ..client.aio.pool_client import AsyncACAClient
+
+_KILLED = -signal.SIGKILL
+_TERMINATED = -signal.SIGTERM
+_RESTARTER, _INTERVAL = "KernelRestarter", "time_to_dead"
+_POLL_SECONDS = 15.0
+
+
+class ACAProvisioner(KernelProvisionerBase):
+    """Provisioner of kernels in ACA sessions; configured as ``c.ACAProvisioner`` in any Jupyter application.
+
+    It starts no process: the kernel side is an object in a thread of this process. A kernelspec must set `endpoint` in
+    its provisioner's ``config``, and may set `api_version`, `credential`, `timeout_seconds` and `env`.
+    """
+
+    level = "remote"
+    _of_kernelspec = ("endpoint", "api_version", "credential", "timeout_seconds", "env")
+
+    endpoint = Unicode(help="The pool's management endpoint.")
+    api_version = Unicode(DEFAULT_API_VERSION, help="The version of the service's protocol.").tag(config=True)
+    credential = Unicode(
+        AZURE,
+        help="Where access tokens come from: 'azure' for azure-identity's DefaultAzureCredential, 'token-file:PATH', "
+        "or 'env:NAME' for a variable of this process. It is never a token itself.",
+    ).tag(config=True)
+    timeout_seconds = Integer(
+        MAX_RUN_SECONDS, help="How long a cell may run. The service itself allows no more than the default."
+    ).tag(config=True)
+    allowed_hosts = List(
+        Unicode(),
+        list(ALLOWED_HOSTS),
+        help="Where access tokens may be sent, with * in front for one or more labels. A kernelspec cannot add to it: "
+        "whoever can write one would get the tokens.",
+    ).tag(config=True)
+    verify = Union(
+        [Bool(), Unicode()],
+        default_value=True,
+        help="Whether to check the service's certificate, or the path of a CA bundle to check it with.",
+    ).tag(config=True)
+    env = List(
+        Unicode(),
+        help="Names (with * as a wildcard) of environment variables that are sent to sessions, beside those that the "
+        "kernelspec sets itself. What is sent is there for the code to read.",
+    ).tag(config=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        unknown = set(kwargs) - {"kernel_id", "kernel_spec", "parent", "config", *self._of_kernelspec}
+        if unknown:
+            known = ", ".join(self._of_kernelspec)
+            raise ValueError(f"a kernelspec cannot set {', '.join(sorted(unknown))} of a session; it can set {known}")
+        super().__init__(**kwargs)
+        self._loop: KernelLoop | None = None
+        self._kernel: ACAKernel | None = None
+        self._environment: dict[str, str] = {}
+        self._has_process = False
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """Return None: sessions can be used from any machine."""
+        return None
+
+    @classmethod
+    def sweep(cls) -> None:
+        """Do nothing: sessions of a killed server end with their pool's idle time."""
+
+    # --- called by a kernel manager, in this order ---
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Check the configuration, and choose the session's environment variables; contact no service.
+
+        Raises
+        ------
+        InvalidRequest
+            If the endpoint, the api-version or the credential is wrong.
+        """
+        check_host(check_endpoint(self.endpoint), self.allowed_hosts)
+        family_of(self.api_version)
+        check_source(self.credential)
+        self._set_poll_interval()
+        chosen = await super().pre_launch(**kwargs)
+        given: Mapping[str, str] = chosen["env"]
+        own = self.kernel_spec.env
+        names = [name for name in given if name in own or any(fnmatchcase(name, wanted) for wanted in self.env)]
+        self._environment = {name: given[name] for name in names}
+        return {**chosen, "cmd": []}
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
+        """Start a kernel; its session starts with the first request."""
+        if self._kernel is None:
+            self._loop = acquire_loop()
+            try:
+                self._kernel = await finished(self._loop.run(self._new_kernel(self._loop, self._connection_wanted())))
+            except BaseException:  # cancellation, too, must not keep the loop alive
+                self._release_loop()
+                raise
+        else:
+            assert self._loop is not None
+            await finished(self._loop.run(self._kernel.restart()))
+        self._has_process = True
+        manager: Any = self.parent
+        for channel, port in self._kernel.ports.items():  # already bound, so that no other program can take them
+            setattr(manager, f"{channel}_port", port)
+        manager.write_connection_file()
+        self.connection_info = manager.get_connection_info()
+        return self.connection_info
+
+    @property
+    def has_process(self) -> bool:
+        """Whether there is a kernel; a dead one counts until `wait`."""
+        return self._has_process
+
+    @property
+    def exited(self) -> Future[int] | None:
+        """Future of the present kernel's exit code, so that its end is noticed without polling."""
+        return None if self._kernel is None else self._kernel.exited
+
+    @property
+    def files(self) -> KernelFiles | None:
+        """The files of the present kernel's session; None if there is no kernel."""
+        if self._kernel is None or self._loop is None or self._kernel.exited.done():
+            return None
+        loop = self._loop
+        return KernelFiles(loop, self._kernel, lambda: self._client(loop))
+
+    async def poll(self) -> int | None:
+        """Return None while the kernel lives."""
+        if self.exited is None or not self._has_process:
+            return 0
+        return self.exited.result() if self.exited.done() else None
+
+    async def wait(self) -> int | None:
+        """Wait for the end of the kernel."""
+        code = 0 if self.exited is None else await finished(self.exited)
+        self._has_process = False
+        return code
+
+    async def send_signal(self, signum: int) -> None:
+        """End the kernel; for SIGINT, only report that it cannot be interrupted."""
+        if self._kernel is None or self._loop is None or signum == 0:
+            return
+        if signum == signal.SIGINT:
+            await finished(self._loop.run(_call(self._kernel.interrupt)))
+        else:
+            await finished(self._loop.run(_call(self._kernel.end, -signum)))
+
+    async def kill(self, restart: bool = False) -> None:
+        """End the kernel at once, and its session in the background."""
+        await self.send_signal(-_KILLED)
+
+    async def terminate(self, restart: bool = False) -> None:
+        """End the kernel, in the same way."""
+        await self.send_signal(-_TERMINATED)
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """Close the sockets, unless the kernel is to be restarted."""
+        if not restart and self._kernel is not None and self._loop is not None:
+            kernel, self._kernel = self._kernel, None
+            self._has_process = False
+            try:
+                await finished(self._loop.run(_call(kernel.close)))
+            finally:
+                self._release_loop()
+
+    def _set_poll_interval(self) -> None:
+        """Let the application poll the kernel every 15 s instead of every 3 s, unless its settings have an interval.
+
+        A poll can only find a kernel that code has ended: there is no local process, and the next run notices the end
+        of a session on Azure. Polls are the only cost of hundreds of idle kernels.
+        """
+        manager = self.parent
+        # Settings of the restarter's subclass, or below the manager's own name, override this one.
+        if manager is not None and f"{_RESTARTER}.{_INTERVAL}" not in manager.config:
+            manager.update_config(Config({_RESTARTER: {_INTERVAL: _POLL_SECONDS}}))  # a copy, for this kernel
+
+    def _release_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            release_loop(loop)
+
+    def _connection_wanted(self) -> dict[str, Any]:
+        """Return the kernel's connection info, with 0 for each port that the kernel has to choose."""
+        manager: Any = self.parent
+        if self._encrypts(manager) and manager.curve_publickey is None:
+            manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
+        wanted: dict[str, Any] = manager.get_connection_info()
+        return wanted
+
+    @staticmethod
+    def _encrypts(manager: Any) -> bool:
+        policy = getattr(manager, "transport_encryption", "disabled")
+        return policy != "disabled" and manager.transport in ("tcp", "ipc")
+
+    async def _new_kernel(self, loop: KernelLoop, wanted: Mapping[str, Any]) -> ACAKernel:
+        return ACAKernel(loop, wanted, lambda: self._new_session(loop), self.log)
+
+    def _new_session(self, loop: KernelLoop) -> ACASession:
+        return ACASession(
+            self._client(loop),
+            timeout_seconds=self.timeout_seconds,
+            environment=dict(self._environment),
+            run_in_background=loop.run_in_background,
+        )
+
+    def _client(self, loop: KernelLoop) -> AsyncACAClient:
+        from ..client.aio.pool_client import AsyncACAClient
+
+        credential = loop.shared(("credential", self.credential), lambda: credential_from(self.credential))
+        return loop.shared(
+            ("client", self.endpoint, self.api_version, self.credential, self.verify),
+            lambda: AsyncACAClient(
+                self.endpoint,
+                credential,
+                api_version=self.api_version,
+                allowed_hosts=self.allowed_hosts,
+                verify=self.verify,
+            ),
+        )
+
+
+async def _call(method: Callable[..., object], *arguments: object) -> None:
+    """Call a method of the kernel in the loop's thread."""
+    method(*arguments)

@@ -1,0 +1,111 @@
+"""Resources of AutoGen's executors: a session with functions, an output directory, and perhaps a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ..executors.function_loading import FunctionsModule, LoadedFunctions
+from ..executors.local import LocalJupyterServer
+from ..models import Execution
+from ._code_session import TIMEOUT_SECONDS, CodeSession, OpenSession
+
+
+class SessionWithFunctions(CodeSession):
+    """A `CodeSession` that loads functions before any other code runs, and again into a replaced kernel.
+
+    Parameters
+    ----------
+    functions : FunctionsModule
+        The functions. Opening the session and running code raise `ValueError` if they cannot be loaded.
+    **options
+        As for `CodeSession`.
+    """
+
+    def __init__(self, functions: FunctionsModule, **options: Any) -> None:
+        super().__init__(**options)
+        self._functions = LoadedFunctions(functions, self.timeout_seconds or TIMEOUT_SECONDS)
+        self._notes: dict[str, str] = {}
+
+    async def restart(self) -> None:
+        """Start over with a fresh kernel, which gets the functions before the next code."""
+        self._functions.forget()
+        await super().restart()
+
+    def pop_note(self, execution: Execution) -> str | None:
+        """Return, once, the note for a model on an execution that ran without the functions."""
+        return self._notes.pop(execution.id, None)
+
+    async def _prepare(self, session: OpenSession) -> None:
+        await self._functions.ensure_async(session)
+
+    def _note_run(self, session: OpenSession, execution: Execution) -> None:
+        note = self._functions.note_on(session, execution)
+        if note is not None:
+            self._notes[execution.id] = note
+
+
+class ExecutorResources:
+    """Session, output directory and perhaps server of an executor, which start and stop together.
+
+    Parameters
+    ----------
+    functions : FunctionsModule
+        Functions for the session.
+    output_dir : Path or None
+        Directory for displayed files; None for a temporary one.
+    **place
+        Options of `CodeSession`. Without a server and a session, a server on this machine is started.
+    """
+
+    def __init__(self, functions: FunctionsModule, output_dir: Path | None, **place: Any) -> None:
+        self.running: tuple[SessionWithFunctions, Path] | None = None
+        self._functions = functions
+        self._output_dir = output_dir
+        self._place = place
+        self._starting = asyncio.Lock()
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> tuple[SessionWithFunctions, Path]:
+        """Return session and output directory, which are started if they are not."""
+        async with self._starting:
+            if self.running is None:
+                async with AsyncExitStack() as stack:  # an exception undoes all that was started
+                    place = dict(self._place)
+                    if place["server"] is None and place["session"] is None:
+                        place["server"] = await stack.enter_async_context(run_own_server())
+                    session = SessionWithFunctions(self._functions, name="JupyterCodeExecutor", **place)
+                    await stack.enter_async_context(session)
+                    await session.open()
+                    output_dir = self._output_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                    await asyncio.to_thread(output_dir.mkdir, parents=True, exist_ok=True)
+                    self._stack = stack.pop_all()
+                self.running = session, output_dir
+            return self.running
+
+    async def stop(self) -> None:
+        """Stop everything; calling it again does nothing."""
+        async with self._starting:
+            stack, self._stack, self.running = self._stack, AsyncExitStack(), None
+        self._starting = asyncio.Lock()  # a lock that tasks have waited for belongs to their event loop
+        await stack.aclose()
+
+
+@asynccontextmanager
+async def run_own_server() -> AsyncIterator[LocalJupyterServer]:
+    """Run a Kernel Gateway on this machine, without blocking the event loop at its start and stop."""
+    with tempfile.TemporaryDirectory() as logs:
+        starting = asyncio.create_task(asyncio.to_thread(LocalJupyterServer, log_file=str(Path(logs, "gateway.log"))))
+        try:
+            server = await asyncio.shield(starting)
+        except asyncio.CancelledError:  # the thread goes on, and no one else would stop the server that it starts
+            await asyncio.to_thread((await starting).stop)
+            raise
+        try:
+            yield server
+        finally:
+            await asyncio.to_thread(server.stop)

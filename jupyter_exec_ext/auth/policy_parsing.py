@@ -1,0 +1,249 @@
+"""Parser of policies in the configuration, and of a token's narrower limits in a request.
+
+Both are objects with the field names of `Policy`. A missing field keeps the value of the base policy. Null removes a
+limit; the server's own limits still apply.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from ..errors import InvalidRequest, TokenTooBroad
+from ..models import ISOLATION_LEVELS
+from .approval_patterns import (
+    ALWAYS,
+    DEFAULT_TIMEOUT_SECONDS,
+    MATCHING,
+    MAX_MODULE_CHARACTERS,
+    NEVER,
+    TRIGGERS,
+    ApprovalRule,
+)
+from .policy import BUILT_IN, Policy, matches
+
+BASE_FIELD = "base"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PATTERNS = ("kernelspecs", "env")
+_SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
+_COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
+# A session without files is useful, but one without output or executions is not.
+MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
+MAX_PATTERNS = 100
+MAX_TEXT = MAX_MODULE_CHARACTERS
+MAX_COUNT = 2**53
+MAX_SECONDS = 1e9
+
+
+def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
+    """Return the built-in policies and those of a configuration, which may replace built-in ones.
+
+    Raises
+    ------
+    InvalidRequest
+        If a policy is not valid; the message names the policy and the field.
+    """
+    policies = dict(BUILT_IN)
+    for name, data in configured.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidRequest(f"{name!r} cannot be the name of a policy: letters, digits, '.', '_' and '-' can")
+        if not isinstance(data, Mapping):
+            raise InvalidRequest(f"policy {name!r}: must be an object with the fields of a policy")
+        try:
+            policies[name] = replace(_read(_base(data, name), _without_base(data)), name=name)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"policy {name!r}: {error.message}") from None
+    return policies
+
+
+def _base(data: Mapping[str, Any], name: str) -> Policy:
+    wanted = data.get(BASE_FIELD, name if name in BUILT_IN else "default")
+    if not isinstance(wanted, str) or wanted not in BUILT_IN:
+        raise InvalidRequest(f"{BASE_FIELD!r} must be one of {', '.join(BUILT_IN)}")
+    return BUILT_IN[wanted]
+
+
+def _without_base(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != BASE_FIELD}
+
+
+def read_limits(limits: Any, outer: Policy) -> Policy:
+    """Return the policy of a token with narrower limits than another policy.
+
+    Parameters
+    ----------
+    limits : mapping
+        Fields of `Policy`, as sent.
+    outer : Policy
+        The policy to narrow.
+
+    Raises
+    ------
+    InvalidRequest
+        If a field is not valid.
+    TokenTooBroad
+        If a field allows more than `outer`.
+    """
+    if not isinstance(limits, Mapping):
+        raise InvalidRequest("'limits' must be an object with fields of a policy")
+    try:
+        inner = narrowed(outer, limits)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"'limits': {error.message}") from None
+    approval = limits.get("approval")
+    if isinstance(approval, Mapping) and "pattern" in approval:
+        # The server's own process searches it, and a slow expression would block all requests.
+        raise InvalidRequest("'limits': 'approval' may have a 'pattern' only in a policy that is configured")
+    for name in limits:
+        if _exceeds(name, getattr(inner, name), getattr(outer, name)):
+            raise TokenTooBroad(
+                f"'limits' has more for {name!r} than the policy {outer.name!r} allows: {policy_to_json(outer)[name]!r}"
+            )
+    return inner
+
+
+def narrowed(policy: Policy, limits: Mapping[str, Any]) -> Policy:
+    """Return a policy with the fields of `limits` instead of its own; raises `InvalidRequest`."""
+    return _read(policy, limits)
+
+
+def policy_to_json(policy: Policy) -> dict[str, Any]:
+    """Return a policy in the form of the configuration."""
+    data = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(policy).items()}
+    rule = policy.approval
+    if rule.mode == MATCHING:
+        data["approval"] = {
+            "when": list(rule.when),
+            "modules": list(rule.modules),
+            "pattern": rule.pattern,
+            "timeout_seconds": rule.timeout_seconds,
+        }
+    elif rule.mode == ALWAYS:
+        data["approval"] = {"when": ALWAYS, "timeout_seconds": rule.timeout_seconds}
+    else:
+        data["approval"] = NEVER
+    return data
+
+
+# --- fields -------------------------------------------------------------------------------------
+
+
+def _read(base: Policy, data: Mapping[str, Any]) -> Policy:
+    known = [f.name for f in fields(Policy) if f.name != "name"]
+    changes = {}
+    for name, value in data.items():
+        if name not in known:
+            shown = str(name)[:64]  # a long name takes long to compare
+            near = difflib.get_close_matches(shown, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise InvalidRequest(f"unknown field {shown!r}; {hint}")
+        changes[name] = _reader(name)(name, value)
+    return replace(base, **changes)
+
+
+def _reader(name: str) -> Callable[[str, Any], Any]:
+    if name in _PATTERNS:
+        return _patterns
+    if name in _SECONDS:
+        return _seconds
+    if name in _COUNTS:
+        return _count
+    return {"isolation": _isolation, "attach": _flag, "unseen_uploads": _flag, "approval": _approval}[name]
+
+
+def _patterns(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_PATTERNS or not all(map(_is_text, value)):
+        raise InvalidRequest(f"{name!r} must be a list of at most {MAX_PATTERNS} names, with * as a wildcard")
+    return tuple(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT
+
+
+def _seconds(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_SECONDS:
+        raise InvalidRequest(f"{name!r} must be a number of seconds greater than 0, or null for no limit")
+    return float(value)
+
+
+def _count(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    lowest = 0 if name in MAY_BE_ZERO else 1
+    if isinstance(value, float) and value.is_integer():  # for JSON Schema, 3.0 is a whole number
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= MAX_COUNT:
+        raise InvalidRequest(f"{name!r} must be a whole number, {lowest} or more, or null for no limit")
+    return value
+
+
+def _isolation(name: str, value: Any) -> str:
+    if value not in ISOLATION_LEVELS:
+        raise InvalidRequest(f"{name!r} must be one of {', '.join(ISOLATION_LEVELS)}")
+    return str(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name!r} must be true or false")
+    return value
+
+
+def _approval(name: str, value: Any) -> ApprovalRule:
+    if value in (NEVER, ALWAYS):
+        return ApprovalRule(value)
+    if not isinstance(value, Mapping) or set(value) - {"when", "modules", "pattern", "timeout_seconds"}:
+        raise InvalidRequest(
+            f"{name!r} must be 'never', 'always' or an object with 'when', 'modules', 'pattern' and 'timeout_seconds'"
+        )
+    timeout = _seconds("timeout_seconds", value.get("timeout_seconds", DEFAULT_TIMEOUT_SECONDS))
+    if timeout is None:
+        raise InvalidRequest(f"{name!r}: 'timeout_seconds' must be a number, so that nothing waits for ever")
+    when = value.get("when", ALWAYS)
+    if when in (NEVER, ALWAYS):
+        return ApprovalRule(when, timeout_seconds=timeout)
+    if not isinstance(when, (list, tuple)) or not when or not set(map(str, when)) <= set(TRIGGERS):
+        raise InvalidRequest(f"{name!r}: 'when' must be 'never', 'always' or a list of {', '.join(TRIGGERS)}")
+    if len(when) > len(set(when)):  # each searches all of the code
+        raise InvalidRequest(f"{name!r}: 'when' names something twice")
+    rule = ApprovalRule(MATCHING, tuple(when), _patterns("modules", value.get("modules", ())), "", timeout)
+    return replace(rule, pattern=_pattern(name, value.get("pattern", ""))) if "pattern" in when else rule
+
+
+def _pattern(name: str, value: Any) -> str:
+    try:
+        if not _is_text(value):
+            raise ValueError(f"1 to {MAX_TEXT} characters are expected")
+        re.compile(value)
+    except (re.error, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{name!r}: 'pattern' is not a regular expression: {error}") from None
+    return str(value)
+
+
+# --- narrowing -----------------------------------------------------------------------------------------------------
+
+
+def _exceeds(name: str, inner: Any, outer: Any) -> bool:
+    """Return whether `inner` allows more than `outer`, to report a probable mistake.
+
+    Enforcement does not depend on this check, because both policies apply.
+    """
+    if name in _PATTERNS:
+        return not all("*" in outer or pattern in outer or _names_one_of(pattern, outer) for pattern in inner)
+    if name == "isolation":
+        return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
+    if name in ("attach", "unseen_uploads"):
+        return bool(inner and not outer)
+    if name == "approval":
+        return False
+    return outer is not None and (inner is None or inner > outer)
+
+
+def _names_one_of(pattern: str, patterns: tuple[str, ...]) -> bool:
+    return "*" not in pattern and matches(pattern, patterns)

@@ -1,0 +1,251 @@
+"""``jupyter exec approve``: lists, shows, edits and decides about code that waits for approval.
+
+Waiting code may be hostile. Its lines are numbered and escaped, so that none can imitate this command's own output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ..client.sync.client import ExecClient
+from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
+from ..models import Execution
+from ..protocol.records_json import to_json
+from .common_options import add_command, add_command_group
+from .printable_text import fields, numbered, print_table
+from .server_choice import UsageError, add_server_options, api_client_for
+
+_HEAD_CHARACTERS = 40
+_LOOK_SECONDS = 1.0
+_QUESTION = "Run it? y(es), n(o), e(dit), s(kip): "
+_APPROVE = """\
+Code that waits for a person's approval, since the policy of its token wants that. To decide is for the server's owner:
+use the server's own token, not one of an agent.
+
+What a policy finds in code is a hint for you. It does not find what is hidden well: against that helps the isolation of
+the kernel.
+"""
+
+
+def add_approve_command(commands: Any) -> None:
+    """Add ``jupyter exec approve``."""
+    actions = add_command_group(commands, "approve", "decide about code that waits for a person's approval", _APPROVE)
+    listing = add_command(actions, "list", "list what waits", list_waiting)
+    show = add_command(actions, "show", "show one that waits, with its code", show_waiting)
+    accept = add_command(actions, "accept", "let code run, as it is or edited", accept_executions)
+    reject = add_command(actions, "reject", "do not let code run", reject_executions)
+    watch = add_command(actions, "watch", "show code as it comes, and ask about it", watch_executions)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    show.add_argument("id", metavar="ID")
+    for action in (accept, reject):
+        action.add_argument("ids", nargs="+", metavar="ID", help="the execution")
+        action.add_argument("--reason", default="", metavar="TEXT", help="for the agent to read")
+    replacement = accept.add_mutually_exclusive_group()
+    replacement.add_argument("--edit", action="store_true", help="edit the code first, in $VISUAL or $EDITOR")
+    replacement.add_argument("--code", metavar="FILE", help="run this file's code in its place")
+    for action in (listing, show, accept, reject, watch):
+        add_server_options(action, "auto", "auto")
+
+
+def list_waiting(args: argparse.Namespace) -> int:
+    """Print waiting executions, one a line."""
+    with api_client_for(args) as client:
+        waiting = client.approvals.list()
+    if args.json:
+        print(json.dumps([to_json(execution) for execution in waiting], indent=2))
+        return 0
+    rows = [("ID", "SESSION", "UNTIL", "WHY", "CODE")]
+    rows += [(e.id, e.session_id, _deadline(e), _reason(e), e.code.strip()[:_HEAD_CHARACTERS]) for e in waiting]
+    print_table(rows)
+    return 0
+
+
+def show_waiting(args: argparse.Namespace) -> int:
+    """Print a waiting execution with all of its code."""
+    with api_client_for(args) as client:
+        execution = _waiting(client, args.id)
+        print(_describe(client, execution, execution.code))
+    return 0
+
+
+def accept_executions(args: argparse.Namespace) -> int:
+    """Approve executions, as they are or with other code."""
+    if args.code is not None and len(args.ids) > 1:
+        raise UsageError("--code is the code of one execution; name one")
+    replacement = None if args.code is None else _read(args.code)
+    with api_client_for(args) as client:
+        for execution_id in args.ids:
+            code = _edit_waiting(client, execution_id) if args.edit else replacement
+            client.approvals.approve(execution_id, code=code, reason=args.reason)
+    return 0
+
+
+def reject_executions(args: argparse.Namespace) -> int:
+    """Reject executions."""
+    with api_client_for(args) as client:
+        for execution_id in args.ids:
+            client.approvals.reject(execution_id, reason=args.reason)
+    return 0
+
+
+def watch_executions(args: argparse.Namespace) -> int:
+    """Ask about each waiting execution as it comes, until Ctrl-C or the end of the input."""
+    if sys.stdin is None:
+        raise UsageError("there is no standard input to read answers from")
+    skipped: set[str] = set()
+    with api_client_for(args) as client, contextlib.suppress(EOFError):
+        print("Waiting for code to approve; Ctrl-C to leave.", file=sys.stderr, flush=True)
+        while True:
+            waiting = [execution for execution in client.approvals.list() if execution.id not in skipped]
+            for execution in waiting:
+                skipped.add(execution.id)
+                _ask_about(client, execution)
+            if not waiting:
+                time.sleep(_LOOK_SECONDS)  # the API has no event for a waiting execution
+    return 0
+
+
+def _ask_about(client: ExecClient, execution: Execution) -> None:
+    """Ask until the person decides, and send the decision."""
+    code = execution.code
+    print(_describe(client, execution, code), flush=True)
+    while (answer := _ask(_QUESTION).lower()[:1]) != "s":
+        if answer == "e":
+            code = _edit_or_keep(code)
+            print(_describe(client, execution, code), flush=True)
+        elif answer in ("y", "n"):
+            _decide(client, execution, code if answer == "y" else None)
+            return
+
+
+def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
+    """Send a decision, which may come too late."""
+    reason = "" if code is not None else _ask("Why not, for the agent to read: ")
+    try:
+        if code is None:
+            client.approvals.reject(execution.id, reason=reason)
+        else:
+            client.approvals.approve(execution.id, code=None if code == execution.code else code)
+    except (NotAwaitingApproval, ExecutionNotFound) as error:
+        print(f"jupyter exec: {error.message}", file=sys.stderr)
+
+
+def _edit_or_keep(code: str) -> str:
+    try:
+        return _edit(code)
+    except UsageError as error:
+        print(f"jupyter exec: {error}", file=sys.stderr)
+        return code
+
+
+def _ask(question: str) -> str:
+    """Ask, and read only input that was typed after the question was shown."""
+    _discard_typed_ahead()
+    return input(question).strip()
+
+
+def _discard_typed_ahead() -> None:
+    if not sys.stdin.isatty():
+        return
+    try:
+        import termios
+    except ImportError:  # Windows
+        return
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+def _describe(client: ExecClient, execution: Execution, code: str) -> str:
+    """Return the code and the facts about it; the facts, which an agent cannot fake, stand nearest to the question."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    facts = [
+        ("execution", execution.id),
+        ("session", execution.session_id),
+        ("token", _whose(client, execution)),
+        ("language", execution.language or "the kernel's own"),
+        ("input()", "the agent answers it, unseen" if execution.allow_input else "not answered"),
+        ("why", _reason(execution)),
+        ("until", _deadline(execution)),
+    ]
+    return f"{numbered(code, columns)}\n\n{fields(facts)}"
+
+
+def _reason(execution: Execution) -> str:
+    """Return the reason why an execution waits."""
+    return execution.approval.why if execution.approval is not None else ""
+
+
+def _deadline(execution: Execution) -> str:
+    """Return the time at which an execution stops waiting."""
+    return execution.approval.expires_at if execution.approval is not None else ""
+
+
+def _whose(client: ExecClient, execution: Execution) -> str:
+    """Return the id and name of the token that owns the session."""
+    try:
+        principal = client.get_session(execution.session_id).record.owner
+    except ExecError as error:
+        return f"unknown: {error.message}"
+    token_id = principal.removeprefix("token:").rpartition("/")[2]
+    try:
+        return f"{token_id} ({client.tokens.get(token_id).name})"
+    except ExecError:  # the id alone identifies it
+        return token_id
+
+
+def _waiting(client: ExecClient, execution_id: str) -> Execution:
+    for execution in client.approvals.list():
+        if execution.id == execution_id:
+            return execution
+    raise NotAwaitingApproval(
+        f"no execution {execution_id!r} waits for approval; 'jupyter exec approve list' lists them"
+    )
+
+
+def _edit_waiting(client: ExecClient, execution_id: str) -> str:
+    code = _waiting(client, execution_id).code
+    text = _edit(code)
+    if text == code:  # leaving the editor without a change may mean a change of mind
+        raise UsageError(
+            f"nothing was changed, so {execution_id} was not approved; to approve it as it is, leave --edit out"
+        )
+    return text
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--code cannot be read: {error}") from error
+
+
+def _edit(code: str) -> str:
+    """Return code after a person has edited it.
+
+    Raises
+    ------
+    UsageError
+        If the editor cannot be started, fails, or leaves a file that is not text.
+    """
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory() as directory:  # for its owner alone
+        file = Path(directory) / "code.txt"
+        file.write_bytes(code.encode())
+        try:
+            done = subprocess.run([*editor, str(file)], check=False)
+            text = file.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the code cannot be edited: {error}; EDITOR names the editor") from error
+    if done.returncode != 0:
+        raise UsageError(f"the editor ended with {done.returncode}, so nothing was done")
+    return code if text == f"{code}\n" else text  # editors end the last line

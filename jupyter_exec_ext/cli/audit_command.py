@@ -1,0 +1,106 @@
+"""``jupyter exec audit``: verifies and shows the audit trail of the servers on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..audit.digest_chain import ChainedLine, Head, format_record, verify
+from ..errors import StoreUnavailable
+from .common_options import add_command
+from .server_choice import UsageError
+
+if TYPE_CHECKING:
+    from ..store.audit_table import AuditReader
+
+_FOLLOW_SECONDS = 0.5
+_MAX_FAULTS_SHOWN = 100
+
+
+def _head(text: str) -> Head:
+    return Head.parse(text)
+
+
+_head.__name__ = "head (SEQ:DIGEST)"
+
+
+def add_audit_command(commands: Any) -> None:
+    """Add ``jupyter exec audit``."""
+    parser = commands.add_parser(
+        "audit", help="check and show the audit trail", description="The audit trail of the servers on this machine."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    verify = add_command(actions, "verify", "check that no record was removed, changed or reordered", verify_trail)
+    tail = add_command(actions, "tail", "show the newest records", show_tail)
+    for action in (verify, tail):
+        action.add_argument("--store", metavar="DIR", help="the directory of ExecStore.path (default: the usual one)")
+    verify.add_argument("--head", type=_head, metavar="SEQ:DIGEST", help="a head that an earlier check printed")
+    verify.epilog = "Exit code: 0 if the trail is whole, 1 if not. Keep the head that is printed on another machine."
+    tail.add_argument("-n", type=int, default=20, dest="count", metavar="N", help="how many records (default: 20)")
+    tail.add_argument("--follow", action="store_true", help="and those to come, until Ctrl-C")
+    tail.add_argument("--json", action="store_true", help="the whole records, as JSON")
+
+
+@contextmanager
+def _reader(args: argparse.Namespace) -> Iterator[AuditReader]:
+    from jupyter_core.paths import jupyter_data_dir
+
+    from ..store.audit_table import AuditReader
+
+    reader = AuditReader(Path(args.store or Path(jupyter_data_dir()) / "jupyter_exec_ext"))
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def verify_trail(args: argparse.Namespace) -> int:
+    """Verify the whole chain, and print its faults or its head."""
+    faults = 0
+    try:
+        with _reader(args) as reader, reader.snapshot() as (ends, lines):
+            for fault in verify(lines, ends, args.head):
+                faults += 1
+                if faults <= _MAX_FAULTS_SHOWN:
+                    print(fault)
+    except StoreUnavailable as error:
+        print(error.message)
+        return 1
+    if faults:
+        print(f"the audit trail is not whole: {faults} faults")
+        return 1
+    count = ends.last_seq - ends.first_seq + 1
+    print(f"the audit trail is whole: {count} records" + (f", from {ends.first_seq}" if ends.first_seq > 1 else ""))
+    print(f"head {Head(ends.last_seq, ends.last_digest)}")
+    return 0
+
+
+def show_tail(args: argparse.Namespace) -> int:
+    """Print the newest records; with ``--follow``, those to come."""
+    if args.count < 0:
+        raise UsageError("-n must not be negative")
+    with _reader(args) as reader:
+        lines = reader.newest(args.count)
+        last_seq = lines[-1].seq if lines else reader.last_seq()
+        while True:
+            for line in lines:
+                print(_shown(line, as_json=args.json), flush=args.follow)
+            if not args.follow:
+                return 0
+            time.sleep(_FOLLOW_SECONDS)  # the store cannot notify another process of a new record
+            lines = reader.after(last_seq)
+            last_seq = lines[-1].seq if lines else last_seq
+
+
+def _shown(line: ChainedLine, *, as_json: bool) -> str:
+    try:
+        record = line.record()
+    except ValueError:
+        return f"record {line.seq} was changed: it is no record"
+    if as_json:
+        return f'{line.line[:-1]},"digest":"{line.digest}"}}'
+    return format_record(record)

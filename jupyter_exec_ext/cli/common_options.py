@@ -1,0 +1,71 @@
+"""Parts of the grammar that commands share: adding a command, isolation, and types of values."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..models import ISOLATION_LEVELS
+from ..protocol.strict_json import loads_strict
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def add_command(
+    commands: Any, name: str, help_: str, action: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Add a command that calls `action` with its arguments."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def add_command_group(commands: Any, name: str, help_: str, description: str) -> Any:
+    """Add a command that has actions, and return the group that they are added to."""
+    parser = commands.add_parser(
+        name, help=help_, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+
+def add_isolation_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--isolation``."""
+    parser.add_argument(
+        "--isolation",
+        choices=ISOLATION_LEVELS,
+        help="the least isolation that the kernel must have; refused where it cannot have it (default: what the server "
+        "and the token's policy say)",
+    )
+
+
+def seconds(text: str) -> float:
+    """Parse a positive number of seconds; raise `ValueError` for any other text."""
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError
+    return value
+
+
+def duration(text: str) -> float:
+    """Parse a duration, such as ``90``, ``30m``, ``8h`` or ``30d``, to seconds."""
+    unit = _UNITS.get(text[-1:])
+    return seconds(text) if unit is None else seconds(text[:-1]) * unit
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """Parse ``NAME=VALUE``, where VALUE is JSON, or else a text without quotation marks."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError
+    try:
+        return name, loads_strict(value.encode())
+    except ValueError:
+        return name, value
+
+
+# argparse's messages use these names.
+seconds.__name__ = "number of seconds"
+duration.__name__ = "duration (such as 90, 30m, 8h or 30d)"
+named_value.__name__ = "NAME=VALUE"

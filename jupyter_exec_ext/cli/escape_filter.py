@@ -1,0 +1,151 @@
+"""Filter for escape sequences on their way to a terminal: colours pass, all others are removed.
+
+Code, kernels and servers choose much of the commands' output. A terminal obeys escape sequences in it: they move the
+cursor over earlier lines, set titles, write to the clipboard, or make the terminal type. Files and pipes get the output
+unchanged. `printable_text` escapes names and code that a person decides about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+_RESET = "\x1b[0m"
+# Longest parameters of a sequence. A longer sequence is shown, since it could hide any text.
+_MAX_PARAMETERS = 64
+# Tab and line feed pass, and so do backspace and carriage return: progress bars need them, and they stay in their line.
+_CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CSI = r"(?:\x1b\[|\x9b)"
+_SEQUENCE = re.compile(
+    rf"{_CSI}(?P<colours>[0-9;:]{{0,{_MAX_PARAMETERS}}})m"
+    rf"|{_CSI}[\x20-\x3f]{{0,{_MAX_PARAMETERS}}}[\x40-\x7e]?"
+    r"|(?P<string>\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"  # titles, hyperlinks, clipboard, pictures; up to their terminator
+    rf"|\x1b[\x20-\x2f]{{0,{_MAX_PARAMETERS}}}[\x30-\x7e]?"
+    rf"|{_CONTROL.pattern}"
+)
+_UNFINISHED = re.compile(
+    rf"(?:{_CSI}[\x20-\x3f]{{0,{_MAX_PARAMETERS}}}|\x1b[\x20-\x2f]{{0,{_MAX_PARAMETERS}}})\Z"  # a later piece ends it
+)
+_STRING_END = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_TERMINATORS = ("\x07", "\x9c", "\x1b\\")
+
+
+class EscapeFilter:
+    """Removes control characters and escape sequences, but for colours, from text that comes in pieces.
+
+    A sequence may begin in one piece and end in another. Of an unfinished one a few characters are kept, or none.
+    """
+
+    def __init__(self) -> None:
+        self._kept = ""
+        self._in_string = False
+        self._coloured = False
+
+    def feed(self, text: str) -> str:
+        """Return a piece of text without the sequences that are removed."""
+        text, self._kept = self._kept + text, ""
+        if not self._in_string and _CONTROL.search(text) is None:
+            return text
+        return "".join(self._shown(text))
+
+    def _shown(self, text: str) -> Iterator[str]:
+        position = 0
+        while position < len(text):
+            if self._in_string:
+                position = self._end_string(text, position)
+                continue
+            match = _SEQUENCE.search(text, position)
+            if match is None:
+                yield text[position:]
+                return
+            yield text[position : match.start()]
+            if _UNFINISHED.match(text, match.start()):
+                self._kept = text[match.start() :]
+                return
+            colours = match["colours"]
+            if colours is not None:
+                self._coloured = colours.strip("0") != ""
+                yield f"\x1b[{colours}m"
+            self._in_string = match["string"] is not None
+            position = match.end()
+
+    def _end_string(self, text: str, position: int) -> int:
+        """Return where text goes on after a control string. Any control character ends one, such as a line's end."""
+        end = _STRING_END.search(text, position)
+        if end is None:
+            return len(text)
+        if text[end.start() :] == "\x1b":
+            self._kept = "\x1b"
+            return len(text)
+        self._in_string = False
+        return end.start() + next((len(mark) for mark in _TERMINATORS if text.startswith(mark, end.start())), 0)
+
+    def drop_unfinished(self) -> None:
+        """Drop an unfinished sequence."""
+        self._kept, self._in_string = "", False
+
+    def close(self) -> str:
+        """Drop an unfinished sequence; return the reset of colours that are still on."""
+        self.drop_unfinished()
+        coloured, self._coloured = self._coloured, False
+        return _RESET if coloured else ""
+
+
+def without_escapes(text: str) -> str:
+    """Return a whole text, filtered."""
+    escapes = EscapeFilter()
+    return escapes.feed(text) + escapes.close()
+
+
+class TerminalStream:
+    """A text stream to a terminal that filters each text that is written. All other attributes are the stream's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._escapes = EscapeFilter()
+
+    def write(self, text: str) -> int:
+        """Write a text; its escape sequences must not continue in the next one."""
+        self._stream.write(self._escapes.feed(text))
+        self._escapes.drop_unfinished()
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts."""
+        for line in lines:
+            self.write(line)
+
+    def end_colours(self) -> None:
+        """Reset colours that are still on."""
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            self._stream.write(self._escapes.close())
+            self._stream.flush()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._stream, name)
+
+
+@contextmanager
+def protected_terminal() -> Iterator[None]:
+    """Filter standard output and standard error, if they are a terminal."""
+    before = sys.stdout, sys.stderr
+    protected = [_protected(stream) for stream in before]
+    sys.stdout, sys.stderr = (cast(TextIO, stream) for stream in protected)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in protected:
+            if isinstance(stream, TerminalStream):
+                stream.end_colours()
+
+
+def _protected(stream: TextIO | None) -> TextIO | TerminalStream | None:
+    is_terminal = stream is not None and stream.isatty()  # None: the process was started without one
+    return TerminalStream(cast(TextIO, stream)) if is_terminal else stream

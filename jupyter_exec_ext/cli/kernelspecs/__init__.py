@@ -1,0 +1,1 @@
+"""Kernelspec commands: the grammar, the writer, and the kernelspecs of this machine."""

@@ -1,0 +1,1 @@
+"""Import migration from AutoGen's executors to this package."""

@@ -1,0 +1,140 @@
+"""``jupyter exec migrate``: rewrites imports of AutoGen's executors in Python files and notebooks."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import io
+import os
+import shutil
+import sys
+import tempfile
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..common_options import add_command
+from ..printable_text import printable
+from ..server_choice import UsageError
+from .import_rewriting import IMPORTS, rewrite_imports
+from .notebook_cells import Notebook, mask_magics
+
+# A file with none of these words imports nothing that moves, and is not parsed.
+_ROOTS = {module.partition(".")[0].encode() for module in IMPORTS}
+_SUFFIXES = (".py", ".pyi", ".ipynb")
+_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+
+
+def add_migrate_command(commands: Any) -> None:
+    """Add ``jupyter exec migrate``."""
+    parser = add_command(
+        commands,
+        "migrate",
+        "move a project's imports from AutoGen's executors to this package",
+        migrate,
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="Python files, notebooks, or directories with them")
+    parser.add_argument("--write", action="store_true", help="make the changes (default: print them)")
+    parser.epilog = (
+        "Names that this package does not have stay where they are, and what could not be moved is said. Exit code: 0, "
+        "or 1 if a file could not be read or written and was left alone."
+    )
+
+
+def migrate(args: argparse.Namespace) -> int:
+    """Print or make the changes; return 1 if a file was left alone."""
+    changed = failed = 0
+    for path in _files(args.paths):
+        try:
+            before, after, notes = _rewrite(path)
+            if args.write and after != before:
+                _replace(path, after)
+        except (OSError, SyntaxError, ValueError) as error:
+            print(f"{printable(str(path))}: left alone: {_describe(path, error)}", file=sys.stderr)
+            failed += 1
+            continue
+        for note in notes:
+            print(f"{printable(str(path))}:{note}", file=sys.stderr)
+        if after != before:
+            changed += 1
+            print(printable(str(path)) if args.write else _diff(path, before, after), end="\n" if args.write else "")
+    files = f"{changed} file{'' if changed == 1 else 's'}"
+    print(f"{files} changed" if args.write else f"{files} to change; --write changes them", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _files(paths: list[str]) -> Iterator[Path]:
+    """Yield the named files and those below the named directories, each once."""
+    seen = set()
+    for path in map(Path, paths):
+        if not path.exists():
+            raise UsageError(f"there is no {path}")
+        if path.is_file() and path.suffix not in _SUFFIXES:
+            raise UsageError(f"{path} is neither Python nor a notebook")
+        for found in [path] if path.is_file() else _below(path):
+            if (real := found.resolve()) not in seen:
+                seen.add(real)
+                yield found
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for root, names, files in os.walk(directory):
+        names[:] = sorted(
+            name
+            for name in names
+            if not name.startswith(".") and name not in _SKIPPED and not Path(root, name, "pyvenv.cfg").exists()
+        )
+        yield from (Path(root, name) for name in sorted(files) if Path(name).suffix in _SUFFIXES)
+
+
+def _rewrite(path: Path) -> tuple[str, str, list[str]]:
+    """Return a file's text before and after, and notes with their places."""
+    raw = path.read_bytes()
+    if not any(root in raw for root in _ROOTS):
+        return "", "", []
+    text = _decoded(raw)[0]
+    if path.suffix != ".ipynb":
+        (after,), notes = rewrite_imports([text])
+        return text, after, [f"{note.line}: {note.text}" for note in notes]
+    notebook = Notebook(text)
+    sources = notebook.sources
+    changed, notes = rewrite_imports(sources, mask_magics)
+    after = text if changed == sources else notebook.with_sources(changed)
+    return text, after, [f" code cell {note.source + 1}, line {note.line}: {note.text}" for note in notes]
+
+
+def _decoded(raw: bytes) -> tuple[str, str]:
+    """Return a file's text, with its own line ends, and its encoding."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+    return raw.decode(encoding), encoding
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file's text in one step, in its own encoding and with its own permissions."""
+    path = path.resolve()
+    raw = text.encode(_decoded(path.read_bytes())[1])
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+        shutil.copymode(path, temporary)
+        os.replace(temporary, path)
+    except BaseException:  # Ctrl-C, too, must leave no temporary file
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _describe(path: Path, error: Exception) -> str:
+    if not isinstance(error, SyntaxError):
+        return str(error)
+    cell = f"code cell {error.source + 1}, " if path.suffix == ".ipynb" and hasattr(error, "source") else ""
+    return f"{cell}line {error.lineno}: {error.msg}" if error.lineno else f"{cell}{error.msg}"
+
+
+def _diff(path: Path, before: str, after: str) -> str:
+    old, new = (io.StringIO(text, newline="\n").readlines() for text in (before, after))
+    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -1,0 +1,217 @@
+"""Choice of a command's server: options, their check, and a client of the chosen or started server."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
+from ..client.sync.client import ExecClient
+from ..executors.binder import BinderServer
+from ..executors.binder_launch import build_path
+from ..executors.docker import DockerJupyterServer
+from ..executors.hub import JupyterHubServer
+from ..executors.local import LocalJupyterServer
+from ..executors.remote_launch import show_phases
+from .signals import leaving_in_order
+
+_SERVER_HELP = (
+    "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
+)
+BINDER_URL = "https://mybinder.org"
+
+
+class UsageError(Exception):
+    """An argument of the command cannot be used; exit code 2."""
+
+
+def add_server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
+    """Add the options that choose the server. `without` describes the server that is used without them.
+
+    A command without a `default` needs a server only while it runs. It may launch a Binder or a container, and it stops
+    a server that it has started at a JupyterHub.
+    """
+    passing = default is None
+    parser.set_defaults(stop_server=passing, binder=None, binder_url=None, docker=None)
+    group = parser.add_argument_group("server")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
+    where.add_argument(
+        "--hub",
+        metavar="URL",
+        help="a JupyterHub: your server there, started if it does not run"
+        + (", and then stopped again" if passing else ", and left running"),
+    )
+    group.add_argument("--hub-user", metavar="NAME", help="with --hub: whose server (default: the token's user's)")
+    group.add_argument("--hub-server", metavar="NAME", help="with --hub: one of the user's named servers")
+    if passing:
+        where.add_argument(
+            "--binder",
+            type=binder_spec,
+            metavar="SPEC",
+            help="a server made from a repository, such as gh/org/repo/HEAD, launched for this at a BinderHub",
+        )
+        where.add_argument(
+            "--docker",
+            nargs="?",
+            const="",
+            metavar="IMAGE",
+            help="a server in a container, which is removed afterwards; FILE stands before this option. IMAGE runs a "
+            "gateway on port 8888 with the token in TOKEN (default: this package's own, built when first needed)",
+        )
+        group.add_argument(
+            "--binder-url",
+            metavar="URL",
+            help=f"with --binder: the BinderHub (default: {BINDER_URL})",
+        )
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the server's or the Hub's token; without it the token in the URL, then JUPYTER_TOKEN, is "
+        "used",
+    )
+    group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
+
+
+def binder_spec(text: str) -> str:
+    """Return the SPEC of a Binder; raise `ValueError` for an invalid one."""
+    build_path(text)
+    return text
+
+
+# argparse's message names the type so.
+binder_spec.__name__ = "spec (such as gh/org/repo/HEAD)"
+
+
+def check_server_options(args: argparse.Namespace) -> None:
+    """Reject options that would have no effect.
+
+    Raises
+    ------
+    UsageError
+        For such an option; the message names the option that it goes with.
+    """
+    if "hub" not in args:  # the command needs no server
+        return
+    at_hub, at_binder = args.hub is not None, args.binder is not None
+    elsewhere = at_hub or at_binder or args.server is not None or bool(getattr(args, "session", None))
+    for option, value, has_effect, with_ in (
+        ("--hub-user", args.hub_user, at_hub, "--hub URL"),
+        ("--hub-server", args.hub_server, at_hub, "--hub URL"),
+        ("--binder-url", args.binder_url, at_binder, "--binder SPEC"),
+        ("--token-file", args.token_file, elsewhere, "--server, --hub or --binder"),
+        ("--ca-bundle", args.ca_bundle, elsewhere, "--server, --hub or --binder"),
+    ):
+        if value is not None and not has_effect:
+            raise UsageError(f"{option} goes with {with_}, which is missing; nothing was started")
+
+
+def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
+    """Return the server that ``--server`` names.
+
+    Raises
+    ------
+    ValueError
+        If it is ``auto`` and no server runs, or if it is no URL.
+    """
+    token = _token(args.token_file)
+    if args.server == "auto":
+        found = _discovered()
+        info = found if token is None else replace(found, token=token)
+    else:
+        info = JupyterConnectionInfo.from_url(args.server, token)
+    if info.token is None:
+        info = replace(info, token=os.environ.get("JUPYTER_TOKEN", "").strip() or None)
+    return replace(info, verify=args.ca_bundle) if args.ca_bundle else info
+
+
+def _discovered() -> JupyterConnectionInfo:
+    """Return the newest server on this machine; in a terminal of a JupyterHub user's server, this one.
+
+    The Hub's token of the terminal is sent to that server only.
+    """
+    found = JupyterConnectionInfo.discover()
+    if not found:
+        raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
+    own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
+    if own and own[0].token is None:
+        return replace(own[0], token=os.environ.get("JUPYTERHUB_API_TOKEN") or None)
+    return (own or found)[0]
+
+
+def _token(path: str | None) -> str | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file cannot be read: {error}") from error
+
+
+@contextmanager
+def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
+    """Yield a client of the server that the options name, or of one that ends with the context."""
+    with leaving_in_order(), contextlib.ExitStack() as stack:
+        yield stack.enter_context(ExecClient(_server_for(args, stack)))
+
+
+def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
+    """Return the server; one that is started here ends with the stack."""
+    if args.hub is not None:
+        return stack.enter_context(_at_hub(args))
+    if args.binder is not None:
+        return stack.enter_context(_binder(args))
+    if args.server is not None:
+        return named_server(args)
+    if sys.stderr.isatty():
+        print(f"Starting a {'gateway' if args.docker is None else 'container'} ...", file=sys.stderr)
+    if args.docker is not None:
+        return stack.enter_context(_container(args.docker))
+    logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return stack.enter_context(LocalJupyterServer(log_file=str(logs / "gateway.log")))
+
+
+def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
+    token = _token(args.token_file) or JupyterConnectionInfo.from_url(args.hub).token
+    return JupyterHubServer(
+        args.hub,
+        token or os.environ.get("JUPYTER_TOKEN", "").strip() or None,
+        user=args.hub_user,
+        server_name=args.hub_server or "",
+        stop=args.stop_server,
+        on_progress=show_phases if sys.stderr.isatty() else None,
+        verify=args.ca_bundle or True,
+    )
+
+
+def _binder(args: argparse.Namespace) -> BinderServer:
+    """Return the launch of a Binder. JUPYTER_TOKEN belongs to a Jupyter server, so a BinderHub does not get it."""
+    return BinderServer(
+        args.binder,
+        binder_url=args.binder_url or BINDER_URL,
+        binder_token=_token(args.token_file),
+        verify=args.ca_bundle or True,
+    )
+
+
+def _container(image: str) -> DockerJupyterServer:
+    """Start a server in a container; an empty name stands for this package's own image."""
+    try:
+        return DockerJupyterServer(custom_image_name=image or None)
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def api_client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
+    """Yield a client as `client_for` does, of a server that has ``exec/v1``."""
+    with client_for(args) as client:
+        client.info()  # a clear error for a server without exec/v1
+        yield client

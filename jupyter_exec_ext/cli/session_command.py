@@ -1,0 +1,196 @@
+"""``jupyter exec session``, ``file`` and ``output``: sessions on a server, their files, and outputs beyond the cap."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..client.local_files import Progress
+from ..models import Session
+from .common_options import add_command, add_isolation_option
+from .printable_text import print_table, printable
+from .server_choice import add_server_options, api_client_for, client_for
+
+
+def add_session_command(commands: Any) -> None:
+    """Add ``jupyter exec session``."""
+    parser = commands.add_parser(
+        "session", help="start, list and end sessions on a server", description="Sessions keep variables between runs."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = add_command(actions, "list", "list your sessions", list_sessions)
+    listing.add_argument("--ended", action="store_true", help="those that have ended, too")
+    start = add_command(actions, "start", "start a session and print its id", start_session)
+    kernel = start.add_mutually_exclusive_group()
+    kernel.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
+    kernel.add_argument("--attach", metavar="KERNEL_ID", help="share this running kernel, such as a notebook's")
+    add_isolation_option(start)
+    start.add_argument("--name", default="", metavar="TEXT", help="a name for people")
+    start.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end it when idle this long; 0 for never")
+    stop = add_command(actions, "stop", "shut sessions down", stop_sessions)
+    interrupt = add_command(
+        actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", interrupt_sessions
+    )
+    for action in (stop, interrupt):
+        action.add_argument("ids", nargs="+", metavar="ID")
+    for action in (listing, start, stop, interrupt):
+        add_server_options(action, "auto", "auto")
+
+
+def add_file_command(commands: Any) -> None:
+    """Add ``jupyter exec file``."""
+    parser = commands.add_parser(
+        "file", help="list, upload, download and delete the files of a session", description="The files of a session."
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = add_command(actions, "list", "list files with size and time", list_files)
+    upload = add_command(actions, "upload", "upload a file", upload_file)
+    download = add_command(actions, "download", "download a file, also after the session has ended", download_file)
+    delete = add_command(actions, "delete", "delete files", delete_files)
+    for action in (listing, upload, download, delete):
+        action.add_argument("session", metavar="ID", help="the session")
+        add_server_options(action, "auto", "auto")
+    listing.add_argument("--path", default="", metavar="DIR", help="only below this directory")
+    listing.add_argument("--sha256", action="store_true", help="hash them all on the server")
+    upload.add_argument("file", metavar="FILE")
+    upload.add_argument("remote", nargs="?", metavar="PATH", help="where to, in the session (default: its name)")
+    download.add_argument("remote", metavar="PATH", help="the file in the session")
+    download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
+    delete.add_argument("paths", nargs="+", metavar="PATH")
+
+
+def add_output_command(commands: Any) -> None:
+    """Add ``jupyter exec output``."""
+    parser = commands.add_parser(
+        "output",
+        help="list and download what an execution printed and showed beyond its cap",
+        description="What an execution printed and showed beyond its cap.",
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = add_command(actions, "list", "list outputs with size and type", list_outputs)
+    download = add_command(actions, "download", "download an output, also after the session has ended", download_output)
+    for action in (listing, download):
+        action.add_argument("execution", metavar="ID", help="the execution")
+        add_server_options(action, "auto", "auto")
+    download.add_argument("name", metavar="NAME", help="the output, such as stdout")
+    download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
+
+
+def list_sessions(args: argparse.Namespace) -> int:
+    """Print the sessions, one a line."""
+    with api_client_for(args) as client:
+        sessions = client.list_sessions(ended=args.ended)
+    rows = [("ID", "STATE", "KERNEL", "ISOLATION", "LAST ACTIVITY", "NAME")]
+    rows += [(s.id, s.state.value, _kernel(s), s.isolation, s.last_activity_at, s.name) for s in sessions]
+    print_table(rows)
+    return 0
+
+
+def _kernel(session: Session) -> str:
+    return f"{session.kernel_name} (attached to {session.kernel_id})" if session.attached else session.kernel_name
+
+
+def start_session(args: argparse.Namespace) -> int:
+    """Start a session and print its id, for ``jupyter exec run --session``."""
+    with api_client_for(args) as client:
+        session = client.session(
+            args.kernel,
+            name=args.name,
+            idle_timeout_seconds=args.idle_timeout,
+            kernel_id=args.attach,
+            isolation=args.isolation,
+        )
+        print(session.id)
+    return 0
+
+
+def stop_sessions(args: argparse.Namespace) -> int:
+    """Shut sessions down."""
+    with api_client_for(args) as client:
+        for session_id in args.ids:
+            client.get_session(session_id).close()
+    return 0
+
+
+def interrupt_sessions(args: argparse.Namespace) -> int:
+    """Interrupt running code in sessions."""
+    with api_client_for(args) as client:
+        for session_id in args.ids:
+            client.get_session(session_id).interrupt()
+    return 0
+
+
+def list_files(args: argparse.Namespace) -> int:
+    """Print the files of a session, one a line."""
+    with client_for(args) as client:
+        files = client.get_session(args.session).list_files(args.path, sha256=args.sha256)
+    for file in files:
+        digest = f"  {file.sha256 or '-':64}" if args.sha256 else ""
+        print(f"{file.size_bytes:>14}  {file.mtime}{digest}  {printable(file.path)}")
+    if files.truncated:
+        print("There are more; name a directory with --path.", file=sys.stderr)
+    return 0
+
+
+def upload_file(args: argparse.Namespace) -> int:
+    """Upload a file."""
+    with client_for(args) as client, progress_bar(args.file) as progress:
+        client.get_session(args.session).upload(args.file, args.remote, progress=progress)
+    return 0
+
+
+def download_file(args: argparse.Namespace) -> int:
+    """Download a file and print its path."""
+    with client_for(args) as client, progress_bar(args.remote) as progress:
+        path = client.get_session(args.session).download(args.remote, args.local, progress=progress)
+    print(path)
+    return 0
+
+
+def delete_files(args: argparse.Namespace) -> int:
+    """Delete files."""
+    with client_for(args) as client:
+        session = client.get_session(args.session)
+        for path in args.paths:
+            session.delete_file(path)
+    return 0
+
+
+def list_outputs(args: argparse.Namespace) -> int:
+    """Print the outputs, one a line, and the reason if some were not kept."""
+    with client_for(args) as client:
+        record = client.get_execution(args.execution).record
+    for output in record.spooled:
+        note = "" if output.complete else "  (only the beginning)"
+        print(f"{output.size_bytes:>14}  {output.name:24}  {printable(output.mime_type)}{note}")
+    if record.truncated is not None and record.truncated.unspooled_reason:
+        print(f"jupyter exec: not everything was kept: {record.truncated.unspooled_reason}", file=sys.stderr)
+    return 0
+
+
+def download_output(args: argparse.Namespace) -> int:
+    """Download an output and print its path."""
+    with client_for(args) as client, progress_bar(args.name) as progress:
+        path = client.get_execution(args.execution).download_output(args.name, args.local, progress=progress)
+    print(path)
+    return 0
+
+
+@contextmanager
+def progress_bar(name: str) -> Iterator[Progress | None]:
+    """Show the progress of a transfer, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm  # loaded only where a bar is shown
+
+    with tqdm(desc=printable(name)[-40:], unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr) as bar:
+
+        def progress(done: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress

@@ -1,0 +1,237 @@
+"""``jupyter exec token``: creates, lists, rotates and revokes scoped tokens for agents."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..models import IssuedToken, Token
+from ..protocol.records_json import issued_token_to_json, to_json
+from .common_options import add_command, add_command_group, duration, named_value
+from .printable_text import fields, print_table, printable
+from .server_choice import UsageError, add_server_options, api_client_for
+
+#: Names for sets of scopes.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "agent": (
+        "sessions:create",
+        "sessions:read",
+        "sessions:delete",
+        "executions:create",
+        "executions:read",
+        "executions:control",
+        "files:read",
+        "files:write",
+    ),
+    "reader": ("sessions:read", "executions:read", "files:read"),
+}
+DEFAULT_PRESET = "agent"
+_TOKEN = """\
+Tokens for agents. A token may do what its scopes say, within its policy, until it expires or is revoked, and never more
+than whoever created it. It is of use with exec/v1 alone, not with the rest of the Jupyter server.
+
+  TOKEN=$(jupyter exec token create claude --expires 8h)
+  jupyter exec token create claude --policy restricted --limit max_sessions=1 --output token
+"""
+
+
+def add_token_command(commands: Any) -> None:
+    """Add ``jupyter exec token``."""
+    actions = add_command_group(commands, "token", "create, list, rotate and revoke tokens for agents", _TOKEN)
+    create = add_command(actions, "create", "create a token and print it, this once", create_token)
+    listing = add_command(actions, "list", "list tokens, without their secrets", list_tokens)
+    show = add_command(actions, "show", "show a token, without its secret", show_token)
+    rotate = add_command(actions, "rotate", "give a token another secret and print it, this once", rotate_token)
+    revoke = add_command(actions, "revoke", "revoke tokens and those below them; what they run ends", revoke_tokens)
+    policies = add_command(actions, "policies", "list the policies there are", list_policies)
+    _create_options(create)
+    listing.add_argument("--ended", action="store_true", help="those that were revoked or have expired, too")
+    for action in (show, rotate):
+        action.add_argument("id", metavar="ID")
+    rotate.add_argument(
+        "--overlap",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="for how long the secret before it is still good, such as 1h (default: not at all)",
+    )
+    revoke.add_argument("ids", nargs="+", metavar="ID")
+    for action in (create, rotate):
+        action.add_argument(
+            "--output", metavar="FILE", help="write it to this file, for you alone, and do not print it"
+        )
+    for action in (create, listing, show, rotate, policies):
+        action.add_argument("--json", action="store_true", help="print JSON")
+    for action in (create, listing, show, rotate, revoke, policies):
+        add_server_options(action, "auto", "auto")
+
+
+def _create_options(create: argparse.ArgumentParser) -> None:
+    presets = "; ".join(f"'{name}' is {', '.join(scopes)}" for name, scopes in PRESETS.items())
+    create.add_argument("name", metavar="NAME", help="what it is for, so that you recognise it in the list")
+    create.add_argument(
+        "--scope",
+        action="append",
+        default=[],
+        dest="scopes",
+        metavar="SCOPE[,SCOPE]",
+        help=f"what it may do; may be repeated. {presets} (default: {DEFAULT_PRESET})",
+    )
+    create.add_argument("--policy", metavar="NAME", help="policy that holds for it (default: the server's 'default')")
+    create.add_argument(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="how long it is good: 90, 30m, 8h, 30d (default: the server's)",
+    )
+    create.add_argument(
+        "--limit",
+        type=named_value,
+        action="append",
+        default=[],
+        dest="limits",
+        metavar="NAME=VALUE",
+        help="narrow a field of the policy for it, such as max_sessions=1, approval=always or "
+        "'kernelspecs=[\"python3\"]'; may be repeated. 'token policies' shows the fields",
+    )
+
+
+def create_token(args: argparse.Namespace) -> int:
+    """Create a token and print or write its secret."""
+    scopes = chosen_scopes(args.scopes)
+    with _secret_output(args) as hand_out, api_client_for(args) as client:
+        options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": dict(args.limits)}
+        hand_out(client.tokens.create(args.name, scopes, **options))
+    return 0
+
+
+def rotate_token(args: argparse.Namespace) -> int:
+    """Give a token another secret, and print or write it."""
+    with _secret_output(args) as hand_out, api_client_for(args) as client:
+        hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap))
+    return 0
+
+
+def list_tokens(args: argparse.Namespace) -> int:
+    """Print the tokens, one a line."""
+    with api_client_for(args) as client:
+        tokens = client.tokens.list(ended=args.ended)
+    if args.json:
+        print(json.dumps([to_json(token) for token in tokens], indent=2))
+        return 0
+    rows = [("ID", "STATE", "POLICY", "EXPIRES", "LAST USED", "NAME")]
+    rows += [(t.id, _state(t), t.policy, t.expires_at, t.last_used_at or "-", t.name) for t in tokens]
+    print_table(rows)
+    return 0
+
+
+def show_token(args: argparse.Namespace) -> int:
+    """Print a token, without its secret."""
+    with api_client_for(args) as client:
+        token = client.tokens.get(args.id)
+    print(json.dumps(to_json(token), indent=2) if args.json else _described(token))
+    return 0
+
+
+def revoke_tokens(args: argparse.Namespace) -> int:
+    """Revoke tokens."""
+    with api_client_for(args) as client:
+        for token_id in args.ids:
+            client.tokens.revoke(token_id)
+    return 0
+
+
+def list_policies(args: argparse.Namespace) -> int:
+    """Print the policies with their limits."""
+    with api_client_for(args) as client:
+        found = client.tokens.policies()
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for policy in found:
+        print(printable(str(policy.get("name"))))
+        for name, value in policy.items():
+            if name != "name" and value is not None:
+                print(f"  {printable(name):<26} {json.dumps(value)}")
+    return 0
+
+
+def chosen_scopes(given: Iterable[str]) -> list[str]:
+    """Return the scopes of ``--scope``: each value is a scope, a preset, or a list of them with commas."""
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()] or [DEFAULT_PRESET]
+    return list(dict.fromkeys(scope for word in words for scope in PRESETS.get(word, (word,))))
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expired else "active"
+
+
+def _described(token: Token) -> str:
+    pairs = [
+        ("id", token.id),
+        ("name", token.name),
+        ("state", _state(token)),
+        ("policy", token.policy),
+        ("limits", json.dumps(dict(token.limits))),
+        ("scopes", ", ".join(token.scopes)),
+        ("created", f"{token.created_at} by {token.created_by}"),
+        ("expires", token.expires_at),
+        ("last used", token.last_used_at or "never"),
+    ]
+    pairs += [("parent", token.parent_id)] if token.parent_id else []
+    pairs += [("revoked", token.revoked_at)] if token.revoked_at else []
+    return fields(pairs)
+
+
+@contextmanager
+def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken], None]]:
+    """Yield a function that prints or writes a secret. The file is opened before a secret exists."""
+    if args.output is None:
+        yield lambda issued: _hand_out(issued, args, None)
+        return
+    target = Path(args.output)
+    if target.exists() and not target.is_file():
+        raise UsageError(f"--output cannot be used: {target} is not a regular file")
+    try:
+        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # readable by its owner only
+    except OSError as error:
+        raise UsageError(f"--output cannot be used: {error}") from error
+
+    def hand_out(issued: IssuedToken) -> None:
+        _hand_out(issued, args, descriptor)
+        os.replace(draft, target)
+
+    try:
+        yield hand_out
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | None) -> None:
+    """Print the secret or write it to a file; first print to standard error how to revoke the token."""
+    token = issued.token
+    print(
+        f"Token {token.id} ({printable(token.name)}), policy {token.policy}, until {token.expires_at}", file=sys.stderr
+    )
+    print(f"It may: {', '.join(token.scopes)}", file=sys.stderr)
+    print(f"It is shown this once. To revoke it: jupyter exec token revoke {token.id}", file=sys.stderr, flush=True)
+    if descriptor is not None:
+        os.write(descriptor, f"{issued.text}\n".encode())
+        os.fsync(descriptor)
+    if args.json:
+        shown = to_json(token) if descriptor is not None else issued_token_to_json(issued)
+        print(json.dumps(shown, indent=2), flush=True)
+    elif descriptor is None:
+        print(issued.text, flush=True)

@@ -1,0 +1,1 @@
+"""The asynchronous client of `exec/v1`."""

@@ -1,0 +1,241 @@
+"""The asynchronous client. Its twin in `sync/` is generated; change this one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ApiNotFound, PolicyDenied
+from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Session
+from ..api.event_stream import ChangeFollower
+from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
+from ..api.operations import ExecApi, session_request
+from ..api.outage_retry import DEFAULT_OUTAGE_SECONDS, RetryPolicy
+from ..jupyter.standard_session import open_standard_session
+from ..server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from .driver import AioDriver, AnswerInput
+from .execution_handle import AsyncExecutionHandle
+from .session import AsyncExecSession, AsyncStandardExecSession
+from .tokens import AsyncExecApprovals, AsyncExecTokens
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class AsyncExecClient:
+    """Client of a server's ``exec/v1`` API.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable
+        A URL (a ``?token=`` in it is removed and sent as a header), the connection info of a server, or an object
+        that has it.
+    token : str, optional
+        The server's token, if `server` is a URL without one.
+    max_retries : int
+        Number of retries of an idempotent request, with growing pauses.
+    outage_seconds : float
+        Time in seconds that runs and streams wait for a server that no longer answers, such as behind a proxy that
+        restarts. Then they continue, or raise `ConnectionLost`.
+
+    Attributes
+    ----------
+    tokens : AsyncExecTokens
+        The server's scoped tokens and policies.
+    approvals : AsyncExecApprovals
+        The executions that wait for a person's approval.
+
+    Notes
+    -----
+    Every call may raise the errors of `jupyter_exec_ext.errors`: the server's refusals by their code, and
+    `ConnectionFailed` or `ConnectionLost` if the network fails. Calls may be concurrent.
+
+    Examples
+    --------
+    ::
+
+        async with AsyncExecClient("http://localhost:8888/?token=…") as client, await client.session() as session:
+            print((await session.run("1 + 1")).outputs)
+    """
+
+    def __init__(
+        self,
+        server: str | JupyterConnectionInfo | JupyterConnectable,
+        token: str | None = None,
+        *,
+        max_retries: int = 4,
+        outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
+    ) -> None:
+        self.connection_info = connection_to(server, token)
+        self._retry = RetryPolicy(max_retries, outage_seconds=outage_seconds, why_lost=self.connection_info.why_lost)
+        self._api = ExecApi(self._retry)
+        self._driver = AioDriver(self.connection_info)
+        self.tokens = AsyncExecTokens(self._driver, self._retry)
+        self.approvals = AsyncExecApprovals(self._driver, self._retry)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.connection_info.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Sessions continue on the server."""
+        await self._driver.close()
+
+    async def info(self) -> dict[str, Any]:
+        """Return the server's versions, settings and limits, and the caller's permissions."""
+        return await self._driver.perform(self._api.info())
+
+    async def kernelspecs(self) -> list[KernelSpecInfo]:
+        """Return the kernelspecs that a session may use."""
+        return await self._driver.perform(self._api.kernelspecs())
+
+    async def events(self, after: str = "") -> AsyncIterator[Change]:
+        """Yield changes of the sessions, executions and tokens that the caller may see, without end.
+
+        The first change is a reset (`Change.is_reset`): list the current state then, and apply the changes that follow.
+        A cut connection is resumed without a gap or, after too many changes, with another reset.
+
+        Parameters
+        ----------
+        after : str
+            The `Change.id` to continue after; there is no reset if no change is missing.
+        """
+        async for change in self._driver.stream(ChangeFollower(self._retry, after).follow()):
+            yield change
+
+    async def session(
+        self,
+        kernel_name: str | None = None,
+        *,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idle_timeout_seconds: float | None = None,
+        kernel_id: str | None = None,
+        isolation: str | None = None,
+    ) -> AsyncExecSession:
+        """Start a session; as a context manager it is deleted at the end.
+
+        Parameters
+        ----------
+        kernel_name : str, optional
+            A kernelspec; by default the server's default.
+        name : str
+            A name for lists.
+        env : mapping, optional
+            Environment variables for the kernel.
+        metadata : mapping, optional
+            Data to keep with the session.
+        idle_timeout_seconds : float, optional
+            Idle time after which the server ends the session; 0 for never, None for the server's default.
+        kernel_id : str, optional
+            A running kernel, such as a notebook's, to share with its user instead of starting one. It continues when
+            the session ends.
+        isolation : str, optional
+            The least isolation of the kernel: ``"landlock"``, ``"sandbox"`` or ``"remote"``. By default that of the
+            server and the token's policy.
+        """
+        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
+        record = await self._driver.perform(self._api.open_session(request))
+        return AsyncExecSession(self._driver, self._api, record)
+
+    async def run(
+        self,
+        code: str,
+        *,
+        kernel_name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        isolation: str | None = None,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+        idempotency_key: str | None = None,
+    ) -> Execution:
+        """Run code in a fresh session, which ends with it, and return the finished execution.
+
+        This is one request, so it is faster than starting a session for one run. As with a session's `run`, the code
+        runs once, and Ctrl-C or cancelling the task cancels it.
+
+        Parameters
+        ----------
+        kernel_name, env, isolation
+            As for `session`.
+        code, timeout_seconds, language, metadata, on_event, on_input, idempotency_key
+            As for `AsyncExecSession.run`.
+        """
+        session = session_request(kernel_name, "", env, None, None, None, isolation)
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        request |= {"session": session} if session else {}
+        key = idempotency_key or new_key()
+        start = self._api.run if on_event is None and on_input is None else self._api.stream
+        operation = self._api.in_fresh_session(start(FRESH_SESSION, request, key))
+        return await self._driver.perform(operation, on_event, on_input)
+
+    async def get_session(self, session_id: str) -> AsyncExecSession:
+        """Return an existing session of the caller, also if another program has started it."""
+        record = await self._driver.perform(self._api.get_session(session_id))
+        return AsyncExecSession(self._driver, self._api, record)
+
+    async def list_sessions(self, *, ended: bool = False, memory: bool = False) -> list[Session]:
+        """Return the caller's sessions; with `ended`, also ended ones; with `memory`, the memory that kernels use."""
+        return await self._driver.perform(self._api.list_sessions(ended=ended, memory=memory))
+
+    async def get_execution(self, execution_id: str) -> AsyncExecutionHandle:
+        """Return an existing execution, to read, follow or cancel it."""
+        record = await self._driver.perform(self._api.get_execution(execution_id))
+        return AsyncExecutionHandle(self._driver, self._api, record)
+
+    async def standard_session(
+        self,
+        kernel_name: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        max_output_bytes: int = 32 * 1024 * 1024,
+    ) -> AsyncStandardExecSession:
+        """Start a kernel through the standard Jupyter API, on any Jupyter server, and use it as a session.
+
+        Parameters
+        ----------
+        kernel_name : str, optional
+            A kernelspec; by default the server's default.
+        env : mapping, optional
+            Environment variables for the kernel, if the server accepts them; Jupyter Server accepts none.
+        max_output_bytes : int
+            Limit of an execution's output in bytes.
+        """
+        operation = open_standard_session(kernel_name, env, self._retry, max_output_bytes)
+        return AsyncStandardExecSession(self._driver, await self._driver.perform(operation))
+
+
+#: An agent may wait for a person; its variables should still be there when it continues.
+AGENT_IDLE_TIMEOUT_SECONDS = 24 * 3600.0
+
+
+async def open_agent_session(
+    client: AsyncExecClient,
+    kernel_name: str | None,
+    name: str,
+    idle_timeout_seconds: float = AGENT_IDLE_TIMEOUT_SECONDS,
+) -> AsyncExecSession | AsyncStandardExecSession:
+    """Open a session with a long idle timeout, or with the server's default if the token's policy allows less.
+
+    On servers without ``exec/v1`` it uses the standard kernels API.
+    """
+    try:
+        return await client.session(kernel_name, name=name, idle_timeout_seconds=idle_timeout_seconds)
+    except PolicyDenied as error:
+        if error.limit is None or error.limit.get("name") != "max_idle_seconds":
+            raise
+        return await client.session(kernel_name, name=name)
+    except ApiNotFound:
+        return await client.standard_session(kernel_name)

@@ -1,0 +1,161 @@
+"""HTTP requests and streams of the asynchronous driver, with aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+
+import aiohttp
+from yarl import URL
+
+from ...protocol.strict_json import dump_bytes
+from ..api.steps import Failure, OpenStream, ReadStream, Reply, Request, SendBody, Source, Stream
+from ..server_connection import JupyterConnectionInfo
+
+# A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
+_CONNECT_SECONDS = 10.0
+# The default of 64 KiB makes large outputs pause and resume the transport for every chunk.
+_READ_BUFFER_BYTES = 2**20
+# Larger bodies are written in pieces, with other tasks in between.
+_MAX_WHOLE_BODY_BYTES = 2**18
+# An error of the HTTP library may quote a whole answer.
+_MAX_MESSAGE_CHARS = 300
+
+
+class HttpClient:
+    """HTTP connections to one server, created on the running event loop.
+
+    Parameters
+    ----------
+    connection : JupyterConnectionInfo
+        The server.
+    keeps_cookies : bool
+        Whether to keep the server's cookies.
+    """
+
+    def __init__(self, connection: JupyterConnectionInfo, *, keeps_cookies: bool) -> None:
+        self.connection = connection
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=ssl_context(connection)),
+            cookie_jar=aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar(),
+            # Between programs of one machine, compression costs more than it saves.
+            headers=connection.auth_headers | ({"Accept-Encoding": "identity"} if connection.is_loopback else {}),
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        if not keeps_cookies:
+            # aiohttp would repeat a GET or DELETE by itself, so that the `sent` of a `Failure` would be wrong.
+            self.session._retry_connection = False
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.session.close()
+
+    async def request(self, request: Request) -> Reply | Failure:
+        """Send a request and read the whole answer."""
+        response = await self._send(request)
+        return response if isinstance(response, Failure) else await _read_reply(response)
+
+    async def send_body(self, step: SendBody) -> Reply | Failure:
+        """Send a request with a body in pieces, and read the whole answer."""
+        size = step.source.size_bytes
+        response = await self._send(step.request, b"" if size == 0 else _read_pieces(step.source), size)
+        return response if isinstance(response, Failure) else await _read_reply(response)
+
+    async def open_stream(self, step: OpenStream) -> Stream | Reply | Failure:
+        """Send a request and open its answer as a stream."""
+        total = step.total_seconds if step.total_seconds is not None else step.request.total_seconds
+        response = await self._send(replace(step.request, total_seconds=total))
+        if isinstance(response, Failure):
+            return response
+        if response.status == 200:
+            return Stream(_lower_names(response.headers), response)
+        return await _read_reply(response)
+
+    async def read(self, step: ReadStream) -> bytes | Failure:
+        """Read the bytes of a stream that have arrived."""
+        response: aiohttp.ClientResponse = step.stream.handle
+        try:
+            return await asyncio.wait_for(response.content.readany(), step.silence_seconds)
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            return failure_of(error)
+
+    async def _send(
+        self, request: Request, body: AsyncGenerator[bytes, None] | bytes | None = None, size: int | None = None
+    ) -> aiohttp.ClientResponse | Failure:
+        headers = dict(request.headers)
+        if request.json is not None:
+            body = dump_bytes(request.json)
+            headers["Content-Type"] = "application/json"
+        elif size is not None:
+            headers["Content-Length"] = str(size)
+        # Also beside a token: a server without authentication ignores the token and requires the XSRF header.
+        cookie = self.session.cookie_jar.filter_cookies(URL(self.connection.url)).get("_xsrf")
+        if cookie is not None:
+            headers["X-XSRFToken"] = cookie.value
+        data: AsyncGenerator[bytes, None] | bytes | io.BytesIO | None = body
+        if isinstance(body, bytes) and len(body) > _MAX_WHOLE_BODY_BYTES:
+            data = io.BytesIO(body)  # aiohttp writes a file in pieces, so that it does not block the event loop
+        try:
+            return await self.session.request(
+                request.method,
+                self.connection.url + request.path,
+                data=data,
+                headers=headers,
+                proxy=self.connection.proxy,
+                timeout=aiohttp.ClientTimeout(
+                    total=request.total_seconds, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
+                ),
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            return failure_of(error)
+
+
+def ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
+    """Return aiohttp's ``ssl`` argument for a connection."""
+    if not connection.use_https:
+        return True
+    if connection.verify is False and connection.client_cert is None:
+        return False
+    bundle = connection.ca_bundle
+    is_directory = bundle is not None and os.path.isdir(bundle)
+    context = ssl.create_default_context(
+        cafile=None if is_directory else bundle, capath=bundle if is_directory else None
+    )
+    if connection.verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if isinstance(connection.client_cert, tuple):
+        context.load_cert_chain(*connection.client_cert)
+    elif connection.client_cert is not None:
+        context.load_cert_chain(connection.client_cert)
+    return context
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return the failure for an error of aiohttp, with whether the server can have received the request."""
+    was_not_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    text = "there was no whole answer in time" if type(error) is asyncio.TimeoutError else str(error)
+    return Failure(not was_not_sent, (text or type(error).__name__)[:_MAX_MESSAGE_CHARS])
+
+
+async def _read_pieces(source: Source) -> AsyncGenerator[bytes, None]:
+    while piece := await asyncio.to_thread(source.read):
+        yield piece
+        source.sent(len(piece))
+
+
+async def _read_reply(response: aiohttp.ClientResponse) -> Reply | Failure:
+    try:
+        async with response:
+            return Reply(response.status, _lower_names(response.headers), await response.read())
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        return failure_of(error)
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

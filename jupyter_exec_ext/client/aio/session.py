@@ -1,0 +1,343 @@
+"""Sessions of the asynchronous client. The twin in `sync/` is generated."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ExecError
+from ...models import Execution, FileInfo, OutputEvent, Session
+from ...protocol.strict_json import dump_bytes
+from ..api.execution_operations import execution_request, executions_of, new_key
+from ..api.file_transfers import FileListing, FilesApi, save_locally
+from ..api.operations import ExecApi
+from ..api.steps import Operation
+from ..jupyter.standard_session import StandardSession
+from ..local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
+from ..server_connection import JupyterConnectionInfo
+from .driver import AioDriver, AnswerInput, RunLock
+from .execution_handle import AsyncExecutionHandle
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class AsyncExecSessionBase(ABC):
+    """Context manager and connection of both kinds of session."""
+
+    def __init__(self, driver: AioDriver) -> None:
+        self._driver = driver
+
+    @property
+    def connection_info(self) -> JupyterConnectionInfo:
+        """Address and token of the session's server."""
+        return self._driver.connection
+
+    @abstractmethod
+    def _closing(self, *, is_hurried: bool) -> Operation[None]:
+        """Return the operation that ends the session; a hurried one makes no retries."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if exc_type is None:
+            await self.close()
+            return
+        with contextlib.suppress(ExecError):  # the exception that leaves the context is the cause
+            await self._driver.perform_to_the_end(self._closing(is_hurried=True))
+
+    async def close(self) -> None:
+        """End the session and its kernel on the server; running code ends as cancelled."""
+        await self._driver.perform_to_the_end(self._closing(is_hurried=False))
+
+
+class AsyncExecSession(AsyncExecSessionBase):
+    """A session on the server. As a context manager it is deleted at the end."""
+
+    def __init__(self, driver: AioDriver, api: ExecApi, record: Session) -> None:
+        super().__init__(driver)
+        self.record = record
+        self._api = api
+        self._files = FilesApi(api.retry)
+        self._place = executions_of(record.id)
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.record.id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, kernel_name={self.record.kernel_name!r})"
+
+    def _closing(self, *, is_hurried: bool) -> Operation[None]:
+        return (self._api.without_retries if is_hurried else self._api).delete_session(self.id)
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+        idempotency_key: str | None = None,
+    ) -> Execution:
+        """Run code and return the finished execution, also if the code fails.
+
+        After a lost connection or answer the client asks again, and the code still runs once. Ctrl-C, or cancelling the
+        task, cancels the execution as well.
+
+        Parameters
+        ----------
+        code : str
+            The source.
+        timeout_seconds : float, optional
+            Run time after which the code is stopped; None for the server's default.
+        language : str, optional
+            The code's language; None for the kernel's own.
+        metadata : mapping, optional
+            Data to keep with the execution.
+        on_event : callable, optional
+            Called with every output event as it arrives.
+        on_input : callable, optional
+            Answers ``input()``; without it, ``input()`` raises in the code.
+        idempotency_key : str, optional
+            A further run of the same code with the same key, by any client, returns the same execution.
+
+        Returns
+        -------
+        Execution
+            The record with state and output.
+
+        Raises
+        ------
+        ConnectionLost
+            If the answer was lost for good; the code may have run.
+        ExecError
+            If the server refuses.
+        """
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        start = self._api.run if on_event is None and on_input is None else self._api.stream
+        operation = start(self._place, request, idempotency_key or new_key())
+        return await self._driver.perform(operation, on_event, on_input)
+
+    async def stream(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> AsyncIterator[OutputEvent]:
+        """Run code and yield its output events as they arrive; the last is an `EndEvent` with the finished execution.
+
+        A cut connection is resumed without a gap. If the loop is left early, the code goes on. Ctrl-C, or cancelling
+        the task while it waits for an event, stops the code.
+
+        Parameters
+        ----------
+        code, timeout_seconds, language, metadata, on_input
+            As for `run`.
+        """
+        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        async for event in self._driver.stream(self._api.stream(self._place, request, new_key()), on_input):
+            yield event
+
+    async def submit(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        allow_input: bool = False,
+        idempotency_key: str | None = None,
+    ) -> AsyncExecutionHandle:
+        """Queue code and return at once, with a handle on the execution.
+
+        Parameters
+        ----------
+        code, timeout_seconds, language, metadata, idempotency_key
+            As for `run`.
+        allow_input : bool
+            Whether the code may call ``input()``; `AsyncExecutionHandle.answer_input` answers it.
+        """
+        request = execution_request(code, timeout_seconds, language, metadata, allow_input)
+        record = await self._driver.perform(self._api.submit(self._place, request, idempotency_key or new_key()))
+        return AsyncExecutionHandle(self._driver, self._api, record)
+
+    async def list_executions(self, limit: int = 100) -> list[Execution]:
+        """Return the newest executions, oldest first, without their outputs.
+
+        Parameters
+        ----------
+        limit : int
+            The greatest number of executions.
+        """
+        return await self._driver.perform(self._api.list_executions(self.id, limit))
+
+    async def notebook(self) -> dict[str, Any]:
+        """Return the session as a notebook (nbformat 4.5), with a code cell for each execution."""
+        return await self._driver.perform(self._api.notebook(self.id))
+
+    async def save_notebook(self, path: str | os.PathLike[str]) -> None:
+        """Write the session as a notebook to a local file."""
+        content = dump_bytes(await self.notebook())
+        await self._driver.perform(save_locally(Path(path), content))
+
+    async def save_notebook_on_server(self, path: str) -> str:
+        """Save the session as a notebook on the server, below its root directory; return its path there.
+
+        Raises
+        ------
+        Conflict
+            If the file exists, or the host keeps no notebooks (a Kernel Gateway).
+        """
+        return await self._driver.perform(self._api.save_notebook(self.id, path))
+
+    async def list_files(self, path: str = "", *, sha256: bool = False) -> FileListing:
+        """Return the files in the session's working directory, by path.
+
+        Parameters
+        ----------
+        path : str
+            The directory to list; by default all.
+        sha256 : bool
+            Whether the server reads all files and adds their digests.
+        """
+        return await self._driver.perform(self._files.list_files(self.id, path, sha256=sha256))
+
+    async def upload(
+        self, source: Uploadable, remote_path: str | None = None, *, progress: Progress | None = None
+    ) -> FileInfo:
+        """Upload a file; it appears complete or not at all.
+
+        Parameters
+        ----------
+        source : str, path or binary file
+            The file to upload.
+        remote_path : str, optional
+            Path in the session's working directory; by default the local file's name.
+        progress : callable, optional
+            Called with the number of bytes sent and the total (None if it is unknown).
+        """
+        target = upload_path(source, remote_path)
+        return await self._driver.perform(self._files.upload(self.id, target, FileSource(source, progress)))
+
+    async def download(
+        self, remote_path: str, local_path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> Path:
+        """Download a file and return its local path; it appears complete or not at all.
+
+        Parameters
+        ----------
+        remote_path : str
+            Path in the session's working directory.
+        local_path : str or path
+            A file, or a directory in which the file keeps its name.
+        progress : callable, optional
+            Called with the number of bytes received and the total (None if it is unknown).
+        """
+        target = FileTarget(download_path(local_path, remote_path))
+        await self._driver.perform(self._files.download(self.id, remote_path, target, progress))
+        return target.path
+
+    async def read_file(self, path: str) -> bytes:
+        """Return the content of a file."""
+        target = MemoryTarget()
+        await self._driver.perform(self._files.download(self.id, path, target, None))
+        return target.data()
+
+    async def write_file(self, path: str, data: bytes) -> FileInfo:
+        """Write a file."""
+        return await self._driver.perform(self._files.upload(self.id, path, FileSource(io.BytesIO(data))))
+
+    async def delete_file(self, path: str) -> None:
+        """Delete a file."""
+        await self._driver.perform(self._files.delete(self.id, path))
+
+    async def refresh(self, *, memory: bool = False) -> Session:
+        """Read the session's record again and return it; with `memory`, with the memory that its kernel uses."""
+        self.record = await self._driver.perform(self._api.get_session(self.id, memory=memory))
+        return self.record
+
+    async def interrupt(self) -> None:
+        """Interrupt the running code, as Ctrl-C would."""
+        self.record = await self._driver.perform(self._api.interrupt_session(self.id))
+
+    async def restart(self) -> None:
+        """Start a fresh kernel; running and queued executions end as cancelled."""
+        self.record = await self._driver.perform(self._api.restart_session(self.id))
+
+
+class AsyncStandardExecSession(AsyncExecSessionBase):
+    """A kernel of a server without ``exec/v1``, with the methods of a session. It runs one execution at a time."""
+
+    def __init__(self, driver: AioDriver, session: StandardSession) -> None:
+        super().__init__(driver)
+        self._session = session
+        self._lock = RunLock()
+
+    @property
+    def id(self) -> str:
+        """The kernel's id."""
+        return self._session.kernel_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, kernel_name={self._session.spec.name!r})"
+
+    def _closing(self, *, is_hurried: bool) -> Operation[None]:
+        return self._session.close(hurried=is_hurried)
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_event: Callable[[OutputEvent], None] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> Execution:
+        """Run code and return the finished execution; see `AsyncExecSession.run`."""
+        options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
+        async with self._lock:
+            await self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
+            operation = self._session.run(code, allow_input=on_input is not None, **options)
+            return await self._driver.perform(operation, on_event, on_input)
+
+    async def stream(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float | None = None,
+        language: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        on_input: AnswerInput | None = None,
+    ) -> AsyncIterator[OutputEvent]:
+        """Run code and yield its output events as they arrive; see `AsyncExecSession.stream`."""
+        options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
+        async with self._lock:
+            await self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
+            operation = self._session.run(code, allow_input=on_input is not None, **options)
+            async for event in self._driver.stream(operation, on_input):
+                yield event
+
+    async def interrupt(self) -> None:
+        """Interrupt the running code, as Ctrl-C would."""
+        await self._driver.perform(self._session.interrupt())
+
+    async def restart(self) -> None:
+        """Start a fresh kernel; running code ends as cancelled."""
+        await self._driver.perform(self._session.restart())

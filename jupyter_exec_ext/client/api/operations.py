@@ -1,0 +1,168 @@
+"""Operations of ``exec/v1`` on the server and its sessions, with those on executions from the base class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import (
+    ApiNotFound,
+    ConnectionLost,
+    ExecError,
+    Forbidden,
+    NotFound,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
+from ...models import Execution, KernelSpecInfo, Session
+from ...protocol.records_json import execution_from_json, kernelspec_from_json, session_from_json
+from .event_stream import API
+from .execution_operations import START_SECONDS, ExecutionOperations
+from .outage_retry import NO_RETRY
+from .request_exchange import exchange, is_of_api, list_in, parsed, segment
+from .steps import Operation, Request
+
+_UNAVAILABLE = 503
+# A notebook holds all outputs of a session, and the server has to read them first.
+_NOTEBOOK_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecApi(ExecutionOperations):
+    """Operations of ``exec/v1``."""
+
+    @property
+    def without_retries(self) -> ExecApi:
+        """The same operations without retries, for when an exception is on its way."""
+        return replace(self, retry=NO_RETRY)
+
+    def info(self) -> Operation[dict[str, Any]]:
+        """Return the server's description of itself.
+
+        Raises
+        ------
+        ApiNotFound
+            If it is a Jupyter server without this extension.
+        """
+        # Without the final slash: with it, a Jupyter server without the extension redirects instead of answering 404.
+        reply = yield from exchange(Request("GET", API.rstrip("/")), self.retry)
+        if reply.status == 404:
+            raise ApiNotFound(
+                "the server has no exec/v1 API; install jupyter_exec_ext there (pip install jupyter-exec-ext) and "
+                "restart it, or check the base URL"
+            )
+        info = parsed(reply)
+        if not isinstance(info, dict) or info.get("name") != "jupyter_exec_ext":
+            raise UnexpectedAnswer("something answers at exec/v1, but it is not jupyter_exec_ext")
+        return info
+
+    def kernelspecs(self) -> Operation[list[KernelSpecInfo]]:
+        """Return the kernelspecs that a session may use."""
+        return [kernelspec_from_json(item) for item in list_in((yield from self.info()), "kernelspecs")]
+
+    def open_session(self, request: Mapping[str, Any]) -> Operation[Session]:
+        """Create a session, possibly on a server that is not known yet; return when its kernel is ready.
+
+        Raises
+        ------
+        ApiNotFound
+            If the server has no ``exec/v1`` API.
+        Unauthenticated
+            If the token is wrong.
+        UnexpectedAnswer
+            If the address is not a Jupyter server's.
+        """
+        creation = Request("POST", f"{API}sessions", request, read_timeout_seconds=START_SECONDS)
+        try:
+            reply = yield from exchange(creation, self.retry)
+        except ConnectionLost:
+            yield from self.info()  # raises the better error if there is no server at all
+            raise
+        if not reply.ok and not is_of_api(reply):
+            yield from self.info()
+            if reply.status == _UNAVAILABLE:  # a proxy has answered while the server was starting
+                reply = yield from exchange(creation, self.retry)
+        return session_from_json(parsed(reply))
+
+    def in_fresh_session(self, operation: Operation[Execution]) -> Operation[Execution]:
+        """Run code in a session of its own, possibly on an unknown server; raise as `open_session` does."""
+        try:
+            return (yield from operation)
+        except (Unauthenticated, Forbidden, NotFound, UnexpectedAnswer) as error:
+            if error.request_id is None:  # another server or a proxy has answered
+                yield from self.info()
+            raise
+
+    def get_session(self, session_id: str, *, memory: bool = False) -> Operation[Session]:
+        """Read a session."""
+        path = f"sessions/{segment(session_id)}{_flags(memory=memory)}"
+        return session_from_json((yield from self._call("GET", path)))
+
+    def list_sessions(self, *, ended: bool, memory: bool) -> Operation[list[Session]]:
+        """List sessions."""
+        body = yield from self._call("GET", f"sessions{_flags(ended=ended, memory=memory)}")
+        return [session_from_json(item) for item in list_in(body, "sessions")]
+
+    def delete_session(self, session_id: str) -> Operation[None]:
+        """End a session; one that has ended already is no error."""
+        try:
+            yield from self._call("DELETE", f"sessions/{segment(session_id)}")
+        except ExecError as error:
+            if error.status not in (404, 410):
+                raise
+
+    def interrupt_session(self, session_id: str) -> Operation[Session]:
+        """Interrupt the running code of a session."""
+        return session_from_json((yield from self._call("POST", f"sessions/{segment(session_id)}/interrupt")))
+
+    def restart_session(self, session_id: str) -> Operation[Session]:
+        """Restart a session with a fresh kernel."""
+        path = f"sessions/{segment(session_id)}/restart"
+        return session_from_json((yield from self._call("POST", path, read_timeout_seconds=START_SECONDS)))
+
+    def notebook(self, session_id: str) -> Operation[dict[str, Any]]:
+        """Return a session as a notebook."""
+        path = f"sessions/{segment(session_id)}/notebook"
+        notebook = yield from self._call("GET", path, read_timeout_seconds=_NOTEBOOK_SECONDS)
+        if not isinstance(notebook, dict):
+            raise UnexpectedAnswer("the server sent something else than a notebook")
+        return notebook
+
+    def save_notebook(self, session_id: str, path: str) -> Operation[str]:
+        """Save a session as a notebook on the server; return its path there."""
+        url = f"sessions/{segment(session_id)}/notebook"
+        saved = yield from self._call("POST", url, {"path": path}, read_timeout_seconds=_NOTEBOOK_SECONDS)
+        return str(saved["path"])
+
+    def list_executions(self, session_id: str, limit: int) -> Operation[list[Execution]]:
+        """List a session's newest executions, without their outputs."""
+        body = yield from self._call("GET", f"sessions/{segment(session_id)}/executions?limit={limit}")
+        return [execution_from_json(item) for item in list_in(body, "executions")]
+
+
+def session_request(
+    kernel_name: str | None,
+    name: str,
+    env: Mapping[str, str] | None,
+    metadata: Mapping[str, Any] | None,
+    idle_timeout_seconds: float | None,
+    kernel_id: str | None,
+    isolation: str | None,
+) -> dict[str, Any]:
+    """Return the body of ``POST /sessions``."""
+    body = {
+        "kernel_name": kernel_name,
+        "name": name or None,
+        "env": None if env is None else dict(env),
+        "metadata": None if metadata is None else dict(metadata),
+        "idle_timeout_seconds": idle_timeout_seconds,
+        "kernel_id": kernel_id,
+        "isolation": isolation,
+    }
+    return {field: value for field, value in body.items() if value is not None}
+
+
+def _flags(**flags: bool) -> str:
+    query = "&".join(f"{name}=true" for name, flag in flags.items() if flag)
+    return f"?{query}" if query else ""

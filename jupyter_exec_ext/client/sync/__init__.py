@@ -1,0 +1,1 @@
+"""The synchronous client of `exec/v1`, generated from `aio/`."""

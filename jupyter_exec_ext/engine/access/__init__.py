@@ -1,0 +1,1 @@
+"""Access to the engine: token verbs, admission, effective limits, approvals, token watch."""

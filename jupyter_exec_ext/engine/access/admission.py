@@ -1,0 +1,143 @@
+"""Admission control: counts sessions, executions and streams of callers against their policies.
+
+Nothing is awaited between a check and its count, so concurrent requests cannot exceed a limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+
+from ...auth.caller import Bound, Caller
+from ...auth.policy import check_open_executions, check_rate, check_session_count, check_streams
+
+_MINUTE_SECONDS = 60.0
+_MAX_REMEMBERED = 1000
+
+
+class Ticket:
+    """Admission of one execution."""
+
+    def __init__(self, admission: Admission, caller: Caller, admitted_at: float) -> None:
+        self._admission = admission
+        self._caller = caller
+        self._admitted_at = admitted_at
+
+    def leave(self) -> None:
+        """Free the execution's place, since it has ended."""
+        self._admission.decrement(self._caller)
+
+    def withdraw(self) -> None:
+        """Count the execution neither now nor within its minute, since there was none after all."""
+        self._admission.decrement(self._caller)
+        self._admission.remove_start(self._caller, self._admitted_at)
+
+
+class Admission:
+    """Open executions and streams, and the executions of the last minute, by principal."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._open: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
+        self._accepted_at: dict[str, deque[float]] = {}
+
+    def check_session(self, caller: Caller, principals: Iterable[str]) -> None:
+        """Check the number of sessions, of which there are those of `principals` already.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more.
+        """
+        principals = list(principals) if caller.bounds else []
+        for bound in caller.bounds:
+            check_session_count(bound.policy, sum(map(bound.covers, principals)))
+
+    def enter(self, caller: Caller) -> Ticket:
+        """Count one more execution.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more now, or no more within this minute.
+        """
+        now = self._clock()
+        for bound in caller.bounds:
+            check_open_executions(bound.policy, _count_within(bound, self._open))
+            check_rate(bound.policy, self._wait_for(bound, now))
+        if len(self._accepted_at) > _MAX_REMEMBERED:
+            self._forget_before(now - _MINUTE_SECONDS)
+        for principal in {bound.principal for bound in caller.bounds}:
+            self._accepted_at.setdefault(principal, deque()).append(now)
+        if caller.bounds:
+            self._open[caller.principal] += 1
+        return Ticket(self, caller, now)
+
+    def enter_stream(self, caller: Caller) -> Callable[[], None]:
+        """Count one more streamed answer; return a function that uncounts it, once however often it is called.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more.
+        """
+        for bound in caller.bounds:
+            check_streams(bound.policy, _count_within(bound, self._streams))
+        if not caller.bounds:
+            return _nothing
+        self._streams[caller.principal] += 1
+        held = [caller.principal]
+
+        def leave() -> None:
+            while held:
+                _decrement(self._streams, held.pop())
+
+        return leave
+
+    def _wait_for(self, bound: Bound, now: float) -> float:
+        """Return the seconds until the policy allows another execution within a minute."""
+        most = bound.policy.max_executions_per_minute
+        times = self._accepted_at.get(bound.principal, deque())
+        while times and times[0] <= now - _MINUTE_SECONDS:
+            times.popleft()
+        if most is None or len(times) < most:
+            return 0.0
+        return times[len(times) - most] + _MINUTE_SECONDS - now
+
+    def decrement(self, caller: Caller) -> None:
+        """Uncount an open execution."""
+        if caller.bounds:
+            _decrement(self._open, caller.principal)
+
+    def remove_start(self, caller: Caller, admitted_at: float) -> None:
+        """Uncount an execution within its minute."""
+        for principal in {bound.principal for bound in caller.bounds}:
+            times = self._accepted_at.get(principal, ())
+            if admitted_at in times:  # not if its minute is over, or its token has ended
+                self._accepted_at[principal].remove(admitted_at)
+
+    def _forget_before(self, moment: float) -> None:
+        """Forget principals without an execution since then: most are tokens that have ended."""
+        self._accepted_at = {
+            principal: times for principal, times in self._accepted_at.items() if times and times[-1] > moment
+        }
+
+    def forget(self, principal: str) -> None:
+        """Forget the last minute of a token that has ended."""
+        self._accepted_at.pop(principal, None)
+
+
+def _decrement(counts: Counter[str], principal: str) -> None:
+    counts[principal] -= 1
+    if not counts[principal]:
+        del counts[principal]
+
+
+def _count_within(bound: Bound, counts: Counter[str]) -> int:
+    return sum(count for principal, count in counts.items() if bound.covers(principal))
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,322 @@
+"""Token service: authenticate the bearers of scoped tokens, and create, list, rotate and revoke tokens.
+
+A token is verified on each request against the database, so a revocation by any server of the same user holds from the
+next request on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from ...auth.caller import Bound, Caller, token_principal
+from ...auth.policy import Policy
+from ...auth.policy_parsing import narrowed, read_limits
+from ...auth.rate_limiter import Budget
+from ...auth.scopes import SCOPES
+from ...auth.token_format import new_token, parse_token
+from ...errors import (
+    Forbidden,
+    InvalidRequest,
+    PolicyDenied,
+    PolicyNotFound,
+    TokenExpired,
+    TokenNotFound,
+    TokenRevoked,
+    TokenTooBroad,
+    TooManyAttempts,
+    TooManyTokens,
+    Unauthenticated,
+)
+from ...models import Grant, IssuedToken, StoredToken, Token, TokenRequest
+from ...protocol.records_json import utc_timestamp
+from ..change_feed import ChangeFeed
+from ..ports import AuditTrail, TokenStore
+from ..settings import EngineSettings
+from .token_watch import TokenJournal, TokenWatch
+
+_MAX_OVERLAP_SECONDS = 86_400.0
+_WRONG = "this is not a valid token; was it copied as a whole, and is it one of this server's?"
+# Rate limit on wrong tokens from one address. A valid token is never counted: many callers share a proxy's address.
+ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
+_MAX_ADDRESSES = 10_000
+# Rate limit on secrets made by one of the owner's tokens and by all below it: each leaves a record for good.
+MINTED_AT_ONCE, MINTED_PER_MINUTE = 100, 60
+# Each request is checked against the policies of all tokens above, and each record holds them all.
+MAX_DEPTH = 10
+
+
+class TokenService:
+    """The server's scoped tokens, and their policies.
+
+    Parameters
+    ----------
+    policies : mapping
+        All policies by name, the default one first.
+    journal : TokenJournal
+        Records uses and expiries.
+    watch : TokenWatch
+        Ends the work of tokens that are revoked here.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        policies: Mapping[str, Policy],
+        settings: EngineSettings,
+        audit: AuditTrail,
+        feed: ChangeFeed,
+        journal: TokenJournal,
+        watch: TokenWatch,
+    ) -> None:
+        self.policies = policies
+        self._store = store
+        self._settings = settings
+        self._audit = audit
+        self._feed = feed
+        self._journal = journal
+        self._watch = watch
+        self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
+        self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
+
+    # --- authentication ---
+
+    def authenticate(self, text: str, address: str) -> Caller:
+        """Return the bearer of a token.
+
+        Parameters
+        ----------
+        address : str
+            Address of the client. The rate of wrong tokens from one address is limited; a valid token is accepted
+            at any time.
+
+        Raises
+        ------
+        Unauthenticated
+            If the token is unknown or its secret is wrong, after the same time.
+        TooManyAttempts
+            In place of `Unauthenticated`, when the address has sent too many wrong tokens.
+        TokenExpired, TokenRevoked
+            If the token has ended.
+        PolicyDenied
+            If its policy is not configured any more.
+        StoreUnavailable
+            If the database cannot be read.
+        """
+        presented = parse_token(text)
+        if presented is None:  # no token at all, so no guess at one
+            raise Unauthenticated(_WRONG)
+        stored = self._store.find(presented.id, presented.secret_hash)
+        if stored is None:
+            self._spend_attempt(address)
+            self._settings.log.warning("tokens: a wrong one came from %s, with the id %s", address, presented.id)
+            raise Unauthenticated(_WRONG)
+        self._require_active(stored.token)
+        self._journal.note_use(stored.token.id)
+        return self._caller(stored)
+
+    def _spend_attempt(self, address: str) -> None:
+        wait = self._attempts.spend(address, time.monotonic())
+        if wait:
+            text = "this token is wrong, and too many wrong ones came from this address; check it before the next try"
+            raise TooManyAttempts(text, retry_after_seconds=wait)
+
+    def _require_active(self, token: Token) -> None:
+        if token.revoked_at is not None:
+            raise TokenRevoked(f"the token {token.id} was revoked at {token.revoked_at}; ask for another one")
+        if token.expired:
+            self._journal.note_expired(token.id)
+            raise TokenExpired(f"the token {token.id} expired at {token.expires_at}; ask for another one")
+
+    def _caller(self, stored: StoredToken) -> Caller:
+        """Return the token's bearer, under the policies as they are configured now."""
+        token = stored.token
+        return Caller(
+            token.principal,
+            f"token {token.id} ({token.name})",
+            frozenset(token.scopes),
+            self._bounds(stored.grants),
+            stored.user,
+        )
+
+    def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:
+        bounds = []
+        for depth, grant in enumerate(grants, 1):
+            principal = token_principal(tuple(above.token_id for above in grants[:depth]))
+            policy = self.policies.get(grant.policy)
+            if policy is None:
+                raise PolicyDenied(
+                    f"the token's policy {grant.policy!r} is not configured any more; ask for another one"
+                )
+            bounds.append(Bound(principal, policy))
+            if grant.limits:
+                bounds.append(Bound(principal, narrowed(policy, grant.limits)))
+        return tuple(bounds)
+
+    # --- management ---
+
+    async def create(self, caller: Caller, request: TokenRequest) -> IssuedToken:
+        """Create a token that may do no more than the caller.
+
+        Raises
+        ------
+        Forbidden
+            If the deployment could not be asked later what the caller may do.
+        InvalidRequest
+            If the scopes or limits are no valid ones.
+        PolicyNotFound
+            If there is no policy of this name.
+        TokenTooBroad
+            If the token could do more, or for longer, than the caller.
+        TooManyTokens
+            If there are as many as there may be, or too many were created lately.
+        StorageFull, StoreUnavailable
+            If the token cannot be recorded; none is created.
+        """
+        _require_user(caller)
+        parent = await self._store.get(caller.token_id) if caller.token_id else None
+        if parent is not None and len(parent.grants) >= MAX_DEPTH:
+            raise TokenTooBroad(f"tokens that create tokens may be {MAX_DEPTH} deep, and the caller's is the last one")
+        policy = self._policy_for(request, parent)
+        read_limits(request.limits, policy)
+        scopes = self._scopes_for(request, caller)
+        now = time.time()
+        expires_at_seconds = self._expiry_for(request, parent, now)
+        self._spend_mint(caller)
+        secret = new_token()
+        grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
+        token = Token(
+            id=secret.id,
+            principal=token_principal(tuple(grant.token_id for grant in grants)),
+            name=request.name,
+            policy=policy.name,
+            scopes=scopes,
+            created_at=utc_timestamp(now),
+            expires_at=utc_timestamp(expires_at_seconds),
+            created_by=caller.display_name or caller.principal,
+            parent_id=parent.token.id if parent else None,
+            limits=dict(request.limits),
+        )
+        stored = StoredToken(token, grants, caller.user, expires_at_seconds)
+        await self._store.add(stored, secret.secret_hash, self._settings.max_tokens)
+        self._audit.record(
+            "token",
+            "created",
+            caller.principal,
+            token.id,
+            name=token.name,
+            policy=token.policy,
+            scopes=list(scopes),
+            parent_id=token.parent_id,
+            expires_at=token.expires_at,
+            by=caller.display_name,
+        )
+        if self._feed.wanted:
+            self._feed.note_token(token)
+        return IssuedToken(token, secret.text)
+
+    def _spend_mint(self, caller: Caller) -> None:
+        if caller.is_owner:
+            return
+        wait = self._minted.spend(caller.root, time.monotonic())
+        if wait:
+            text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
+            raise TooManyTokens(text, retry_after_seconds=wait)
+
+    def _policy_for(self, request: TokenRequest, parent: StoredToken | None) -> Policy:
+        name = request.policy or (parent.token.policy if parent else next(iter(self.policies)))
+        policy = self.policies.get(name)
+        if policy is None:
+            raise PolicyNotFound(f"there is no policy {name!r}; there are {', '.join(self.policies)}")
+        return policy
+
+    def _scopes_for(self, request: TokenRequest, caller: Caller) -> tuple[str, ...]:
+        if not request.scopes:
+            raise InvalidRequest(f"'scopes' is missing: a list of what the token may do, from {', '.join(SCOPES)}")
+        for name in request.scopes:
+            if name not in SCOPES:
+                raise InvalidRequest(f"there is no scope {name[:64]!r}; there are {', '.join(SCOPES)}")
+            if name not in caller.scopes:
+                raise TokenTooBroad(f"the scope {name!r} is not among the caller's own")
+        return tuple(name for name in SCOPES if name in request.scopes)
+
+    def _expiry_for(self, request: TokenRequest, parent: StoredToken | None, now: float) -> float:
+        """Return when the token expires, in seconds since the epoch: never after its parent."""
+        latest = now + self._settings.max_token_seconds
+        if parent is not None:
+            latest = min(latest, parent.expires_at_seconds)
+        asked = request.expires_in_seconds
+        if asked is None:
+            return min(now + self._settings.default_token_seconds, latest)
+        if now + asked > latest:
+            whose = "the caller's own token is good for" if parent is not None else "max_token_seconds is"
+            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {latest - now:.0f} s")
+        return now + asked
+
+    async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
+        """Return tokens, oldest first: all for the owner; for a token, itself and those below it."""
+        return await self._store.list(None if caller.is_owner else caller.principal, ended=ended)
+
+    async def get(self, caller: Caller, token_id: str) -> Token:
+        """Return a token, ended or not; raises `TokenNotFound`."""
+        stored = await self._store.get(token_id)
+        if stored is None or not caller.may_see(stored.token.principal):
+            raise TokenNotFound(f"no token {token_id!r}")
+        return stored.token
+
+    async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:
+        """Give a token a new secret. From then on it may do no more than the caller.
+
+        Parameters
+        ----------
+        overlap_seconds : float
+            Time for which the previous secret stays valid, so that its holder can be given the new one.
+
+        Raises
+        ------
+        Forbidden
+            As for `create`: the holder of the new secret has the token.
+        TokenNotFound
+            If there is none that the caller may see.
+        TokenRevoked, TokenExpired
+            If it has ended.
+        InvalidRequest
+            If the overlap is too long.
+        """
+        _require_user(caller)
+        token = await self.get(caller, token_id)
+        if overlap_seconds > _MAX_OVERLAP_SECONDS:
+            raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
+        self._require_active(token)
+        self._spend_mint(caller)
+        secret = new_token(token.id)
+        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
+        by = caller.display_name
+        self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds, by=by)
+        return IssuedToken(token, secret.text)
+
+    async def revoke(self, caller: Caller, token_id: str) -> None:
+        """Revoke a token and all that were created below it, and end their work; idempotent.
+
+        Raises
+        ------
+        TokenNotFound
+            If there is none that the caller may see.
+        StorageFull, StoreUnavailable
+            If the revocation cannot be recorded; none is revoked.
+        """
+        token = await self.get(caller, token_id)
+        ended = await self._store.revoke(token.principal)
+        for revoked in ended:
+            self._audit.record("token", "revoked", caller.principal, revoked, by=caller.display_name)
+        self._watch.poll()
+        for revoked in ended:
+            await self._journal.publish(revoked)
+
+
+def _require_user(caller: Caller) -> None:
+    if not caller.user:
+        raise Forbidden(
+            "tokens are created and rotated by the server's own user: whether somebody else still may use the server "
+            "could not be found out later"
+        )

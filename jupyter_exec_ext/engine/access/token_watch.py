@@ -1,0 +1,156 @@
+"""Token watch: ends sessions and streams soon after their token has been revoked or has expired.
+
+Another server of the same user may revoke a token, so the database is polled, often enough for work to end within a
+second. `TokenJournal` records uses and expiries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...auth.caller import Caller
+from ...errors import ExecError
+from ...models import Token
+from ..background_tasks import BackgroundTasks
+from ..change_feed import ChangeFeed
+from ..ports import AuditTrail, TokenStore
+
+_POLL_SECONDS = 0.25
+_NOTE_USE_SECONDS = 60.0
+_MAX_NOTED_TOKENS = 10_000
+
+
+class TokenJournal:
+    """Records uses and expiries of tokens in the store, and publishes changed tokens."""
+
+    def __init__(self, store: TokenStore, audit: AuditTrail, feed: ChangeFeed, background: BackgroundTasks) -> None:
+        self._store = store
+        self._audit = audit
+        self._feed = feed
+        self._background = background
+        self._noted_at: dict[str, float] = {}
+
+    def note_expired(self, token_id: str) -> None:
+        """Record that a token was seen expired, so that it stays so whatever the clock shows later."""
+        self._background.start(self._record_expired(token_id))
+
+    async def _record_expired(self, token_id: str) -> None:
+        if await self._store.note_expired(token_id):
+            self._audit.record("token", "expired", "", token_id)
+            await self.publish(token_id)
+
+    def note_use(self, token_id: str) -> None:
+        """Record the use of a token, at most once a minute."""
+        now = time.monotonic()
+        if now - self._noted_at.get(token_id, -_NOTE_USE_SECONDS) >= _NOTE_USE_SECONDS:
+            if len(self._noted_at) > _MAX_NOTED_TOKENS:
+                self._noted_at.clear()
+            self._noted_at[token_id] = now
+            self._background.start(self._record_use(token_id))
+
+    async def _record_use(self, token_id: str) -> None:
+        await self._store.note_use(token_id)
+        await self.publish(token_id)
+
+    async def publish(self, token_id: str) -> None:
+        """Publish a token's present state in the change feed."""
+        if not self._feed.wanted:
+            return
+        try:
+            stored = await self._store.get(token_id)
+        except ExecError:  # the change itself is done; watchers read the tokens anew
+            self._feed.start_over()
+            return
+        if stored is not None:
+            self._feed.note_token(stored.token)
+
+
+class TokenWatch:
+    """Notifies subscribers, once, when a watched token has ended."""
+
+    def __init__(
+        self,
+        store: TokenStore,
+        journal: TokenJournal,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._log = log
+        self._watched: dict[str, dict[object, Callable[[Token | None], None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._failing = False
+        self._closed = False
+
+    def watch(self, token_id: str, on_end: Callable[[Token | None], None]) -> Callable[[], None]:
+        """Call `on_end` when the token ends.
+
+        Parameters
+        ----------
+        on_end : callable
+            Called once, with the token, or with None if the store does not know it any more.
+
+        Returns
+        -------
+        callable
+            Ends the subscription.
+        """
+        key = object()
+        self._watched.setdefault(token_id, {})[key] = on_end
+        self._schedule()
+
+        def unwatch() -> None:
+            callbacks = self._watched.get(token_id, {})
+            callbacks.pop(key, None)
+            if not callbacks:
+                self._watched.pop(token_id, None)
+
+        return unwatch
+
+    def watch_caller(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Call `on_end` when the caller's token ends, if it is one; return a function that ends the subscription."""
+        return self.watch(caller.token_id, lambda _: on_end()) if caller.token_id is not None else lambda: None
+
+    def _schedule(self) -> None:
+        if self._timer is None and self._watched and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.poll()
+        self._schedule()
+
+    def poll(self) -> None:
+        """Read the watched tokens now, and notify the subscribers of those that have ended."""
+        if not self._watched:
+            return
+        try:
+            ended = self._store.ended(tuple(self._watched))
+        except ExecError as error:  # new requests are refused, too; running work goes on until the store can be read
+            if not self._failing:
+                self._log.warning("tokens cannot be checked: %s", error.message)
+            self._failing = True
+            return
+        self._failing = False
+        for token_id, token in ended.items():
+            if token is not None and token.revoked_at is None:
+                self._journal.note_expired(token_id)
+            for on_end in self._watched.pop(token_id).values():
+                on_end(token)
+
+    def close(self) -> None:
+        """Stop polling."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def why_ended(token: Token | None) -> str:
+    """Return a sentence about how a token ended."""
+    if token is None:  # its database was damaged and is not used any more
+        return "the token of the session is not known any more"
+    return f"the token {token.id} was revoked" if token.revoked_at is not None else f"the token {token.id} expired"

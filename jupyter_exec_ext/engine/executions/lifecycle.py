@@ -1,0 +1,37 @@
+"""Lifecycle of an execution: its states and their transitions, as a table.
+
+An execution is accepted into ``awaiting_approval`` or ``queued`` and ends in exactly one terminal state. Every
+change of state goes through `advance`; nothing else assigns one. `protocol.run_states` has the states of a run.
+
+    awaiting_approval ──> queued ──> running ──> ok | error | interrupted | timeout | kernel_died | oom_killed
+            │                │          │
+            └────────────────┴──────────┴──> cancelled | rejected | server_restarted | token_revoked
+
+An execution that waits can also end as ``timeout``: it was not approved, or its turn did not come, in time. A queued
+one can end as ``kernel_died``, too: the kernel it waited for could not be started again.
+"""
+
+from __future__ import annotations
+
+from ...models import ExecutionState as S
+
+_ANY_TIME = frozenset({S.CANCELLED, S.REJECTED, S.SERVER_RESTARTED, S.TOKEN_REVOKED})
+
+TRANSITIONS: dict[S, frozenset[S]] = {
+    S.AWAITING_APPROVAL: _ANY_TIME | {S.QUEUED, S.TIMEOUT},
+    S.QUEUED: _ANY_TIME | {S.RUNNING, S.TIMEOUT, S.KERNEL_DIED},
+    S.RUNNING: _ANY_TIME | {S.OK, S.ERROR, S.INTERRUPTED, S.TIMEOUT, S.KERNEL_DIED, S.OOM_KILLED},
+}
+
+
+def advance(current: S, new: S) -> S:
+    """Return `new` if an execution may go there from `current`.
+
+    Raises
+    ------
+    ValueError
+        If the table has no such transition. It is a defect of the caller: a terminal state is never left.
+    """
+    if new not in TRANSITIONS.get(current, frozenset()):
+        raise ValueError(f"an execution cannot go from {current.value} to {new.value}")
+    return new

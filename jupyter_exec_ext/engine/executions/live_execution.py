@@ -1,0 +1,239 @@
+"""Live execution: its record, its event log, its output cap and the waiters for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from ...models import (
+    Approval,
+    Execution,
+    ExecutionState,
+    FilesEvent,
+    OutputEvent,
+    SessionStateLostEvent,
+    SpooledOutput,
+    StateEvent,
+    StateLoss,
+)
+from ...protocol.large_json import is_large
+from ...protocol.output_cap import OutputLimiter
+from ...protocol.output_joining import OutputFold, finished_record
+from ...protocol.output_overflow import Overflow
+from ...protocol.records_json import utc_timestamp
+from ..change_feed import ChangeFeed
+from ..ports import EventLog, ExecutionStore, OutputSpool, WritableLog
+from .lifecycle import advance
+from .verdict import Verdict
+
+
+class ExecutionHandle(Protocol):
+    """An accepted execution, whether it lives or has ended."""
+
+    @property
+    def record(self) -> Execution:
+        """The execution as it is now."""
+
+    @property
+    def log(self) -> EventLog:
+        """Its events."""
+
+    async def durable(self) -> None:
+        """Return once the execution would survive a power failure.
+
+        Its caller gets an answer after that or, without it, after its end.
+        """
+
+    async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record once the execution has ended, or as it is when the time is up."""
+
+    async def outcome(self, timeout_seconds: float | None = None) -> Execution:
+        """Return what `wait` does: a large finished record as soon as it is made, so that its JSON can be.
+
+        It must not be sent before `wait` has returned: until then it might not survive a power failure.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PastExecution:
+    """An execution that had ended before it was asked for again."""
+
+    record: Execution
+    log: EventLog
+
+    async def durable(self) -> None:
+        """Return at once: it was, before it was seen to have ended."""
+
+    async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record."""
+        return self.record
+
+    async def outcome(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record."""
+        return self.record
+
+
+class LiveExecution:
+    """An accepted execution that has not ended yet.
+
+    Parameters
+    ----------
+    record : Execution
+        As accepted, in the state ``queued`` or ``awaiting_approval``.
+    owner : str
+        The principal it belongs to.
+    log : WritableLog
+        Empty and open.
+    feed : ChangeFeed
+        Is told of each change of state.
+    max_queue_seconds : float or None
+        How long it may wait for its turn.
+    """
+
+    def __init__(
+        self,
+        record: Execution,
+        owner: str,
+        log: WritableLog,
+        store: ExecutionStore,
+        *,
+        feed: ChangeFeed,
+        max_output_bytes: int,
+        max_queue_seconds: float | None = None,
+    ) -> None:
+        self.record = record
+        self.owner = owner
+        self.log = log
+        self.max_queue_seconds = max_queue_seconds
+        self._store = store
+        self._feed = feed
+        self._fold = OutputFold()
+        self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record, owner))
+        self._limiter = OutputLimiter(max_output_bytes, self._overflow)
+        self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._finishing = False
+        self._state_is_news()
+
+    def _state_is_news(self) -> None:
+        """Put the state into the log, and tell those who watch."""
+        self.log.append(StateEvent(self.record.state))  # which is no output, so nothing else has to see it
+        if self._feed.wanted:
+            self._feed.note_execution(self.record, self.owner)
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether a person has to decide about it."""
+        return self.record.state is ExecutionState.AWAITING_APPROVAL
+
+    def approve(self, approval: Approval, code: str) -> None:
+        """Put it in the queue, with the code that a person has approved."""
+        self.record = replace(
+            self.record, state=advance(self.record.state, ExecutionState.QUEUED), code=code, approval=approval
+        )
+        self._state_is_news()
+        self._decided.set_result(None)
+
+    def note_decision(self, approval: Approval) -> None:
+        """Take in a decision that ends it."""
+        self.record = replace(self.record, approval=approval)
+
+    async def decided(self) -> None:
+        """Return once it does not await approval any more: it is queued, or has ended."""
+        either: list[asyncio.Future[Any]] = [self._decided, self._finished]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+
+    def start(self, kernel_starts: int, lost: StateLoss | None = None) -> None:
+        """Note that the code is being sent to the kernel, a fresh one if the session's state was `lost`."""
+        self.record = replace(
+            self.record,
+            state=advance(self.record.state, ExecutionState.RUNNING),
+            started_at=utc_timestamp(time.time()),
+            kernel_starts=kernel_starts,
+            session_state_lost=lost,
+        )
+        self._state_is_news()
+        if lost is not None:
+            self._log(SessionStateLostEvent(lost.reason, lost.kernel_exit_code, lost.kernel_signal))
+
+    def emit(self, event: OutputEvent) -> None:
+        """Take in output, within the cap; what is beyond it goes to the spool."""
+        if self.log.full:
+            self._limiter.end_head()
+        if self._overflow.active:
+            self._overflow.see(event)
+        for passed in self._limiter.feed(event):
+            self._log(passed)
+        if self._overflow.active:
+            self._overflow.flush()
+
+    def _log(self, event: OutputEvent) -> None:
+        self._fold.add(event)
+        self.log.append(event)
+
+    @property
+    def finishing(self) -> bool:
+        """True once its end is being written."""
+        return self._finishing
+
+    async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
+        """Write the terminal record, once, and wake its waiters; `files` are those that the run has changed."""
+        self._finishing = True
+        state = advance(self.record.state, verdict.state)
+        spooled = await self._spooled()
+        if files is not None:
+            files = self._limiter.fit_files(files)
+        for event in self._limiter.close(*spooled):
+            self._log(event)
+        if files is not None:
+            self._log(files)
+        exit_ = verdict.exit
+        self.record = finished_record(
+            self.record,
+            self._fold,
+            state,
+            finished_at=utc_timestamp(time.time()),
+            execution_count=verdict.execution_count,
+            reason=verdict.reason,
+            session_state_preserved=verdict.preserved,
+            kernel_exit_code=exit_.exit_code if exit_ else None,
+            kernel_signal=exit_.signal if exit_ else None,
+        )
+        if is_large(self.record):
+            self._outcome.set_result(self.record)
+        await self._store.finish(self.record, self.owner, self.log)
+        if self._feed.wanted:
+            self._feed.note_execution(self.record, self.owner)
+        self._finished.set_result(self.record)
+        if not self._outcome.done():
+            self._outcome.set_result(self.record)
+
+    async def _spooled(self) -> tuple[Sequence[SpooledOutput], str | None]:
+        spool = self._overflow.spool
+        written = {} if spool is None else await spool.close()
+        return self._overflow.report(written, None if spool is None else spool.problem)
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the execution has ended."""
+        self._finished.add_done_callback(lambda _: callback())
+
+    async def durable(self) -> None:
+        """Return once it would survive a power failure."""
+        await self._store.sync()
+
+    async def wait(self, timeout_seconds: float | None = None) -> Execution:
+        """Return the record once the execution has ended, or as it is when the time is up."""
+        if not self._finished.done() and timeout_seconds != 0:
+            await asyncio.wait([self._finished], timeout=timeout_seconds)
+        return self.record
+
+    async def outcome(self, timeout_seconds: float | None = None) -> Execution:
+        """Return what `wait` does, a large finished record before it does."""
+        if not self._outcome.done() and timeout_seconds != 0:
+            await asyncio.wait([self._outcome], timeout=timeout_seconds)
+        return self.record

@@ -1,0 +1,1 @@
+"""Files of sessions: working directories, confinement, uploads, quotas, changes."""

@@ -1,0 +1,304 @@
+"""Kernel of a host's multi-kernel manager, with the interface that the engine needs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from jupyter_core.utils import ensure_async
+
+from ...errors import IsolationRequired
+from ..ports import KernelExit, KernelTraits
+from .kernel_stderr import KernelStderr
+from .kernel_supervisor import watch_exit
+from .provisioners import ISOLATABLE, provisioner_name, require_level
+
+_SETTLE_POLL_SECONDS = 0.05
+_SETTLE_LIMIT_SECONDS = 30.0
+_KILL_POLL_SECONDS = 0.01
+_KILL_LIMIT_SECONDS = 5.0
+_TOUCH_AGAIN_SECONDS = 0.1  # no culler counts so exactly, and a short run begins and ends within it
+
+
+class HostedKernel:
+    """A kernel of the host's multi-kernel manager, started for a session.
+
+    Parameters
+    ----------
+    aside : set of str, optional
+        The ids of those that are kept aside, in which it is to note that it is no longer.
+    stderr : KernelStderr, optional
+        The standard error that its process was started with.
+    """
+
+    def __init__(
+        self,
+        manager: MultiKernelManager,
+        kernel_id: str,
+        aside: set[str] | None = None,
+        stderr: KernelStderr | None = None,
+    ) -> None:
+        self._stderr = stderr
+        self._aside: set[str] = set() if aside is None else aside
+        self._hidden = False
+        self._touch_again_at = 0.0
+        self._manager = manager
+        self._kernel_id = kernel_id
+        self._km: AsyncKernelManager = manager.get_kernel(kernel_id)  # type: ignore[assignment]
+
+    def take_over_restarts(self) -> None:
+        """Turn the automatic restarter off: it would race with the supervisor, which knows why a kernel died."""
+        self._km.stop_restarter()
+        self._km.autorestart = False
+
+    def forget_stderr(self) -> None:
+        """Leave the descriptor that the process was started with to the process.
+
+        The manager would start another one with it, whatever has its number by then.
+        """
+        if self._stderr is not None:
+            (self._km._launch_args or {}).pop("stderr", None)
+            self._stderr.release_to_kernel()
+
+    async def started(self) -> None:
+        """Wait for what goes on in the background: in the manager (its pending kernels), and in a forked kernel."""
+        ready = getattr(self._km, "ready", None)
+        if isinstance(ready, concurrent.futures.Future):
+            await asyncio.wrap_future(ready)
+        elif ready is not None:
+            await ready
+        until_begun = getattr(self._km.provisioner, "until_begun", None)
+        if until_begun is not None:
+            await until_begun()
+
+    # --- kept aside: a server that has such kernels alone has none that it lists, culls, or is busy with ---
+
+    def set_aside(self) -> None:
+        """Take it out of the host's list, and let the host see nothing of what it does."""
+        stream = getattr(self._km, "_activity_stream", None)
+        if stream is not None:
+            stream.on_recv(None)
+        self._manager.remove_kernel(self._kernel_id)
+        self._hidden = True
+
+    def enlist(self) -> None:
+        """Put it into the host's list, as one that was just started."""
+        self._aside.discard(self._kernel_id)
+        self._touch_again_at = 0.0
+        self._put_back()
+        self.note_activity()
+
+    def _put_back(self) -> None:
+        self._hidden = False
+        self._manager._kernels[self._kernel_id] = self._km
+
+    @property
+    def kernel_id(self) -> str:
+        """The host's id of the kernel."""
+        return self._kernel_id
+
+    @property
+    def present(self) -> bool:
+        """Whether the host still has the kernel, alive or dead."""
+        return self._hidden or self._in_list
+
+    @property
+    def _in_list(self) -> bool:
+        return self._kernel_id in self._manager and self._manager.get_kernel(self._kernel_id) is self._km
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it is one of this machine; a provisioner may number processes of another."""
+        provisioner = self._km.provisioner
+        process = getattr(provisioner, "process", None)
+        if not isinstance(process, subprocess.Popen):
+            return None
+        inner: int | None = getattr(provisioner, "kernel_pid", None)  # where the process is what holds the kernel
+        return process.pid if inner is None else inner
+
+    @property
+    def provisioner_name(self) -> str:
+        """Name of the provisioner in its kernelspec."""
+        spec = self._km.kernel_spec
+        return provisioner_name(None if spec is None else spec.metadata)
+
+    @property
+    def traits(self) -> KernelTraits:
+        """Its fixed properties, by its kernelspec and its provisioner."""
+        spec, provisioner = self._km.kernel_spec, self._km.provisioner
+        return KernelTraits(
+            limits_itself=bool(getattr(provisioner, "limits_processes", False)),
+            is_confined=self.provisioner_name not in ISOLATABLE,
+            waits_for_readers=bool(getattr(provisioner, "waits_for_readers", False)),
+            interrupts_by_message=spec is not None and spec.interrupt_mode == "message",
+            shared_directory=getattr(provisioner, "shared_directory", None),
+            files=getattr(provisioner, "files", None),
+        )
+
+    def last_words(self) -> str:
+        """Return the end of what its process has printed, where that is kept; blocks for up to a second."""
+        if self._stderr is not None:
+            return self._stderr.last_words
+        kept = getattr(self._km.provisioner, "last_words", None)
+        return "" if kept is None else str(kept())
+
+    async def require_level(self, level: str) -> None:
+        """End the kernel if it was not started with a level of isolation; raises `IsolationRequired`."""
+        try:
+            require_level(self._km.provisioner, level)
+        except IsolationRequired:
+            await self.shutdown(now=True)
+            raise
+
+    @property
+    def being_shut_down(self) -> bool:
+        """Whether the host is ending its process on purpose."""
+        return bool(self._km.shutting_down)
+
+    async def alive(self) -> bool:
+        """Return whether the kernel's process runs."""
+        return bool(await ensure_async(self._km.is_alive()))
+
+    def watch_exit(self, on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
+        """Call `on_exit` once when the present process ends; the returned function ends the watch."""
+
+        def ended(exit_: KernelExit) -> None:
+            self._mark("dead")
+            on_exit(exit_)
+
+        assert self._km.provisioner is not None
+        return watch_exit(self._km.provisioner, ended)
+
+    async def interrupt(self) -> None:
+        """Send the running code the signal to stop; a kernel that wants a message is sent that by its connection."""
+        await ensure_async(self._km.interrupt_kernel())
+
+    async def kill(self) -> None:
+        """End the process at once and wait until it has ended; the host keeps the kernel.
+
+        The host may start another process meanwhile, which is none of ours to end or to wait for.
+        """
+        provisioner = self._km.provisioner
+        if provisioner is None or not provisioner.has_process:
+            return
+        has_ended = _end_of(provisioner)
+        await provisioner.kill(restart=True)
+        give_up_at = asyncio.get_running_loop().time() + _KILL_LIMIT_SECONDS
+        while asyncio.get_running_loop().time() < give_up_at:
+            if await has_ended():
+                return
+            await asyncio.sleep(_KILL_POLL_SECONDS)
+
+    async def restart(self, *, now: bool) -> None:
+        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
+        self._mark("restarting")
+        options: dict[str, Any] = {"now": now}
+        before = self._stderr
+        if before is not None:
+            self._stderr = KernelStderr()
+            options["stderr"] = self._stderr.for_kernel
+        try:
+            await ensure_async(self._km.restart_kernel(**options))
+        finally:
+            self.forget_stderr()
+            if before is not None:
+                before.close()
+        self.take_over_sockets()
+        await self.started()
+        self._mark("starting")
+
+    async def shutdown(self, *, now: bool) -> None:
+        """End the process and make the host forget the kernel."""
+        if self._hidden:  # the manager ends what it has
+            self._put_back()
+        try:
+            await self._shutdown(now)
+        finally:
+            self._aside.discard(self._kernel_id)
+            if self._stderr is not None:
+                self._stderr.close()
+
+    async def _shutdown(self, now: bool) -> None:
+        await self._until_host_is_done()
+        if not self.present:
+            return
+        try:
+            await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=now))
+        except Exception:
+            # Another client restarted or shut it down at the same moment; the manager does one thing at a time.
+            await self._until_host_is_done()
+            if self.present:
+                await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=True))
+
+    async def _until_host_is_done(self) -> None:
+        """Wait, for a bounded time, for a start, restart or shutdown that another client began."""
+        ready = getattr(self._km, "ready", None)
+        if ready is not None:
+            pending = asyncio.wrap_future(ready) if isinstance(ready, concurrent.futures.Future) else ready
+            await asyncio.wait([pending], timeout=_SETTLE_LIMIT_SECONDS)
+        if self.being_shut_down:
+            await self.settled()
+
+    def note_activity(self, state: str = "") -> None:
+        """Report to the host that the kernel is in use, so that it is not culled, and whether it is busy or idle."""
+        if state in ("busy", "idle"):
+            self._mark(state)
+        if self._kernel_id in self._aside or time.monotonic() < self._touch_again_at:
+            return
+        self._touch_again_at = time.monotonic() + _TOUCH_AGAIN_SECONDS
+        now = datetime.now(timezone.utc)
+        for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
+            if hasattr(thing, name):
+                setattr(thing, name, now)
+
+    def take_connection(self) -> Mapping[str, Any]:
+        """Return addresses and key, as in a connection file; from now on the host reads nothing from the kernel."""
+        self.take_over_sockets()
+        return self._km.get_connection_info()
+
+    def take_over_sockets(self) -> None:
+        """Make the host read nothing from the kernel: from now on it is told what it needs to know.
+
+        Jupyter Server follows every kernel's output to know when it is busy: it copies and checks each message on
+        the event loop, which a message of 100 MB holds up for as long as that takes. And its libraries read messages
+        of any size, on the control channel, too.
+        """
+        self._km._close_control_socket()  # opened again where the host has something to send
+        # Not the manager's `stop_watching_activity`: it also gives up a restart that the host is waiting for.
+        stream = getattr(self._km, "_activity_stream", None)
+        if stream is not None and not stream.closed():
+            stream.close(linger=0)  # its subscription, perhaps unsent yet, is worth nothing
+            self._km._activity_stream = None  # type: ignore[attr-defined]
+
+    async def settled(self) -> None:
+        """Wait until a shutdown or restart that another client began is over."""
+        give_up_at = asyncio.get_running_loop().time() + _SETTLE_LIMIT_SECONDS
+        while self.present and asyncio.get_running_loop().time() < give_up_at:
+            if not self.being_shut_down and await self.alive():
+                return
+            await asyncio.sleep(_SETTLE_POLL_SECONDS)
+
+    def _mark(self, state: str) -> None:
+        """Tell the host's kernel list what its own watch of iopub cannot see."""
+        if hasattr(self._km, "execution_state"):
+            self._km.execution_state = state
+
+
+def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:
+    """Return what tells whether the provisioner's present process has ended."""
+    process = getattr(provisioner, "process", None)
+
+    async def has_ended() -> bool:
+        if isinstance(process, subprocess.Popen):
+            return process.poll() is not None
+        return not provisioner.has_process or await provisioner.poll() is not None
+
+    return has_ended

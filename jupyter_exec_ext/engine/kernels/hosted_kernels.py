@@ -1,0 +1,346 @@
+"""Kernel host over a jupyter_client multi-kernel manager: the server's or the gateway's.
+
+Kernels are started by the host's own manager, so its kernelspecs, provisioners, limits and culling apply and its
+users see them. Four things differ from a kernel that a notebook starts: the environment is exactly what it is given, it
+is reached through Unix sockets where that works, the automatic restarter is off (it would race with the supervisor,
+which knows why a kernel died), and the number of kernels is checked with those that are still starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+from jupyter_client.manager import KernelManager
+from jupyter_client.multikernelmanager import MultiKernelManager
+from jupyter_core.paths import jupyter_runtime_dir
+from jupyter_core.utils import ensure_async
+from traitlets import TraitError
+
+from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
+from ...models import KernelSpecInfo
+from ...system.exhaustion import exhausted, out_of_resources, require_descriptors
+from ...system.removal import remove_tree
+from ..ports import Kernel, RoomMaker
+from .attached_kernel import AttachedKernel
+from .hosted_kernel import HostedKernel
+from .kernel_stderr import KernelStderr
+from .provisioners import (
+    ISOLATABLE,
+    IsolatedKernelSpecs,
+    has_host_network,
+    is_known,
+    isolated_name,
+    level_by_name,
+    plain_name,
+    provisioner_name,
+    runs_elsewhere,
+    spec_info,
+    why_refused,
+)
+from .unix_transport import kernel_id_of, use_sockets, with_frame_limit
+
+# Descriptors kept for requests, files and the ends of kernels: no kernel is started beyond them.
+KEPT_DESCRIPTORS = 32
+# jupyter_client raises these for a kernelspec that is no text, no JSON, or has parts of other types.
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, TraitError)
+_PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
+
+
+class HostedKernels:
+    """The kernels of a host.
+
+    Parameters
+    ----------
+    manager : MultiKernelManager
+        The host's. Its `root_dir`, if it has one, is the working directory of kernels that are given no other.
+    kernel_spec_manager : KernelSpecManager
+        The host's.
+    max_kernels : int or None
+        The most kernels there may be, those of other clients included; None for no limit.
+    forced_kernel_name : str
+        The kernelspec the host uses whatever is asked for; empty if it has none.
+    """
+
+    def __init__(
+        self,
+        manager: MultiKernelManager,
+        kernel_spec_manager: KernelSpecManager,
+        *,
+        max_kernels: int | None = None,
+        forced_kernel_name: str = "",
+    ) -> None:
+        self._manager = manager
+        self._specs = kernel_spec_manager
+        # For starting kernels by name; the host lists its own kernelspecs.
+        manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
+        self._max_kernels = max_kernels
+        self._forced = forced_kernel_name
+        self._starting: set[str] = set()
+        self._own: set[str] = set()
+        # Kernels that are no others' business, each from the beginning of its start.
+        self._aside: set[str] = set()
+        self._pool: RoomMaker | None = None
+        self._versions: dict[str, str] = {}
+        self._elsewhere: dict[str, bool] = {}
+        self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
+        #: Whether kernels that can use them are reached through Unix sockets.
+        self.prefers_sockets = True
+        self._make = manager.kernel_manager_factory
+        self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()
+        manager.kernel_manager_factory = self._make_manager
+
+    @property
+    def default_kernel_name(self) -> str:
+        """The kernelspec used when a caller names none."""
+        return self._forced or str(self._manager.default_kernel_name)
+
+    async def kernelspecs(self) -> Sequence[KernelSpecInfo]:
+        """Return the installed kernelspecs; those that cannot be read are left out."""
+        found = await asyncio.to_thread(self._specs.get_all_specs)
+        return [
+            KernelSpecInfo(
+                name,
+                str(item["spec"].get("display_name", name)),
+                str(item["spec"].get("language", "")),
+                provisioner_name(item["spec"].get("metadata")),
+                host_network=has_host_network(item["spec"].get("metadata")),
+            )
+            for name, item in sorted(found.items())
+        ]
+
+    async def find(self, kernel_name: str) -> KernelSpecInfo:
+        """Return one kernelspec.
+
+        Raises
+        ------
+        KernelSpecNotFound
+            Naming those there are.
+        """
+        name = self._forced or kernel_name
+        try:
+            if not name.isprintable():  # it would get into the host's log as it is
+                raise NoSuchKernel(name)
+            spec = await asyncio.to_thread(self._specs.get_kernel_spec, name)
+        except NoSuchKernel:
+            names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
+            raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
+        except _UNREADABLE as error:
+            directory = self._specs.find_kernel_specs().get(name.lower(), "")
+            file = os.path.join(directory, "kernel.json")
+            raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error
+        content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
+        self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
+        info = spec_info(name, spec)
+        self._elsewhere[info.name] = not is_known(info.provisioner) and await asyncio.to_thread(
+            runs_elsewhere, info.provisioner
+        )
+        return info
+
+    def version_of(self, kernel_name: str) -> str:
+        """Return what tells one content of a kernelspec from another, as it was when it was last found."""
+        return self._versions.get(kernel_name, "")
+
+    def runs_elsewhere(self, kernel_name: str) -> bool:
+        """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
+        if kernel_name not in self._elsewhere:
+            try:
+                metadata = self._specs.get_kernel_spec(plain_name(kernel_name)).metadata
+            except (NoSuchKernel, *_UNREADABLE):
+                return False
+            self._elsewhere[kernel_name] = runs_elsewhere(provisioner_name(metadata))
+        return self._elsewhere[kernel_name]
+
+    def forget_files(self, kernel_ids: set[str]) -> None:
+        """Remove the connection files and sockets of kernels whose server was killed."""
+        directory = Path(getattr(self._manager, "connection_dir", "") or jupyter_runtime_dir())
+        for kernel_id in kernel_ids:
+            for path in directory.glob(f"kernel-{kernel_id}*"):
+                remove_tree(path)
+
+    @contextmanager
+    def reserve(self, kernel_id: str) -> Iterator[None]:
+        """Hold a place among the host's kernels while one starts; those that are kept aside have none."""
+        self._require_place(self._starting.union(self._manager.list_kernel_ids()) - self._aside - {kernel_id})
+        self._starting.add(kernel_id)
+        try:
+            yield
+        finally:
+            self._starting.discard(kernel_id)
+
+    def _require_place(self, taken: set[str]) -> None:
+        if self._max_kernels is not None and len(taken) >= self._max_kernels:
+            raise TooManyKernels(
+                f"this server runs at most {self._max_kernels} kernels and has {len(taken)}; shut one down first"
+            )
+
+    # --- kernels that are kept aside ---
+
+    def use_pool(self, pool: RoomMaker) -> bool:
+        """Have `pool` make room before a start is refused; return whether kernels can be started aside for it.
+
+        They cannot where the manager goes on with starts in the background.
+        """
+        self._pool = pool
+        return not getattr(self._manager, "use_pending_kernels", False)
+
+    async def make_room(self) -> None:
+        """End a kernel that is kept aside, if there is one and its place is needed; call this before `reserve`."""
+        try:
+            self._require_place(self._all())
+        except TooManyKernels:
+            if self._aside and self._pool is not None:
+                await self._pool.make_room()
+
+    def _all(self) -> set[str]:
+        return self._starting.union(self._manager.list_kernel_ids(), self._aside)
+
+    @contextmanager
+    def _reserve_aside(self, kernel_id: str) -> Iterator[None]:
+        """Take a place, from the start of a kernel to its end, which any other start may have instead."""
+        self._require_place(self._all())
+        self._aside.add(kernel_id)
+        try:
+            yield
+        except BaseException:
+            self._aside.discard(kernel_id)
+            raise
+
+    def enlist(self, kernel: Kernel) -> None:
+        """Make a kernel that was started aside one like all others."""
+        assert isinstance(kernel, HostedKernel)
+        with self.reserve(kernel.kernel_id):
+            self._note_own(kernel.kernel_id)
+            kernel.enlist()
+
+    async def start(
+        self,
+        kernel_name: str,
+        env: Mapping[str, str],
+        cwd: str | None,
+        isolate: str | None = None,
+        *,
+        aside: str | None = None,
+    ) -> HostedKernel:
+        """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
+
+        With `isolate` it gets that isolation, whatever its kernelspec says. With `aside` the host has it, and lists it,
+        only while it is being started and ended.
+        """
+        kernel_id = aside or str(uuid.uuid4())
+        name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
+        has_stderr = isolate is None and await self._check_provisioner(kernel_name)
+        options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
+        directory = cwd or getattr(self._manager, "root_dir", None)
+        if directory:
+            options["cwd"] = directory
+        require_descriptors(KEPT_DESCRIPTORS)
+        if not aside:
+            await self.make_room()
+        with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id):
+            self._note_own(kernel_id)
+            stderr = None
+            try:
+                if has_stderr:
+                    stderr = KernelStderr()
+                    options["stderr"] = stderr.for_kernel
+                await ensure_async(self._manager.start_kernel(**options))
+                kernel = HostedKernel(self._manager, kernel_id, self._aside, stderr)
+                if aside:
+                    kernel.set_aside()
+                kernel.take_over_restarts()
+                kernel.take_over_sockets()
+                await kernel.started()
+                kernel.forget_stderr()
+                level = isolate or level_by_name(kernel.provisioner_name)
+                if level is not None:
+                    await kernel.require_level(level)
+            except BaseException as error:
+                if stderr is not None:
+                    stderr.close()
+                if isinstance(error, _PASSED_ON) or not isinstance(error, Exception):
+                    raise
+                await self._end_failed(kernel_id)
+                if out_of_resources(error):
+                    raise exhausted(error) from error
+                raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
+        return kernel
+
+    async def _check_provisioner(self, kernel_name: str) -> bool:
+        """Return whether a kernelspec's provisioner takes a descriptor for the kernel's standard error.
+
+        Raises
+        ------
+        KernelStartFailed
+            If the provisioner cannot work as this server is configured.
+        """
+        info = await self.find(kernel_name)
+        why = why_refused(info.provisioner) if self._elsewhere.get(info.name) else None
+        if why is not None:
+            raise KernelStartFailed(f"kernel {kernel_name!r} is not started: {why}")
+        return KernelStderr.is_possible() and info.provisioner in ISOLATABLE
+
+    def _make_manager(self, *args: Any, **options: Any) -> KernelManager:
+        made: KernelManager = self._make(*args, **options)
+        kernel_id = kernel_id_of(options)
+        self._made[kernel_id] = made
+        if kernel_id in self._own:
+            if "context" in options:  # the host's, which lives as long as the host
+                made.context = with_frame_limit(options["context"])
+            if self.prefers_sockets:
+                use_sockets(made)
+        return made
+
+    async def _end_failed(self, kernel_id: str) -> None:
+        """End what a start that failed has launched: where jupyter_client fails after that, it keeps no kernel."""
+        made = self._made.get(kernel_id)
+        if kernel_id in self._manager or made is None:
+            return
+        getattr(self._manager, "_pending_kernels", {}).pop(kernel_id, None)
+        if made.has_kernel:
+            await ensure_async(made.shutdown_kernel(now=True))
+
+    def _note_own(self, kernel_id: str) -> None:
+        """Note, before it can be seen, that a kernel is a session's; forget those that are gone."""
+        self._own.intersection_update(self._all())
+        self._own.add(kernel_id)
+
+    # --- kernels of others ---
+
+    def running(self, kernel_id: str) -> KernelSpecInfo:
+        """Return the kernelspec of a kernel that can be attached to.
+
+        Raises
+        ------
+        KernelNotFound
+            If the host has no such kernel, or it was started for a session.
+        """
+        return self._others(kernel_id).spec
+
+    async def attach(self, kernel_id: str) -> AttachedKernel:
+        """Return a running kernel, to be used together with its present user.
+
+        Raises
+        ------
+        KernelNotFound
+        Conflict
+            If its process does not run at the moment.
+        """
+        kernel = self._others(kernel_id)
+        if not await kernel.alive():
+            raise Conflict("the kernel is just starting, or it is dead; attach when it runs")
+        return kernel
+
+    def _others(self, kernel_id: str) -> AttachedKernel:
+        if kernel_id in self._own or kernel_id not in self._manager:
+            raise KernelNotFound(f"no kernel {kernel_id!r} runs here that a session could attach to")
+        turn = self._turns.setdefault(self._manager.get_kernel(kernel_id), asyncio.Lock())
+        return AttachedKernel(self._manager, kernel_id, turn)

@@ -1,0 +1,175 @@
+"""Start of a kernel process for a session: opens its connection, proves it, and sends the set-up code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from ...errors import Conflict, KernelStartTimeout
+from ...protocol.kernel_messages import KernelMessage, execute_request
+from ...protocol.kernel_preparation import unattended_request
+from ...protocol.languages import normalize_language
+from ..ports import Kernel, KernelHost, SessionFiles
+from .death_report import DeathEvidence
+from .kernel_connection import KernelConnection
+from .process_limits import ProcessLimits, limit_process
+from .shared_resources import EngineResources
+
+# Kernels of this language answer on the control channel while code runs.
+_ANSWERING_LANGUAGE = "python"
+# Timeout for attaching to a running kernel.
+_ATTACH_SECONDS = 10.0
+
+
+class MessageReceiver(Protocol):
+    """Receiver of a kernel's messages."""
+
+    def on_message(self, message: KernelMessage) -> None:
+        """Take in a message."""
+
+    def on_too_large(self, reason: str) -> None:
+        """Note that a message was left out because of its size."""
+
+
+class KernelStarter:
+    """Starts the kernel processes of one session, one after the other.
+
+    Parameters
+    ----------
+    name : str
+        The kernelspec.
+    env : mapping
+        The complete environment of the kernel's processes, the session's mark included.
+    session_id : str
+        Mark of the session's processes, which end with the session.
+    language : str
+        The kernel's language, as its kernelspec names it.
+    attach_to : str or None
+        A running kernel to attach to, instead of starting one.
+    isolate : str or None
+        The isolation to start it with where its kernelspec has none of its own.
+    files : SessionFiles
+        Prepares the directory the kernel starts in.
+    aside : str or None
+        The id of a kernel for the warm pool.
+
+    Attributes
+    ----------
+    language : str
+        The kernel's language. Where its kernelspec names none, it is known once the kernel has answered.
+    setup_code : str or None
+        Code that a kernel of the session's own runs, silently, before anything else.
+    setups : list of str
+        The ids of the requests by which the present process was told to run our set-up code.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        env: Mapping[str, str],
+        *,
+        session_id: str,
+        language: str,
+        attach_to: str | None,
+        isolate: str | None,
+        host: KernelHost,
+        files: SessionFiles,
+        resources: EngineResources,
+        start_timeout_seconds: float,
+        process_limits: ProcessLimits,
+        aside: str | None = None,
+    ) -> None:
+        self.name = name
+        self.session_id = session_id
+        self.language = language
+        self.attach_to = attach_to
+        self.aside = aside
+        self.setup_code: str | None = None
+        self.setups: list[str] = []
+        self.evidence = DeathEvidence(session_id, resources)
+        self._env = {**env, **process_limits.variables()}
+        self._isolate = isolate
+        self._host = host
+        self._files = files
+        self._resources = resources
+        self._start_timeout_seconds = start_timeout_seconds
+        self._process_limits = process_limits
+
+    async def prepare_directory(self) -> str | None:
+        """Make sure of the directory the kernel starts in, and return it; None for the host's own."""
+        return await self._files.prepare(self.session_id)
+
+    async def launch(self) -> Kernel:
+        """Start the kernel, or attach to a running one; see `KernelHost`."""
+        if self.attach_to is not None:
+            return await self._host.attach(self.attach_to)
+        directory = await self.prepare_directory()
+        return await self._host.start(self.name, self._env, directory, self._isolate, aside=self.aside)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the kernel runs Python."""
+        return normalize_language(self.language) == _ANSWERING_LANGUAGE
+
+    def open(self, kernel: Kernel, receiver: MessageReceiver) -> KernelConnection:
+        """Open the connection to a kernel.
+
+        Raises
+        ------
+        IsolationRequired
+            If the kernel's process cannot be limited as the policy requires.
+        OSError, zmq.ZMQError
+            If this process can open nothing more.
+        """
+        info, traits = kernel.take_connection(), kernel.traits
+        if not traits.limits_itself:
+            # A shared kernel cannot be limited; where there has to be a limit, this refuses.
+            limit_process(None if traits.is_shared else kernel.pid, self._process_limits)
+        return KernelConnection(
+            self._resources,
+            info,
+            receiver.on_message,
+            on_too_large=receiver.on_too_large,
+            # A remote kernel hands over its output when a run has ended; there is nothing to wait for.
+            can_wait=(self.is_python or not self.language) and not traits.is_shared and kernel.pid is not None,
+            waits=traits.waits_for_readers,
+            draws_plots=not traits.is_confined,
+            may_be_busy=traits.is_shared,
+        )
+
+    async def prove(self, kernel: Kernel, connection: KernelConnection, *, is_first: bool) -> None:
+        """Prove the connection and, meanwhile, note the evidence that would explain a death."""
+        begin = asyncio.to_thread(self.evidence.begin, kernel, is_python=self.is_python, is_first=is_first)
+        evidence = asyncio.get_running_loop().create_task(begin)
+        is_shared = kernel.traits.is_shared
+        try:
+            if is_shared and is_first:
+                await self._prove_running(connection)
+            else:
+                await connection.prove(self._start_timeout_seconds)
+        finally:
+            crash_setup = await asyncio.shield(evidence)
+        self.language = self.language or connection.language
+        self.setups.clear()
+        for setup in (crash_setup, None if is_shared else self.setup_code):
+            if setup is not None:
+                self.set_up(connection, setup)
+        # A kernel with files elsewhere runs code through a service, to which each request is a call.
+        if not is_shared and self.is_python and kernel.traits.files is None:
+            self.setups.append(connection.send("shell", "execute_request", unattended_request()))
+
+    async def _prove_running(self, connection: KernelConnection) -> None:
+        """Prove the first connection to a running kernel; unlike one that starts, it answers at once."""
+        try:
+            await connection.prove(min(_ATTACH_SECONDS, self._start_timeout_seconds))
+        except KernelStartTimeout:
+            raise Conflict(
+                "the kernel does not answer: it is just starting, or busy with code that lets it answer nobody; attach "
+                "when it is idle"
+            ) from None
+
+    def set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:
+        """Send code of ours. Not waited for: the kernel runs it before any later request."""
+        request = {**execute_request(code, allow_input=False), "silent": silent, "store_history": False}
+        self.setups.append(connection.send("shell", "execute_request", request))

@@ -1,0 +1,131 @@
+"""Memory of large messages from kernels: a bound for each kernel and one for all of them together.
+
+A kernel says how long a message is, and sends as much of it as it likes. So what has arrived is counted, not what was
+announced. When there is too much, the largest message that is still incomplete is given up; messages that are complete
+are being read, and end by themselves, so others wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Protocol
+
+
+class MessageReceiver(Protocol):
+    """Receiver of a kernel's messages."""
+
+    def partial_bytes(self) -> int:
+        """Return the size of its incomplete messages."""
+
+    def give_up_largest(self, reason: str) -> None:
+        """Give up the largest of its incomplete messages."""
+
+    def memory_available(self) -> None:
+        """Go on with a message that had to wait."""
+
+
+class MessageMemory:
+    """The memory of all kernels' messages.
+
+    Parameters
+    ----------
+    max_kernel_bytes, max_total_bytes : int
+        Bounds for one kernel and for all together.
+    """
+
+    def __init__(self, max_kernel_bytes: int, max_total_bytes: int) -> None:
+        self.max_kernel_bytes = max_kernel_bytes
+        self.max_total_bytes = max_total_bytes
+        self.used_bytes = 0
+        self.has_waiting = False
+        self._shares: set[KernelMemory] = set()
+        self._lock = threading.Lock()
+
+    def open(self, receiver: MessageReceiver) -> KernelMemory:
+        """Return the share of one more kernel; close it in the end. To be called in the event loop."""
+        share = KernelMemory(self, receiver, asyncio.get_running_loop())
+        self._shares.add(share)
+        return share
+
+    def forget(self, share: KernelMemory) -> None:
+        """Take note that a kernel sends nothing more; what was read of it is released later."""
+        self._shares.discard(share)
+
+    def add(self, share: KernelMemory, size: int) -> None:
+        """Count bytes, which may be fewer than none; from any thread."""
+        with self._lock:
+            share.used_bytes += size
+            self.used_bytes += size
+
+    def make_room(self, share: KernelMemory, size: int) -> bool:
+        """Return whether there is room for `size` further bytes of a kernel, giving up a message if need be."""
+        if share.used_bytes + size > self.max_kernel_bytes:
+            if share.receiver.partial_bytes() >= share.used_bytes:  # nothing is released by itself
+                share.receiver.give_up_largest(
+                    f"the kernel's messages together have more than {self.max_kernel_bytes:,} bytes (max_message_bytes)"
+                )
+            return False
+        if self.used_bytes + size <= self.max_total_bytes:
+            return True
+        largest = max(self._shares, key=lambda each: each.receiver.partial_bytes())
+        partial_bytes = sum(each.receiver.partial_bytes() for each in self._shares)
+        if 2 * partial_bytes > self.used_bytes:
+            largest.receiver.give_up_largest(
+                f"the messages of all kernels together have more than {self.max_total_bytes:,} bytes "
+                "(max_all_messages_bytes)"
+            )
+            if largest is share:
+                return False
+        return self.used_bytes + size <= self.max_total_bytes
+
+    def wake_waiting(self) -> None:
+        """Let those go on that wait for memory."""
+        self.has_waiting = False
+        for share in [share for share in self._shares if share.waits]:
+            share.waits = False
+            share.receiver.memory_available()
+
+
+class KernelMemory:
+    """One kernel's share of the memory for messages.
+
+    Attributes
+    ----------
+    used_bytes : int
+        Memory of its messages in bytes.
+    waits : bool
+        Whether a message waits for memory.
+    """
+
+    def __init__(self, memory: MessageMemory, receiver: MessageReceiver, loop: asyncio.AbstractEventLoop) -> None:
+        self.receiver = receiver
+        self.used_bytes = 0
+        self.waits = False
+        self._memory = memory
+        self._loop = loop
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The bound on one message."""
+        return self._memory.max_kernel_bytes
+
+    def reserve(self, size: int) -> bool:
+        """Count `size` further bytes of a message; return False if it has to wait, or was given up."""
+        if not self._memory.make_room(self, size):
+            self.waits = self._memory.has_waiting = True
+            return False
+        self._memory.add(self, size)
+        return True
+
+    def release(self, size: int) -> None:
+        """Give bytes back; from any thread."""
+        self._memory.add(self, -size)
+        if self._memory.has_waiting:
+            with suppress(RuntimeError):  # the loop was closed, and nothing waits any more
+                self._loop.call_soon_threadsafe(self._memory.wake_waiting)
+
+    def close(self) -> None:
+        """Receive nothing more."""
+        self._memory.forget(self)

@@ -1,0 +1,82 @@
+"""Resources that the sessions of one engine share: sockets, memory for messages, worker threads, warnings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from ...system.removal import remove_tree
+from ..ports import ExecutionStore
+from .fair_reading import Turns
+from .message_memory import MessageMemory
+from .repeated_warnings import RepeatedWarnings
+
+DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
+DEFAULT_MAX_ALL_MESSAGES_BYTES = 512 * 1024 * 1024
+_LOG = logging.getLogger(__name__)
+# Large messages are checked and parsed there. The work is bound by the interpreter lock, so more would not be faster.
+_WORKERS = 2
+
+
+class EngineResources:
+    """A ZeroMQ context, worker threads and a private directory, each made when first used.
+
+    Parameters
+    ----------
+    max_value_bytes : int
+        A value in a kernel's message that is larger is left in the message: no execution's cap would let it pass.
+    log : Logger, optional
+        Gets warnings about what kernels send.
+    max_message_bytes, max_all_messages_bytes : int
+        How much the messages of one kernel, and of all together, may take in memory.
+    executions : ExecutionStore, optional
+        Holds back the reading of kernels while much of their output waits to be written.
+    """
+
+    def __init__(
+        self,
+        max_value_bytes: int,
+        executions: ExecutionStore | None = None,
+        *,
+        log: logging.Logger | logging.LoggerAdapter[Any] = _LOG,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        max_all_messages_bytes: int = DEFAULT_MAX_ALL_MESSAGES_BYTES,
+    ) -> None:
+        self.max_value_bytes = max_value_bytes
+        self.message_memory = MessageMemory(max_message_bytes, max_all_messages_bytes)
+        self.warnings = RepeatedWarnings(log)
+        self._executions = executions
+        self.turns = Turns()
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, 65_536)  # room for many sessions; the default ends at 255
+        self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="jupyter-exec-messages")
+        self._directory: Path | None = None
+
+    async def until_few_wait(self) -> None:
+        """Wait until little of what was read waits to be written."""
+        if self._executions is None:
+            return
+        few: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._executions.when_few_wait(lambda: None if few.done() else few.set_result(None))
+        await few
+
+    def private_directory(self) -> Path:
+        """Return a directory that only our user can enter; its name cannot be guessed."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="jupyter-exec-"))
+        return self._directory
+
+    def close(self) -> None:
+        """Close everything; messages that are still being parsed are dropped."""
+        self.turns.close()
+        self.warnings.close()
+        self.context.destroy(linger=0)
+        self.workers.shutdown(wait=False, cancel_futures=True)
+        if self._directory is not None:
+            remove_tree(self._directory, move_aside=False)

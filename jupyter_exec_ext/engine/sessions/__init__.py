@@ -1,0 +1,1 @@
+"""Live sessions: queue, sessions by name, fresh runs, waiting limits, notebook export."""

@@ -1,0 +1,157 @@
+"""Approval service: executions that wait for a person's approval, and the person's decisions.
+
+The gate is here, before the queue, so that it holds for every client. The patterns that a policy looks for in code are
+advice only: see `auth.approval_patterns`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from ...auth.approval_patterns import approval_reason
+from ...auth.caller import Caller
+from ...errors import ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge
+from ...models import Approval, ApprovalAnswer, Decision, Execution, ExecutionState
+from ...protocol.records_json import seconds_of, utc_timestamp
+from ...protocol.strict_json import utf8_size
+from ..background_tasks import BackgroundTasks
+from ..executions.live_execution import LiveExecution
+from ..executions.verdict import StopCause
+from ..ports import AuditTrail, ExecutionStore
+from ..settings import EngineSettings
+from .live_session import LiveSession
+from .session_registry import SessionRegistry
+
+_CHANGED = "the execution does not wait for approval: somebody has decided about it, it needed none, or it has ended"
+
+
+def needed_approval(caller: Caller, code: str, source: str, *, is_first_run: bool) -> Approval | None:
+    """Return the approval that a caller's policies require for code, None for none.
+
+    Parameters
+    ----------
+    source : str
+        The code as the kernel gets it: code in another language is wrapped in a magic.
+    """
+    for policy in caller.policies:
+        for text in dict.fromkeys((code, source)):
+            why = approval_reason(policy.approval, text, first_run=is_first_run)
+            if why is not None:
+                return Approval(why, utc_timestamp(time.time() + policy.approval.timeout_seconds))
+    return None
+
+
+class ApprovalService:
+    """Approvals of one engine's executions."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        executions: ExecutionStore,
+        registry: SessionRegistry,
+        audit: AuditTrail,
+        background: BackgroundTasks,
+    ) -> None:
+        self._settings = settings
+        self._executions = executions
+        self._registry = registry
+        self._audit = audit
+        self._background = background
+        self._being_decided: set[str] = set()
+
+    def request(self, caller: Caller, session: LiveSession, execution: LiveExecution) -> None:
+        """Record the request for approval, and start the time that the policy allows for it."""
+        approval = execution.record.approval
+        assert approval is not None
+        self._record("requested", caller.principal, execution.record, rule=approval.why)
+        self._background.start(self._expire(session, execution, approval))
+
+    async def _expire(self, session: LiveSession, execution: LiveExecution, approval: Approval) -> None:
+        seconds = max(0.0, seconds_of(approval.expires_at) - time.time())
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(execution.decided(), seconds)
+        if execution.awaits_approval and not execution.finishing:
+            expired = replace(approval, decision=Decision.TIMEOUT, decided_at=utc_timestamp(time.time()))
+            cause = StopCause(ExecutionState.TIMEOUT, f"nobody has approved it within {seconds:.0f} s")
+            self._record("expired", "", execution.record)
+            await session.reject(execution, expired, cause)
+
+    def list(self, caller: Caller) -> list[Execution]:
+        """Return the executions that wait for approval, the oldest first."""
+        waiting = [execution for _, execution in self._registry.executions.values() if execution.awaits_approval]
+        return [execution.record for execution in waiting if caller.may_see(execution.owner)]
+
+    async def decide(self, caller: Caller, execution_id: str, answer: ApprovalAnswer) -> Execution:
+        """Approve an execution, as it was sent or with other code, or reject it.
+
+        Raises
+        ------
+        ExecutionNotFound
+            If there is none that the caller may see.
+        NotAwaitingApproval
+            If it was decided meanwhile, or has ended.
+        PayloadTooLarge
+            If the other code exceeds `max_code_bytes`.
+        StorageFull, StoreUnavailable
+            If the decision cannot be recorded; the execution still waits.
+        """
+        session, execution = await self._find_waiting(caller, execution_id)
+        max_bytes = self._settings.max_code_bytes
+        if answer.code is not None and utf8_size(answer.code) > max_bytes:
+            raise PayloadTooLarge(f"'code' may have at most {max_bytes} bytes")
+        approval = _decided(execution.record, answer, caller.display_name or caller.principal)
+        if not answer.approve:
+            self._record("rejected", caller.principal, execution.record, reason=answer.reason, by=approval.decided_by)
+            because = f": {answer.reason}" if answer.reason else ""
+            cause = StopCause(ExecutionState.REJECTED, f"rejected by {approval.decided_by}{because}")
+            await session.reject(execution, approval, cause)
+            return execution.record
+        code = execution.record.code if answer.code is None else answer.code
+        self._being_decided.add(execution_id)
+        try:
+            # The approval is on record before the code runs.
+            await self._executions.amend(replace(execution.record, code=code, approval=approval))
+            if not execution.awaits_approval:
+                raise NotAwaitingApproval(_CHANGED)
+            session.approve(execution, approval, code)
+            decision = {"reason": answer.reason, "by": approval.decided_by}
+            self._record(str(approval.decision), caller.principal, execution.record, **decision)
+        finally:
+            self._being_decided.discard(execution_id)
+        return execution.record
+
+    def _record(self, action: str, principal: str, execution: Execution, **data: str) -> None:
+        digest = hashlib.sha256(execution.code.encode()).hexdigest()
+        self._audit.record(
+            "approval", action, principal, execution.id, session_id=execution.session_id, code_sha256=digest, **data
+        )
+
+    async def _find_waiting(self, caller: Caller, execution_id: str) -> tuple[LiveSession, LiveExecution]:
+        session, execution = self._registry.executions.get(execution_id, (None, None))
+        if session is None or execution is None:
+            ended = await self._executions.summary(execution_id)
+            if ended is not None and caller.may_see(ended.owner):
+                raise NotAwaitingApproval(_CHANGED)
+        if session is None or execution is None or not caller.may_see(execution.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
+        if not execution.awaits_approval or execution_id in self._being_decided:
+            raise NotAwaitingApproval(_CHANGED)
+        return session, execution
+
+
+def _decided(execution: Execution, answer: ApprovalAnswer, by: str) -> Approval:
+    assert execution.approval is not None
+    edited = answer.code is not None and answer.code != execution.code
+    decision = Decision.EDITED if edited else Decision.APPROVED
+    return replace(
+        execution.approval,
+        decision=decision if answer.approve else Decision.REJECTED,
+        decided_by=by,
+        decided_at=utc_timestamp(time.time()),
+        reason=answer.reason,
+        original_code=execution.code if edited else None,
+    )

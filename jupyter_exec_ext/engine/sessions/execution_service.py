@@ -1,0 +1,238 @@
+"""Execution service: accept code into a session's queue, and list, read, cancel and answer executions."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from ...auth.caller import Caller
+from ...auth.policy import check_code, check_stored
+from ...errors import (
+    ExecutionNotFound,
+    LogExpired,
+    NoInputRequested,
+    PayloadTooLarge,
+    PolicyLimitReached,
+    QueueFull,
+    SessionEnded,
+    StoreUnavailable,
+)
+from ...models import (
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    IdempotencyKey,
+    Session,
+    SessionState,
+    StoredExecution,
+)
+from ...protocol.languages import source_for_kernel
+from ...protocol.records_json import utc_timestamp
+from ...protocol.strict_json import utf8_size
+from ..access.admission import Admission
+from ..access.effective_limits import EffectiveLimits
+from ..change_feed import ChangeFeed
+from ..executions.live_execution import ExecutionHandle, LiveExecution, PastExecution
+from ..ports import EventLog, Store
+from ..settings import EngineSettings
+from .approval_service import ApprovalService, needed_approval
+from .live_session import LiveSession, ended_error
+from .session_registry import SessionRegistry
+from .session_service import SessionService
+
+_CANCEL_WAIT_SECONDS = 5.0
+
+
+class ExecutionService:
+    """Executions of one engine. A caller sees its own and those of tokens that it has created."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        store: Store,
+        sessions: SessionService,
+        registry: SessionRegistry,
+        admission: Admission,
+        approvals: ApprovalService,
+        feed: ChangeFeed,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._executions = store.executions
+        self._sessions = sessions
+        self._registry = registry
+        self._admission = admission
+        self._approvals = approvals
+        self._audit = store.audit
+        self._feed = feed
+
+    async def execute(
+        self, caller: Caller, session_id: str, request: ExecutionRequest, key: IdempotencyKey | None
+    ) -> ExecutionHandle:
+        """Accept code into a session's queue; see `ExecEngine.execute`."""
+        session = await self._sessions.get(caller, session_id)
+        try:
+            accepted = await self._accept(caller, session, request, key)
+        except (SessionEnded, QueueFull, PolicyLimitReached):
+            # A retried request needs no room: it gets the execution that its first try started.
+            earlier = await self.find_earlier(session_id, session.owner, key)
+            if earlier is None:
+                raise
+            return earlier
+        return await self._handle_of(accepted) if isinstance(accepted, StoredExecution) else accepted
+
+    async def _accept(
+        self, caller: Caller, session: Session, request: ExecutionRequest, key: IdempotencyKey | None
+    ) -> LiveExecution | StoredExecution:
+        """Record an execution and queue it, or return the one that was recorded with the same key."""
+        live = self._registry.sessions.get(session.id)
+        if live is None or session.state is SessionState.ENDED:
+            raise ended_error(session)
+        limits = EffectiveLimits(self._settings, caller)
+        record = self._new_record(limits, live, request)
+        self._check_stored(limits)
+        with live.reserve():
+            ticket = self._admission.enter(caller)
+            try:
+                log = await self._executions.accept(record, session.owner, key, caller.principal)
+            except BaseException:
+                ticket.withdraw()
+                raise
+            if isinstance(log, StoredExecution):
+                ticket.withdraw()
+                return log
+            execution = LiveExecution(
+                record,
+                session.owner,
+                log,
+                self._executions,
+                feed=self._feed,
+                max_output_bytes=limits.output_bytes,
+                max_queue_seconds=limits.queue_seconds,
+            )
+            self._registry.add_execution(live, execution)
+            execution.on_end(ticket.leave)
+            if execution.awaits_approval:
+                self._approvals.request(caller, live, execution)
+            await live.submit(execution)
+        return execution
+
+    def _check_stored(self, limits: EffectiveLimits) -> None:
+        """Refuse code whose output could not be stored: what is stored for the caller takes all of its share.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If nothing more fits.
+        """
+        if limits.caller.bounds:
+            self._store.set_shares(limits.stored_shares)
+        for bound in limits.caller.bounds:
+            check_stored(bound.policy, self._store.full_share_of(bound.principal))
+
+    def _new_record(self, limits: EffectiveLimits, live: LiveSession, request: ExecutionRequest) -> Execution:
+        session, caller = live.record, limits.caller
+        code_bytes, max_bytes = utf8_size(request.code), self._settings.max_code_bytes
+        if code_bytes > max_bytes:
+            raise PayloadTooLarge(f"'code' may have at most {max_bytes} bytes")
+        for policy in caller.policies:
+            check_code(policy, code_bytes)
+        source = source_for_kernel(request.code, request.language, session.language)
+        approval = needed_approval(caller, request.code, source, is_first_run=not live.has_run)
+        return Execution(
+            id=f"exe_{secrets.token_hex(12)}",
+            session_id=session.id,
+            state=ExecutionState.QUEUED if approval is None else ExecutionState.AWAITING_APPROVAL,
+            code=request.code,
+            created_at=utc_timestamp(time.time()),
+            language=request.language,
+            metadata=request.metadata,
+            timeout_seconds=limits.run_seconds(request.timeout_seconds),
+            allow_input=request.allow_input,
+            isolation=session.isolation,
+            approval=approval,
+        )
+
+    async def find_earlier(self, session_id: str, owner: str, key: IdempotencyKey | None) -> ExecutionHandle | None:
+        """Return the execution of an earlier request with the same key, if there was one.
+
+        Parameters
+        ----------
+        session_id : str
+            Empty for an execution in a fresh session.
+
+        Raises
+        ------
+        IdempotencyKeyReused
+            If the earlier request was another one.
+        StoreUnavailable
+            If the earlier request is just being recorded.
+        """
+        found = None if key is None else await self._executions.find(session_id, owner, key)
+        return None if found is None else await self._handle_of(found)
+
+    async def _handle_of(self, earlier: StoredExecution) -> ExecutionHandle:
+        execution_id = earlier.execution.id
+        if execution_id in self._registry.executions:
+            return self._registry.executions[execution_id][1]
+        log = await self._executions.log(execution_id)
+        # The record was perhaps read before the execution ended.
+        last = earlier if earlier.execution.state.finished else await self._executions.get(execution_id)
+        if log is None or last is None or not last.execution.state.finished:
+            raise StoreUnavailable("an execution with this key is just being recorded", retry_after_seconds=1.0)
+        return PastExecution(last.execution, log)
+
+    async def list(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
+        """Return the session's newest executions, oldest first."""
+        await self._sessions.get(caller, session_id)
+        # Noted first: one that ends while the store is read is in the store as it was before.
+        live = self._registry.executions_of(session_id)
+        known = {execution.id: execution for execution in await self._executions.list(session_id, limit)}
+        known.update((execution.record.id, execution.record) for execution in live)
+        return list(known.values())[-limit:]
+
+    async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
+        """Return the ids of a session's executions, oldest first."""
+        running = [execution.record.id for execution in self._registry.executions_of(session_id)]
+        return list(dict.fromkeys([*await self._executions.list_ids(session_id, limit), *running]))
+
+    async def get(self, caller: Caller, execution_id: str, wait_seconds: float = 0.0) -> Execution:
+        """Return an execution as it is when it has ended or `wait_seconds` have passed, whichever is first."""
+        _, live = self._registry.executions.get(execution_id, (None, None))
+        if live is not None and caller.may_see(live.owner):
+            return await live.wait(wait_seconds)
+        stored = await self._executions.get(execution_id) if live is None else None
+        if stored is None or not caller.may_see(stored.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
+        return stored.execution
+
+    async def open_log(self, caller: Caller, execution_id: str) -> EventLog:
+        """Return an execution's event log; see `ExecEngine.open_log`."""
+        _, live = self._registry.executions.get(execution_id, (None, None))
+        if live is not None and caller.may_see(live.owner):
+            return live.log
+        stored = await self._executions.summary(execution_id)
+        if stored is None or not caller.may_see(stored.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
+        log = await self._executions.log(execution_id)
+        if log is None:
+            raise LogExpired("the event log of this execution is no longer kept")
+        return log
+
+    async def cancel(self, caller: Caller, execution_id: str) -> Execution:
+        """Cancel a queued or running execution; return it, ended unless its kernel is hard to kill."""
+        record = await self.get(caller, execution_id)
+        session, execution = self._registry.executions.get(execution_id, (None, None))
+        if session is None or execution is None:
+            return record if record.state.finished else await self.get(caller, execution_id)
+        self._audit.record("execution", "cancel_asked", caller.principal, execution_id, session_id=session.record.id)
+        await session.cancel(execution, f"cancelled by {caller.display_name or caller.principal}")
+        return await execution.wait(self._settings.interrupt_grace_seconds + _CANCEL_WAIT_SECONDS)
+
+    async def answer_input(self, caller: Caller, execution_id: str, value: str) -> None:
+        """Answer an execution's ``input()``; see `ExecEngine.answer_input`."""
+        await self.get(caller, execution_id)
+        session, execution = self._registry.executions.get(execution_id, (None, None))
+        if session is None or execution is None or not session.answer_input(execution, value):
+            raise NoInputRequested("the execution is not running")

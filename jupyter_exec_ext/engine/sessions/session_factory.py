@@ -1,0 +1,219 @@
+"""Factory of live sessions: chooses a kernel, takes a pooled one if it fits, and counts the session against limits."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...auth.caller import Caller, owner
+from ...auth.policy import check_env
+from ...errors import ExecError, ShuttingDown, TooManySessions
+from ...models import ExecutionState, KernelSpecInfo, Session, SessionRequest, SessionState, Token
+from ...protocol.kernel_environment import inherited_environment, kernel_environment
+from ...protocol.records_json import utc_timestamp
+from ...system.marked_processes import MARK
+from ..access.admission import Admission
+from ..access.effective_limits import EffectiveLimits, SessionLimits
+from ..access.kernel_access import KernelAccess
+from ..access.token_watch import TokenWatch, why_ended
+from ..background_tasks import BackgroundTasks
+from ..change_feed import ChangeFeed
+from ..files.file_locator import FileLocator
+from ..kernels.kernel_start import KernelStarter
+from ..kernels.pool_plan import KernelKind
+from ..kernels.pooled_kernel import new_session_id
+from ..kernels.provisioners import plain_name
+from ..kernels.session_kernel import SessionKernel
+from ..kernels.shared_resources import EngineResources
+from ..kernels.warm_pool import KernelPool
+from ..ports import KernelHost, SessionFiles, Store
+from ..settings import EngineSettings
+from .live_session import LiveSession
+from .session_late_output import SessionLateOutput
+from .session_registry import SessionRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """What a session gets.
+
+    Parameters
+    ----------
+    spec : KernelSpecInfo
+        With the isolation that its kernel will have.
+    isolate : str or None
+        The isolation to start the kernel with where its kernelspec has none of its own.
+    env : mapping
+        The kernel's environment, without the session's mark.
+    kind : KernelKind or None
+        The kind of pooled kernel that fits; None if none does.
+    """
+
+    spec: KernelSpecInfo
+    isolate: str | None
+    env: Mapping[str, str]
+    limits: SessionLimits
+    kind: KernelKind | None
+
+
+class SessionFactory:
+    """Plans and builds live sessions, and fills the pool for those to come."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        host: KernelHost,
+        store: Store,
+        *,
+        registry: SessionRegistry,
+        access: KernelAccess,
+        admission: Admission,
+        token_watch: TokenWatch,
+        locator: FileLocator,
+        pool: KernelPool,
+        resources: EngineResources,
+        background: BackgroundTasks,
+        feed: ChangeFeed,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._settings = settings
+        self._host = host
+        self._store = store
+        self._registry = registry
+        self._access = access
+        self._admission = admission
+        self._token_watch = token_watch
+        self._locator = locator
+        self._pool = pool
+        self._resources = resources
+        self._background = background
+        self._feed = feed
+        self._log = log
+
+    async def plan(self, caller: Caller, request: SessionRequest, visible: Sequence[Session]) -> SessionPlan:
+        """Return what a requested session gets, within the caller's policies.
+
+        Parameters
+        ----------
+        visible : sequence of Session
+            The caller's present sessions, if the request attaches to a kernel.
+
+        Raises
+        ------
+        MissingScope, PolicyDenied, IsolationRequired, KernelSpecNotFound, KernelNotFound, Conflict
+            As `KernelAccess.choose`.
+        """
+        chosen = await self._access.choose(caller, request, visible)
+        spec = chosen.spec
+        for policy in caller.policies:
+            check_env(policy, request.env)
+        inherited = inherited_environment(os.environ, self._settings.inherited_env)
+        env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
+        limits = EffectiveLimits(self._settings, caller).session_limits()
+        kind = None
+        is_poolable = request.kernel_id is None and not request.env and spec.isolation != "remote"
+        if is_poolable and not self._host.runs_elsewhere(spec.name):
+            version = self._host.version_of(spec.name)
+            kind = KernelKind(
+                spec.name, spec.language, version, chosen.isolate, frozenset(env.items()), limits.process_limits
+            )
+        return SessionPlan(spec, chosen.isolate, env, limits, kind)
+
+    def build(self, caller: Caller, request: SessionRequest, plan: SessionPlan, setup_code: str | None) -> LiveSession:
+        """Return a registered session, with a pooled kernel or one that is yet to be started.
+
+        Nothing is awaited between the check of a limit and the registration, so two requests cannot both get the last
+        place.
+
+        Raises
+        ------
+        ShuttingDown, TooManySessions, PolicyLimitReached, PolicyDenied
+            If there is no place for it.
+        """
+        self._check_room(caller)
+        idle_seconds = EffectiveLimits(self._settings, caller).idle_seconds(request.idle_timeout_seconds)
+        pooled = None if plan.kind is None else self._pool.take(plan.kind)
+        spec, ready = plan.spec, None if pooled is None else pooled.kernel
+        moment = utc_timestamp(time.time())
+        record = Session(
+            id=new_session_id() if pooled is None else pooled.session_id,
+            owner=caller.principal,
+            kernel_name=spec.name,
+            language=spec.language or ("" if ready is None else ready.language),
+            state=SessionState.STARTING if pooled is None else SessionState.IDLE,
+            created_at=moment,
+            last_activity_at=moment,
+            name=request.name,
+            isolation=spec.isolation,
+            idle_timeout_seconds=idle_seconds,
+            metadata=request.metadata,
+            kernel_id=request.kernel_id if pooled is None else pooled.kernel_id,
+            kernel_starts=0 if pooled is None else 1,
+            attached=request.kernel_id is not None,
+        )
+        files = self._locator.files_of(record)
+        code = setup_code if spec.language == "python" and spec.isolation != "remote" else None
+        kernel = ready or self._new_kernel(record, plan, files)
+        kernel.adopt(code)
+        live = LiveSession(
+            record,
+            kernel,
+            files=files,
+            store=self._store.sessions,
+            late_output=SessionLateOutput(record.id, record.owner, self._store.executions, self._feed),
+            feed=self._feed,
+            limits=plan.limits,
+            log=self._log,
+        )
+        self._registry.add_session(live)
+        live.on_end(self._pool.refill_soon)  # its kernel leaves room
+        if caller.token_id is not None:
+            live.on_end(self._token_watch.watch(caller.token_id, partial(self._end_with_token, live)))
+        return live
+
+    def _check_room(self, caller: Caller) -> None:
+        if self._registry.stopping:
+            raise ShuttingDown("the server is shutting down")
+        self._registry.remove_ended()
+        sessions, most = self._registry.sessions, self._settings.max_sessions
+        if most and len(sessions) >= most:
+            raise TooManySessions(f"this server runs at most {most} sessions; delete one first")
+        self._admission.check_session(caller, (live.record.owner for live in sessions.values()))
+
+    def _new_kernel(self, session: Session, plan: SessionPlan, files: SessionFiles) -> SessionKernel:
+        starter = KernelStarter(
+            session.kernel_name,
+            {**plan.env, MARK: session.id},
+            session_id=session.id,
+            language=session.language,
+            attach_to=session.kernel_id if session.attached else None,
+            isolate=plan.isolate,
+            host=self._host,
+            files=files,
+            resources=self._resources,
+            start_timeout_seconds=plan.limits.kernel_start_timeout_seconds,
+            process_limits=plan.limits.process_limits,
+        )
+        return SessionKernel(starter, self._log)
+
+    def _end_with_token(self, live: LiveSession, token: Token | None) -> None:
+        """End a session whose token has ended."""
+        self._admission.forget(live.record.owner)
+        self._background.start(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
+
+    async def fill_pool(self) -> None:
+        """Start the kernels that are kept ready from the server's start on (`pool_kernels`)."""
+        for name in self._settings.pool_kernels:
+            plain = plain_name(name)
+            request = SessionRequest(plain, isolation=None if plain == name else name[len(plain) + 1 :])
+            try:
+                plan = await self.plan(owner("pool"), request, ())
+            except ExecError as error:
+                self._log.error("ExecEngine.pool_kernels: %s", error.message)
+                continue
+            self._pool.keep([] if plan.kind is None else [plan.kind])

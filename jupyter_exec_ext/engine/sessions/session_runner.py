@@ -1,0 +1,212 @@
+"""Runner of one session's executions: sends each to the session's kernel and writes its end.
+
+`LiveSession` decides when an execution runs. `KernelRun` follows the kernel's messages until the verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ...errors import ExecError, LanguageNotSupported
+from ...models import ErrorEvent, Execution, ExecutionState, FilesEvent, Session, StateLoss
+from ...protocol.kernel_messages import KernelMessage
+from ...protocol.languages import source_for_kernel
+from ..access.effective_limits import SessionLimits
+from ..executions.live_execution import LiveExecution
+from ..executions.runner import KernelRun
+from ..executions.shared_run import SharedKernelRun
+from ..executions.verdict import StopCause, Verdict
+from ..kernels.kernel_turn import KernelTurn
+from ..kernels.session_kernel import SessionKernel
+from ..kernels.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
+from ..ports import Kernel, KernelExit, SessionFiles
+from .session_late_output import SessionLateOutput
+
+# Looking for changed files must not hold up the end of a run.
+_CHANGES_SECONDS = 5.0
+
+
+class SessionRunner:
+    """Execution of code on a session's kernel, one execution at a time.
+
+    Attributes
+    ----------
+    current : LiveExecution or None
+        The execution whose turn it is; it may still wait for the kernel.
+    run : KernelRun or None
+        Its run, while the kernel has the code.
+    has_run : bool
+        Whether any code of the session has been sent to a kernel.
+    revival : asyncio.Task or None
+        Start of a fresh kernel after the last one was lost.
+    closing : bool
+        Set when the session ends: a lost kernel is not replaced any more.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        kernel: SessionKernel,
+        *,
+        files: SessionFiles,
+        late_output: SessionLateOutput,
+        limits: SessionLimits,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self.current: LiveExecution | None = None
+        self.run: KernelRun | None = None
+        self.has_run = False
+        self.revival: asyncio.Task[None] | None = None
+        self.closing = False
+        self._session_id = session.id
+        self._kernel = kernel
+        self._turn = KernelTurn(kernel)
+        self._files = files
+        self._late_output = late_output
+        self._limits = limits
+        self._log = log
+        # Number of the kernel process that holds the session's state; an attached kernel has state from the start.
+        self._state_in = 1 if session.attached else 0
+        self._exit_between_runs: KernelExit | None = None
+        self._restarted_outside = False
+
+    # --- events of the kernel ---
+
+    def on_message(self, message: KernelMessage) -> None:
+        """Handle a message: the run's own, or late output of an earlier one."""
+        if self.run is None or not self.run.on_message(message):
+            self._late_output.on_message(message)
+
+    def on_too_large(self, reason: str) -> None:
+        """End the run whose kernel sent a message over the limit."""
+        if self.run is not None:
+            self.run.stop(StopCause(ExecutionState.ERROR, f"message_too_large: {reason}"))
+
+    def on_exit(self, exit_: KernelExit) -> None:
+        """Handle the end of the kernel's process."""
+        if self.run is not None:
+            self.run.on_exit(exit_)  # reads what is left, and `execute` disconnects
+            return
+        kernel = self._kernel.kernel
+        if self._state_in == self._kernel.starts and self._exit_between_runs is None:
+            self._exit_between_runs = exit_
+            self._restarted_outside = kernel is not None and kernel.being_shut_down
+        self._kernel.disconnect()
+
+    def forget_exit(self) -> None:
+        """Report no state loss: whoever restarts a session knows that its state is gone."""
+        self._exit_between_runs = None
+
+    # --- executions ---
+
+    async def execute(self, execution: LiveExecution) -> None:
+        """Run an execution to its end; a defect of ours ends it with an error."""
+        self.current = execution
+        try:
+            await self._execute(execution)
+        except Exception as error:
+            # Whatever failed, the client gets an end and the session's next execution runs.
+            self._log.exception("execution %s failed inside the server", execution.record.id)
+            await _end_failed(execution, error)
+        finally:
+            self.current = None
+            self._late_output.note_finished()
+            self._turn.release()
+
+    async def _execute(self, execution: LiveExecution) -> None:
+        lost, no_kernel = await self._state_loss(), None
+        try:
+            await self._turn.take()
+        except ExecError as error:
+            no_kernel = Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
+        if execution.record.state.finished:  # cancelled while it waited for the kernel
+            return
+        if no_kernel is not None:
+            await execution.finish(no_kernel)
+            return
+        verdict = await self._run_on_kernel(execution, lost)
+        self._state_in = self._kernel.starts if verdict.preserved else 0
+        if not verdict.preserved:
+            self._kernel.disconnect()
+            if not self.closing:
+                self.revival = asyncio.get_running_loop().create_task(self._revive())
+        self._kernel.touch()
+        await execution.finish(verdict, await self._changed_files())
+
+    async def _run_on_kernel(self, execution: LiveExecution, lost: StateLoss | None) -> Verdict:
+        kernel, connection = self._kernel.kernel, self._kernel.connection
+        assert kernel is not None and connection is not None
+        execution.start(self._kernel.starts, lost)
+        self._exit_between_runs = None
+        self._late_output.pass_to(execution)
+        self.has_run = True
+        kernel.note_activity()
+        run = self.run = (SharedKernelRun if kernel.traits.is_shared else KernelRun)(
+            kernel,
+            connection,
+            execution,
+            interrupt_grace_seconds=self._limits.interrupt_grace_seconds,
+            settle_seconds=self._limits.settle_seconds,
+            deaths=self._kernel,
+            log=self._log,
+        )
+        health = self._kernel.watch_health(execution.emit)
+        try:
+            return await self._verdict_on(execution.record, run, kernel)
+        finally:
+            self._late_output.note_end(execution, run.request_id)
+            self.run = None
+            if health is not None:
+                health.close()
+
+    async def _verdict_on(self, record: Execution, run: KernelRun, kernel: Kernel) -> Verdict:
+        """Run an execution's code; the watchdog ends a run that exceeds its own bounds."""
+        try:
+            source = source_for_kernel(record.code, record.language, self._kernel.language)
+        except LanguageNotSupported as error:  # the kernel's language was not known when the code was accepted
+            return Verdict(ExecutionState.ERROR, True, error.message)
+        work = run.run(source, allow_input=record.allow_input, timeout_seconds=record.timeout_seconds)
+        if record.timeout_seconds is None or kernel.traits.is_shared:  # its user's code may come first, for any time
+            return await work
+        try:
+            return await ends_within(
+                record.timeout_seconds + self._limits.interrupt_grace_seconds + MARGIN_SECONDS, work
+            )
+        except WatchdogExpired:
+            self._log.exception("execution %s: its run did not end by itself", record.id)
+            self._kernel.abandon()
+            return Verdict(ExecutionState.TIMEOUT, False, "the run did not end by itself; its kernel was given up")
+
+    async def _state_loss(self) -> StateLoss | None:
+        """Return how the kernel ended since the last execution, if it did; before there is another kernel."""
+        exit_ = self._exit_between_runs
+        if exit_ is None:
+            return None
+        if self._restarted_outside:
+            return StateLoss("the kernel was restarted outside the session", exit_.exit_code, exit_.signal)
+        death = await self._kernel.explain(exit_)
+        return StateLoss(death.reason, exit_.exit_code, exit_.signal)
+
+    async def _changed_files(self) -> FilesEvent | None:
+        try:
+            return await ends_within(_CHANGES_SECONDS, self._files.changes(self._session_id), cancel=False)
+        except WatchdogExpired:
+            return None
+
+    async def _revive(self) -> None:
+        """Start a fresh kernel now, so that the next execution need not wait for it."""
+        try:
+            await self._kernel.ensure()
+        except ExecError as error:
+            self._log.warning("session %s has no kernel: %s", self._session_id, error)
+
+
+async def _end_failed(execution: LiveExecution, error: Exception) -> None:
+    if execution.record.state.finished:
+        return
+    running = execution.record.state is ExecutionState.RUNNING
+    execution.emit(ErrorEvent("InternalError", "the server failed; its log has the details"))
+    state = ExecutionState.ERROR if running else ExecutionState.KERNEL_DIED
+    await execution.finish(Verdict(state, False, f"the server failed: {type(error).__name__}"))

@@ -1,0 +1,147 @@
+"""Session service: create, list, read, interrupt, restart and end sessions for their callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...auth.caller import Caller
+from ...errors import Conflict, SessionNotFound, ShuttingDown
+from ...models import ExecutionState, Session, SessionRequest, SessionState
+from ..kernels.process_state import MemoryMeter
+from ..kernels.warm_pool import KernelPool
+from ..ports import AuditTrail, SessionStore
+from .live_session import LiveSession, ended_error
+from .session_factory import SessionFactory
+from .session_registry import SessionRegistry
+
+_MAX_ENDED_SESSIONS = 1000
+
+
+class SessionService:
+    """Sessions of one engine. A caller sees its own and those of tokens that it has created."""
+
+    def __init__(
+        self,
+        factory: SessionFactory,
+        registry: SessionRegistry,
+        pool: KernelPool,
+        store: SessionStore,
+        audit: AuditTrail,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._factory = factory
+        self._registry = registry
+        self._pool = pool
+        self._store = store
+        self._audit = audit
+        self._log = log
+        self._memory = MemoryMeter()
+
+    async def create(self, caller: Caller, request: SessionRequest, setup_code: str | None = None) -> Session:
+        """Start a session and wait until its kernel answers; see `ExecEngine.create_session`."""
+        visible = () if request.kernel_id is None else await self.list(caller)
+        plan = await self._factory.plan(caller, request, visible)
+        live = self._factory.build(caller, request, plan, setup_code)
+        is_pooled = live.record.kernel_starts > 0
+        try:
+            await live.start()
+        except BaseException as error:
+            # Executions sent to it meanwhile end, too.
+            await live.close(f"it did not start: {error}")
+            self._registry.remove_session(live.record.id)
+            raise
+        if self._registry.stopping:
+            await live.close("the server is shutting down")
+            raise ShuttingDown("the server is shutting down")
+        if plan.kind is not None and not is_pooled:
+            self._pool.note_miss(plan.kind)
+        self._log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, plan.spec.name)
+        return live.record
+
+    async def list(self, caller: Caller, *, ended: bool = False, memory: bool = False) -> Sequence[Session]:
+        """Return the caller's sessions, oldest first; see `ExecEngine.list_sessions`."""
+        past = await self._store.list_ended(_MAX_ENDED_SESSIONS) if ended else ()
+        live = (live.record for live in self._registry.sessions.values())
+        known = {session.id: session for session in [*past, *live]}
+        found = [
+            session
+            for session in sorted(known.values(), key=lambda session: session.created_at)
+            if caller.may_see(session.owner) and (ended or session.state is not SessionState.ENDED)
+        ]
+        return await self._measured(found) if memory else found
+
+    async def get(self, caller: Caller, session_id: str, *, memory: bool = False) -> Session:
+        """Return a session, ended or not.
+
+        Raises
+        ------
+        SessionNotFound
+            If there is none that the caller may see.
+        """
+        live = self._registry.sessions.get(session_id)
+        record = live.record if live is not None else await self._store.get(session_id)
+        if record is None or not caller.may_see(record.owner):
+            raise SessionNotFound(f"no session {session_id!r}")
+        return (await self._measured([record]))[0] if memory else record
+
+    async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:
+        live = self._registry.sessions
+        pids = {session.id: live[session.id].kernel.pid for session in sessions if session.id in live}
+        found = await self._memory.measure({session_id: pid for session_id, pid in pids.items() if pid is not None})
+        return [replace(session, memory_bytes=found.get(session.id)) for session in sessions]
+
+    async def _get_live(self, caller: Caller, session_id: str) -> LiveSession:
+        record = await self.get(caller, session_id)
+        live = self._registry.sessions.get(session_id)
+        if live is None or record.state is SessionState.ENDED:
+            raise ended_error(record)
+        return live
+
+    async def delete(self, caller: Caller, session_id: str) -> None:
+        """Shut a session down; its executions end as cancelled."""
+        live = await self._get_live(caller, session_id)
+        self._audit.record("session", "delete_asked", caller.principal, session_id)
+        await self.end(live.record.id, "deleted")
+
+    async def end(self, session_id: str, reason: str) -> None:
+        """Shut a session down, if it is live, and forget it."""
+        live = self._registry.sessions.get(session_id)
+        if live is not None:
+            await live.close(reason)
+            self._registry.remove_session(session_id)
+
+    async def interrupt(self, caller: Caller, session_id: str) -> Session:
+        """Interrupt the running code, as Ctrl-C would."""
+        live = await self._get_live(caller, session_id)
+        self._audit.record("session", "interrupt_asked", caller.principal, session_id)
+        await live.interrupt()
+        return live.record
+
+    async def restart(self, caller: Caller, session_id: str) -> Session:
+        """Give the session a fresh kernel; running and queued executions end as cancelled.
+
+        Raises
+        ------
+        Conflict
+            If the session is attached to its user's kernel.
+        """
+        live = await self._get_live(caller, session_id)
+        if live.record.attached:
+            raise Conflict("the kernel is its user's, with whom the session shares it; restart it in the notebook")
+        self._audit.record("session", "restart_asked", caller.principal, session_id)
+        await live.restart()
+        return live.record
+
+    async def close_all(self) -> None:
+        """End every session because the server stops."""
+        await asyncio.gather(*map(self._close_at_shutdown, list(self._registry.sessions.values())))
+
+    async def _close_at_shutdown(self, live: LiveSession) -> None:
+        try:
+            await live.close("the server was shut down", cut=ExecutionState.SERVER_RESTARTED)
+        except Exception:  # the other sessions still have to be closed
+            self._log.exception("session %s did not shut down cleanly", live.record.id)

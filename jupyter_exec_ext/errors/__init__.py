@@ -1,0 +1,218 @@
+"""One tree of errors for the server and the clients.
+
+    ExecError
+    ├── InvalidRequest              400  the request itself is wrong
+    │   ├── InvalidJSON
+    │   ├── KernelSpecNotFound
+    │   ├── LanguageNotSupported
+    │   ├── PolicyNotFound
+    │   └── PropertiesMissing
+    ├── Unauthenticated             401  no credentials, or wrong ones
+    │   ├── TokenExpired
+    │   └── TokenRevoked
+    ├── Forbidden                   403  known, but not allowed
+    │   ├── MissingScope
+    │   ├── OwnerOnly
+    │   ├── PolicyDenied
+    │   │   └── IsolationRequired
+    │   ├── TokenTooBroad
+    │   ├── HostNotAllowed
+    │   ├── OriginNotAllowed
+    │   └── XSRFCheckFailed
+    ├── NotFound                    404  not there, or another caller's
+    │   ├── SessionNotFound
+    │   ├── KernelNotFound
+    │   ├── ExecutionNotFound
+    │   ├── FileNotFound
+    │   ├── OutputNotFound
+    │   └── TokenNotFound
+    ├── MethodNotAllowed            405
+    ├── Conflict                    409
+    │   ├── NoInputRequested
+    │   ├── IdempotencyKeyReused
+    │   ├── NotAFile
+    │   ├── FilesNotAvailable
+    │   └── NotAwaitingApproval
+    ├── Gone                        410  was there
+    │   ├── SessionEnded
+    │   ├── LogExpired
+    │   └── OutputExpired
+    ├── PayloadTooLarge             413
+    │   └── QuotaExceeded
+    ├── UnsupportedMediaType        415
+    ├── LimitReached                429  try again when there is room
+    │   ├── TooManySessions
+    │   ├── TooManyKernels
+    │   ├── TooManyTokens
+    │   ├── TooManyAttempts
+    │   ├── PolicyLimitReached
+    │   └── QueueFull
+    ├── InternalError               500
+    ├── KernelStartFailed           502
+    ├── Unavailable                 503  try again later
+    │   ├── ShuttingDown
+    │   ├── OutOfResources
+    │   └── StoreUnavailable
+    ├── KernelStartTimeout          504
+    ├── StorageFull                 507
+    └── ClientError                      raised by the client alone, never sent
+        ├── ConnectionFailed             nothing was sent: safe to try again
+        ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
+        ├── ServerLost                   the Hub reports that the server has ended
+        ├── UnexpectedAnswer             something answered, but not this API
+        ├── ApiNotFound                  a Jupyter server without this extension
+        ├── ServerStartFailed            a server that was to be started elsewhere did not come up
+        ├── ServerStartTimeout           ... or not in time
+        └── TransferCorrupted            a file's content is not what was sent
+
+Code that fails is not an error of this tree: it is an execution that ended in ``error``.
+
+Each class carries the stable machine `code` of the HTTP API and suggests an HTTP status, without knowing any web
+framework (the idea is h11's). The client raises the same class again from the `code` it received.
+"""
+
+from __future__ import annotations
+
+from .client_errors import (
+    ApiNotFound,
+    ClientError,
+    ConnectionFailed,
+    ConnectionLost,
+    ServerLost,
+    ServerStartFailed,
+    ServerStartTimeout,
+    TransferCorrupted,
+    UnexpectedAnswer,
+)
+from .error_base import (
+    ExecError,
+)
+from .request_errors import (
+    Conflict,
+    ExecutionNotFound,
+    FileNotFound,
+    FilesNotAvailable,
+    Forbidden,
+    Gone,
+    HostNotAllowed,
+    IdempotencyKeyReused,
+    InvalidJSON,
+    InvalidRequest,
+    IsolationRequired,
+    KernelNotFound,
+    KernelSpecNotFound,
+    LanguageNotSupported,
+    LogExpired,
+    MethodNotAllowed,
+    MissingScope,
+    NoInputRequested,
+    NotAFile,
+    NotAwaitingApproval,
+    NotFound,
+    OriginNotAllowed,
+    OutputExpired,
+    OutputNotFound,
+    OwnerOnly,
+    PayloadTooLarge,
+    PolicyDenied,
+    PolicyNotFound,
+    PropertiesMissing,
+    QuotaExceeded,
+    SessionEnded,
+    SessionNotFound,
+    TokenExpired,
+    TokenNotFound,
+    TokenRevoked,
+    TokenTooBroad,
+    Unauthenticated,
+    UnsupportedMediaType,
+    XSRFCheckFailed,
+)
+from .server_errors import (
+    InternalError,
+    KernelStartFailed,
+    KernelStartTimeout,
+    LimitReached,
+    OutOfResources,
+    PolicyLimitReached,
+    QueueFull,
+    ShuttingDown,
+    StorageFull,
+    StoreUnavailable,
+    TooManyAttempts,
+    TooManyKernels,
+    TooManySessions,
+    TooManyTokens,
+    Unavailable,
+)
+
+__all__ = [
+    "ApiNotFound",
+    "ClientError",
+    "Conflict",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "ExecError",
+    "ExecutionNotFound",
+    "FileNotFound",
+    "FilesNotAvailable",
+    "Forbidden",
+    "Gone",
+    "HostNotAllowed",
+    "IdempotencyKeyReused",
+    "InternalError",
+    "InvalidJSON",
+    "InvalidRequest",
+    "IsolationRequired",
+    "KernelNotFound",
+    "KernelSpecNotFound",
+    "KernelStartFailed",
+    "KernelStartTimeout",
+    "LanguageNotSupported",
+    "LimitReached",
+    "LogExpired",
+    "MethodNotAllowed",
+    "MissingScope",
+    "NoInputRequested",
+    "NotAFile",
+    "NotAwaitingApproval",
+    "NotFound",
+    "OriginNotAllowed",
+    "OutOfResources",
+    "OutputExpired",
+    "OutputNotFound",
+    "OwnerOnly",
+    "PayloadTooLarge",
+    "PolicyDenied",
+    "PolicyLimitReached",
+    "PolicyNotFound",
+    "PropertiesMissing",
+    "QueueFull",
+    "QuotaExceeded",
+    "ServerLost",
+    "ServerStartFailed",
+    "ServerStartTimeout",
+    "SessionEnded",
+    "SessionNotFound",
+    "ShuttingDown",
+    "StorageFull",
+    "StoreUnavailable",
+    "TokenExpired",
+    "TokenNotFound",
+    "TokenRevoked",
+    "TokenTooBroad",
+    "TooManyAttempts",
+    "TooManyKernels",
+    "TooManySessions",
+    "TooManyTokens",
+    "TransferCorrupted",
+    "Unauthenticated",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "UnsupportedMediaType",
+    "XSRFCheckFailed",
+]
+
+# Tracebacks and pickles name the public module.
+for _error in (ExecError, *ExecError.codes().values()):
+    _error.__module__ = __name__

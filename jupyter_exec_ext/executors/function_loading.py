@@ -1,0 +1,181 @@
+"""Functions in a session: the code that defines them there, and the check that they are still defined."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import keyword
+import sys
+from collections.abc import Iterable, Iterator
+from string import Template
+from typing import Protocol
+
+from ..client.fork_safety import ProcessLock
+from ..errors import LanguageNotSupported
+from ..models import Execution
+from . import function_setup
+from .function_sources import AnyFunction, build_python_functions_file, name_of, packages_of, to_stub
+
+
+class FunctionsModule:
+    """Functions as a Python module of a session.
+
+    Parameters
+    ----------
+    functions : iterable of FunctionWithRequirements, FunctionWithRequirementsStr or callable
+        The functions.
+    name : str
+        The name under which they can be imported.
+
+    Raises
+    ------
+    ValueError
+        If the module's name is invalid, a function has no source, or two functions have the same name.
+    """
+
+    def __init__(self, functions: Iterable[AnyFunction], name: str) -> None:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise ValueError(f"Module name {name!r} is not a name that Python can import")
+        if name in sys.stdlib_module_names:
+            raise ValueError(f"Module name {name!r} is one of Python's own")
+        functions = list(functions)
+        self.name = name
+        self.names = list(map(name_of, functions))
+        for twice in {one for one in self.names if self.names.count(one) > 1}:
+            raise ValueError(f"two functions have the name {twice}")
+        self.source = build_python_functions_file(functions)
+        self.packages = list(dict.fromkeys(package for one in functions for package in packages_of(one)))
+        self._stubs = "\n\n".join(map(to_stub, functions))
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def prompt(self, template: str) -> str:
+        """Return a text for a model, with ``$module_name`` and ``$functions`` filled in."""
+        return Template(template).substitute(module_name=self.name, functions=self._stubs)
+
+    @property
+    def loading_code(self) -> str:
+        """Python code that checks the packages and defines the functions in a session; it installs nothing.
+
+        It is readable, since a person may have to approve it and since it is in the session's notebook.
+        """
+        lines = "".join(f"    {line!r}\n" for line in self.source.splitlines(keepends=True))
+        load = inspect.getsource(function_setup.load_functions)
+        return (
+            f"{load}\n\nload_functions({self.name!r}, (\n{lines}), {self.packages!r}, globals())\ndel load_functions\n"
+        )
+
+    def check(self, loading: Execution) -> None:
+        """Raise `ValueError` if a run of the loading code has failed."""
+        if loading.ok:
+            return
+        if loading.error is not None and loading.error.name == "PackagesUnavailable":
+            raise ValueError(f"Packages unavailable in the session: {loading.error.value}")
+        raise ValueError(f"Functions failed to load: {loading.to_text()}")
+
+
+class CodeRunner(Protocol):
+    """Session that functions are loaded into."""
+
+    def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
+        """Run code and return the finished execution."""
+
+
+class AsyncCodeRunner(Protocol):
+    """Asynchronous session that functions are loaded into."""
+
+    async def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
+        """Run code and return the finished execution."""
+
+
+class LoadedFunctions:
+    """Keeps functions loaded in an executor's current session.
+
+    Parameters
+    ----------
+    module : FunctionsModule
+        The functions.
+    timeout_seconds : float
+        Timeout of loading them.
+    """
+
+    def __init__(self, module: FunctionsModule, timeout_seconds: float) -> None:
+        self.module = module
+        self._timeout_seconds = timeout_seconds
+        self._lock = ProcessLock()
+        self._loaded: tuple[object, Execution] | None = None  # the session, and the run that loaded them there
+
+    def ensure(self, session: CodeRunner) -> None:
+        """Load the functions, unless they are known to be in this session.
+
+        Raises
+        ------
+        ValueError
+            If they cannot be loaded, with the reason, such as the names of missing packages.
+        """
+        with self._lock:
+            if self._is_loaded_in(session):
+                return
+            with self._errors():
+                run = session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
+            self._keep(session, run)
+
+    async def ensure_async(self, session: AsyncCodeRunner) -> None:
+        """Do the same as `ensure`, for one caller at a time."""
+        if self._is_loaded_in(session):
+            return
+        with self._errors():
+            run = await session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
+        self._keep(session, run)
+
+    def forget(self) -> None:
+        """Load the functions again before the next run: the session's kernel is another one."""
+        self._loaded = None
+
+    def note_on(self, session: object, execution: Execution) -> str | None:
+        """Return a note for the model if a run failed in a fresh kernel, which lacks the functions.
+
+        The kernel may have died while nothing ran, or another client may have restarted it.
+        """
+        if self._loaded is None or self._loaded[0] is not session:
+            return None
+        loading = self._loaded[1]
+        is_same_start = execution.kernel_starts == loading.kernel_starts
+        if is_same_start and execution.session_state_preserved is False:
+            self.forget()  # the run itself had the functions; its kernel ended with it
+            return None
+        if not (
+            execution.session_state_lost is not None
+            or execution.kernel_starts > loading.kernel_starts
+            or (is_same_start and _has_restarted_count(execution, loading))
+        ):
+            return None
+        self.forget()
+        if execution.ok:
+            return None
+        return (
+            f"This ran in a fresh kernel, without the functions of the module {self.module.name}. The next code will "
+            "have them again; variables, imports and definitions from before are gone."
+        )
+
+    def _is_loaded_in(self, session: object) -> bool:
+        return not self.module or (self._loaded is not None and self._loaded[0] is session)
+
+    def _keep(self, session: object, run: Execution) -> None:
+        self.module.check(run)
+        self._loaded = session, run
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        self._loaded = None
+        try:
+            yield
+        except LanguageNotSupported as error:
+            raise ValueError(f"Functions failed to load: {error.message}") from error
+
+
+def _has_restarted_count(execution: Execution, loading: Execution) -> bool:
+    """Return whether the kernel counts executions anew, which shows a restart that the server has not seen."""
+    now, then = execution.execution_count, loading.execution_count
+    return now is not None and then is not None and now <= then

@@ -1,0 +1,75 @@
+"""Source of the code that defines functions in a session.
+
+It runs on Python 3.8 and later with the standard library only, and refers to nothing outside of the function.
+"""
+
+# Annotations would be evaluated in the session, which lacks their names.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+
+def load_functions(name, source, packages, namespace):
+    """Check the packages that functions need, and define the functions as an importable module.
+
+    Parameters
+    ----------
+    name : str
+        The module's name.
+    source : str
+        Its source.
+    packages : list of (str, str)
+        Each requirement as pip writes it, and the package's name.
+    namespace : dict
+        Gets the module's public names.
+    """
+    import __future__
+
+    import linecache
+    import sys
+    import types
+    from importlib import machinery, metadata, util
+
+    try:
+        from packaging import requirements
+    except ImportError:  # then packages are checked for presence, not for their versions
+        requirements = None
+
+    def problem(requirement, package):
+        parsed = requirements and requirements.Requirement(requirement)
+        if parsed and parsed.marker and not parsed.marker.evaluate():
+            return None
+        try:
+            there = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            try:
+                found = util.find_spec(package.replace("-", "_"))
+            except (ImportError, ValueError):
+                found = None
+            return None if found else requirement
+        if parsed and there and not parsed.specifier.contains(there, prereleases=True):
+            return f"{requirement} (there is {there})"
+        return None
+
+    missing = [text for text in (problem(*package) for package in packages) if text]
+    if missing:
+        error = type("PackagesUnavailable", (ImportError,), {})
+        raise error("; ".join(missing))
+
+    origin = f"<{name}>"
+    linecache.cache[origin] = (len(source), None, source.splitlines(True), origin)  # for tracebacks and inspect
+    module = types.ModuleType(name)
+    module.__file__ = origin
+    module.__spec__ = machinery.ModuleSpec(name, None, origin=origin)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        # With this flag annotations are not evaluated, so their names may be missing.
+        flags = __future__.annotations.compiler_flag
+        exec(compile(source, origin, "exec", flags, True), vars(module))  # noqa: S102
+    except BaseException:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
+        raise
+    namespace.update((key, value) for key, value in vars(module).items() if not key.startswith("_"))

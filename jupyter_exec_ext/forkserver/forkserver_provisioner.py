@@ -1,0 +1,178 @@
+"""Kernel provisioner that forks IPython kernels, for any Jupyter application."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.connect import KernelConnectionInfo
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from traitlets import Bool, List, Unicode
+
+from ..protocol.kernel_preparation import MAX_UNSENT_MESSAGES
+from ..system.worker_threads import finished, in_thread
+from .fork_parents import fork_parents
+from .forkable_command import NotForkableError, parsed, program_of
+from .forked_process import ForkedProcess
+
+_READY_SECONDS = 30.0
+# What a session's kernel says when it has been told to wait for its readers; see ``kernel.py``.
+_WAITS = b"w"
+# What the engine's sessions are known by.
+_SESSION = "JUPYTER_EXEC_SESSION"
+# What a start can be told that a forked kernel can be, too.
+_KNOWN = frozenset({"env", "cwd", "stdin", "stdout", "stderr", "independent", "kernel_id", "extra_arguments"})
+
+
+class ForkServerProvisioner(LocalProvisioner):
+    """Forks IPython kernels from a process that has imported everything already; ``c.ForkServerProvisioner``.
+
+    A kernelspec may set `preload` in its provisioner's ``config``. What cannot be forked is started as usual, with a
+    warning in the log.
+    """
+
+    level = "none"
+    #: Whether the kernel, a session's, was told to lose no output before it began.
+    waits_for_readers = False
+
+    preload = List(
+        Unicode(),
+        help="Modules that are imported once, before kernels are forked, such as numpy, pandas and matplotlib.pyplot. "
+        "They must start no threads when they are imported; those that do are left out, with a warning.",
+    ).tag(config=True)
+
+    subshells = Bool(
+        None,
+        allow_none=True,
+        help="Whether kernels offer subshells, as ipykernel 7 does: there, a widget can answer while a cell runs. They "
+        "cost a thread, and a tenth of a short run. By default those of `exec/v1` sessions do without.",
+    ).tag(config=True)
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """Return why kernels cannot be forked on this machine, None if they can."""
+        if sys.platform == "win32" or not hasattr(os, "fork"):
+            return "this system has no fork"
+        return None
+
+    def begin(self, command: list[str], env: Mapping[str, str]) -> None:
+        """Have the parent for such kernels started, if it does not run; blocks.
+
+        Raises
+        ------
+        NotForkableError
+        """
+        fork_parents().parent(program_of(parsed(command), self.preload, env), self.log)
+
+    @property
+    def exited(self) -> concurrent.futures.Future[int | None] | None:
+        """How the kernel ends, when it has ended; None for one that was started as usual."""
+        return self.process.exited if isinstance(self.process, ForkedProcess) else None
+
+    # --- what a kernel manager calls ---
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
+        """Fork the kernel. When this returns its sockets are bound, but for one of a session: see `until_begun`."""
+        try:
+            process = await self._forked(cmd, kwargs)
+        except NotForkableError as error:
+            self.log.warning("kernel %s is not forked, but started as usual: %s", self.kernel_id, error)
+            return await super().launch_kernel(cmd, **kwargs)
+        self.process = process
+        self.pid = self.pgid = process.pid
+        self.cwd = Path(kwargs.get("cwd") or os.getcwd())
+        return self.connection_info
+
+    async def until_begun(self) -> None:
+        """Wait until a session's kernel begins to answer, or has ended.
+
+        It may take its time beside what Jupyter does after a launch, a sleep of 10 ms among it; those who use other
+        kernels connect at once, and would wait for ZeroMQ to try again.
+        """
+        if isinstance(self.process, ForkedProcess):
+            said = await in_thread(self._word_of, self.process)
+            self.waits_for_readers = said == _WAITS
+
+    async def wait(self) -> int | None:
+        """Wait for the end of the kernel."""
+        if not isinstance(self.process, ForkedProcess):
+            return await super().wait()
+        process = self.process
+        await finished(process.exited)
+        if self.process is process:
+            self.process = None
+        return process.returncode
+
+    # --- ---
+
+    async def _forked(self, cmd: list[str], options: Mapping[str, Any]) -> ForkedProcess:
+        why = self.unavailable()
+        if why is not None:
+            raise NotForkableError(why)
+        unknown = sorted(set(options) - _KNOWN)
+        if unknown:
+            raise NotForkableError(f"a forked kernel cannot be told {', '.join(unknown)}")
+        command = parsed(cmd)
+        directory = str(options.get("cwd") or Path.cwd())
+        if not await in_thread(os.path.isdir, directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+        environment = dict(options.get("env") or os.environ)
+        independent = bool(options.get("independent"))
+        if not independent:
+            environment["JPY_PARENT_PID"] = str(os.getpid())
+        of_session = _SESSION in environment
+        told = {
+            "subshells": not of_session if self.subshells is None else self.subshells,
+            "max_unsent_messages": MAX_UNSENT_MESSAGES if of_session else 0,
+            "connection_file": command.connection_file,
+            "directory": directory,
+            "environment": environment,
+            "independent": independent,
+        }
+        fork = partial(fork_parents().fork, program_of(command, self.preload, environment))
+        return await in_thread(self._launch, fork, told, options)
+
+    def _launch(self, fork: Any, told: Mapping[str, Any], options: Mapping[str, Any]) -> ForkedProcess:
+        """Fork a kernel, and tell it what it is to be."""
+        with open(os.devnull, "r+b") as nothing:
+            standard = [
+                _descriptor(options.get(name), usual, nothing.fileno())
+                for name, usual in (("stdin", nothing.fileno()), ("stdout", 1), ("stderr", 2))
+            ]
+            process: ForkedProcess = fork(standard, self.log)
+        process.channel.settimeout(_READY_SECONDS)
+        try:
+            process.channel.sendall(json.dumps(told).encode() + b"\n")
+        except OSError as error:  # whoever waits for its answers finds out that there are none
+            self.log.warning("kernel %s cannot be told what it is to be: %s", self.kernel_id, error)
+        if not told["max_unsent_messages"]:
+            self._word_of(process)
+        return process
+
+    def _word_of(self, process: ForkedProcess) -> bytes:
+        """Wait for what the kernel says when it is ready; nothing if it has ended."""
+        try:
+            return process.channel.recv(1)
+        except OSError as error:
+            self.log.warning("kernel %s has not said that it is ready: %s", self.kernel_id, error)
+            return b""
+
+
+def _descriptor(given: Any, usual: int, nothing: int) -> int:
+    """Return what a kernel gets for what `subprocess.Popen` would take."""
+    if given is None:
+        return usual
+    if given == subprocess.DEVNULL:
+        return nothing
+    number = given if isinstance(given, int) else given.fileno()
+    if number < 0:
+        raise NotForkableError("a forked kernel can have no pipe or other thing of Popen's for its output")
+    return int(number)

@@ -1,0 +1,169 @@
+"""Control groups: limits for all processes of an isolated kernel together, if this server may make groups.
+
+Limits on each process do not stop a kernel that starts many. Control groups limit them together, count those that
+were killed for lack of memory, and share the processors by kernels instead of by processes. Root may nearly always
+make groups. A user may if the system has delegated a part of the tree, as systemd does for its user sessions.
+
+References
+----------
+https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from .leftovers import is_gone, own_name, sweep
+
+ROOT = Path("/sys/fs/cgroup")
+_PREFIX = "jex-"
+_CONTROLLERS = frozenset({"pids", "memory", "cpu"})
+_REMOVE_SECONDS, _REMOVE_POLL_SECONDS = 5.0, 0.002
+_OF_SERVER = re.compile(rf"{_PREFIX}(\d+-\d+-\d+)-[0-9a-f]+")
+
+
+class ControlGroup:
+    """A group of processes with limits; one directory in version 2, one for each controller in version 1."""
+
+    def __init__(self, directories: list[Path]) -> None:
+        self._directories = directories
+
+    @property
+    def limits(self) -> list[str]:
+        """Names of the limited resources: ``memory``, ``processes``, and ``processors`` (equal shares)."""
+        files = {
+            "memory": ("memory.max", "memory.limit_in_bytes"),
+            "processes": ("pids.max",),
+            "processors": ("cpu.weight", "cpu.shares"),
+        }
+        return [name for name, of in files.items() if any((d / f).exists() for d in self._directories for f in of)]
+
+    def add(self, pid: int) -> None:
+        """Put a process in the group, with all that it starts from now on."""
+        for directory in self._directories:
+            _write(directory / "cgroup.procs", pid)
+
+    def remove(self) -> None:
+        """Kill the processes that are left in the group, and remove it."""
+        for directory in self._directories:
+            _remove(directory)
+
+
+def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
+    """Return a new group with as many of these limits as the system allows; None if it allows none."""
+    wanted = {"pids": processes, "cpu": 0}
+    if memory_bytes is not None:
+        wanted["memory"] = memory_bytes
+    made: list[Path] = []
+    for parent, controllers in _parents():
+        limits = {name: wanted[name] for name in controllers if name in wanted}
+        if not limits:
+            continue
+        directory = parent / f"{_PREFIX}{own_name()}-{secrets.token_hex(4)}"
+        try:
+            directory.mkdir()
+        except OSError:
+            continue  # the server may not make groups here
+        try:
+            for name, value in limits.items():
+                _set_limit(directory, name, value)
+        except OSError:
+            directory.rmdir()
+            continue
+        made.append(directory)
+        wanted = {name: value for name, value in wanted.items() if name not in limits}
+    return ControlGroup(made) if made else None
+
+
+def sweep_groups() -> None:
+    """Remove the groups of servers that have ended."""
+    for parent, _ in _parents():
+        with suppress(OSError):
+            for directory in parent.glob(f"{_PREFIX}*"):
+                match = _OF_SERVER.fullmatch(directory.name)
+                if match and is_gone(match[1]):
+                    _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a group's directory. Kill its processes, and wait: an ended process stays in it for some time."""
+    give_up_at = time.monotonic() + _REMOVE_SECONDS
+    while True:
+        try:
+            directory.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > give_up_at:
+                return
+        else:
+            return
+        with suppress(OSError):
+            for pid in (directory / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+        time.sleep(_REMOVE_POLL_SECONDS)
+
+
+def _set_limit(directory: Path, controller: str, value: int) -> None:
+    if controller == "pids":
+        _write(directory / "pids.max", value)
+    elif controller == "memory":
+        is_version_2 = (directory / "memory.max").exists()
+        _write(directory / ("memory.max" if is_version_2 else "memory.limit_in_bytes"), value)
+        with suppress(OSError):  # not every system counts swap
+            if is_version_2:
+                _write(directory / "memory.swap.max", 0)
+            else:
+                _write(directory / "memory.memsw.limit_in_bytes", value)
+    # Membership alone gives a group its share of the processors ("cpu").
+
+
+def _parents() -> Iterator[tuple[Path, list[str]]]:
+    """Yield the directories in which groups could be made, with their usable controllers."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        inside = path.lstrip("/")
+        if ".." in Path(inside).parts:  # a group outside the server's namespace
+            continue
+        if controllers:
+            for controller in _CONTROLLERS.intersection(controllers.split(",")):
+                yield ROOT / controller / inside, [controller]
+        else:
+            # A group with processes has no children with controllers, so the new group may have to be a sibling.
+            for parent in (ROOT / inside, (ROOT / inside).parent):
+                with suppress(OSError):
+                    offered = (parent / "cgroup.subtree_control").read_text().split()
+                    usable = [name for name in _CONTROLLERS if name in offered]
+                    if usable:
+                        yield parent, usable
+
+
+def _write(path: Path, value: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, str(value).encode())
+    finally:
+        os.close(descriptor)
+
+
+def sweep_once() -> None:
+    """End the processes and remove the files of servers that were killed; once in each process."""
+    _sweep(os.getpid())
+
+
+@cache
+def _sweep(_: int) -> None:
+    sweep()
+    sweep_groups()

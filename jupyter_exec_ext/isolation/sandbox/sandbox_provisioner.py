@@ -1,0 +1,167 @@
+"""`SandboxProvisioner`: kernels in a sandbox made by bubblewrap, for any Jupyter application."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from contextlib import ExitStack
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from traitlets import Bool, Enum, Integer
+
+from ..common.cgroup import new_group, sweep_once
+from ..common.isolated_process import IsolatedKernel, cap_limits
+from ..common.isolated_provisioner import IsolatedProvisioner
+from ..common.isolation_support import IsolationUnavailableError
+from ..common.kernel_output import KernelOutput
+from ..common.launch_request import SOCKET, SOCKETS, WORK_PLACES, Launch
+from ..common.leftovers import MARK, link_anew, own_name, remove_directory
+from .bubblewrap_arguments import GROUP, PASSWD, Descriptors, limited_command, sandbox_arguments, work_place
+from .sandbox_process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, put_behind_gate
+from .sandbox_support import failure, find_tools, ready_tools
+
+
+class SandboxProvisioner(IsolatedProvisioner):
+    """Provisioner of a kernel in a sandbox made by bubblewrap; ``c.SandboxProvisioner`` in any Jupyter application.
+
+    A kernelspec may set `read_only`, `writable`, `env`, `working_directory` and `network` in its provisioner's
+    ``config``.
+    """
+
+    level = "sandbox"
+    _work_place = WORK_PLACES[0]
+    of_kernelspec: ClassVar[tuple[str, ...]] = (*IsolatedProvisioner.of_kernelspec, "network")
+
+    network = Enum(
+        ("none", "host"),
+        default_value="none",
+        help="'host' gives kernels this machine's network, its loopback included.",
+    )
+    allow_host_network = Bool(
+        False,
+        help="Whether a kernelspec may ask for the network of this machine. Such a kernel reaches the server itself, "
+        "and counts as one without isolation.",
+    ).tag(config=True)
+    max_tmp_bytes = Integer(
+        512 * 1024**2, help="What each of /tmp, the home directory and /dev/shm may hold. It is memory."
+    ).tag(config=True)
+
+    @classmethod
+    def require(cls) -> None:
+        """Check that this machine can make sandboxes; raises `IsolationUnavailableError`."""
+        ready_tools()
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Prepare a launch: check that there can be a sandbox, and choose the directory of its sockets.
+
+        Raises
+        ------
+        IsolationUnavailableError
+            If sandboxes cannot be made here, or the kernelspec may not have the network that it asks for.
+        """
+        if self.network == "host" and not self.allow_host_network:
+            raise IsolationUnavailableError(
+                "host_network",
+                "this kernelspec asks for the machine's network, which is no isolation; the administrator can allow it "
+                "(SandboxProvisioner.allow_host_network)",
+            )
+        return await super().pre_launch(**kwargs)
+
+    def launch_isolated(self, what: Launch) -> IsolatedKernel:
+        """Start a sandbox, and return when its kernel is inside."""
+        limits = replace(what.limits, tmp_bytes=self.max_tmp_bytes)
+        view = what.view()
+        self._work_place = work_place(view)
+        what = replace(what, view=lambda: view)
+        return launch_sandbox(replace(what, limits=limits, host_network=self.network == "host"), self.log)
+
+    def resolve_path(self, path: str) -> str | None:
+        """Return the path outside of a file in the kernel's working directory; None if there is no such file."""
+        inside = os.path.normpath(os.path.join(self._work_place, path))
+        if not self._work_directory or not inside.startswith(self._work_place + "/"):
+            return None
+        outside = Path(self._work_directory, os.path.relpath(inside, self._work_place))
+        return str(outside) if outside.exists() else None
+
+
+_MAX_MESSAGE_BYTES = 4096
+
+
+def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any]) -> IsolatedKernel:
+    """Start a sandbox, and return when its kernel is inside. A failed start leaves nothing behind.
+
+    Raises
+    ------
+    IsolationUnavailableError
+        If the sandbox cannot be made.
+    TooMuchToSeeError
+        If the kernel would see or write more than it may.
+    """
+    sweep_once()
+    tools = find_tools()
+    view = what.view()
+    with ExitStack() as undo, ExitStack() as held:
+        undo.callback(remove_directory, what.socket_directory)
+        connection = json.loads(Path(what.connection_file).read_text())
+        descriptors = Descriptors(
+            held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),
+            _open_text(PASSWD, held),
+            _open_text(GROUP, held),
+            _open_text(json.dumps(connection | {"ip": f"{SOCKETS}/{SOCKET}"}), held),
+        )
+        arguments = sandbox_arguments(
+            view,
+            what.environment,
+            descriptors,
+            what.limits,
+            connection_file=os.path.realpath(what.connection_file),
+            host_network=what.host_network,
+        )
+        args = _open_text("".join(f"{argument}\0" for argument in arguments), held)
+        limits = cap_limits(what.limits.of_each_process())
+        group = new_group(what.limits.memory_bytes, what.limits.processes)
+        if group is not None:
+            undo.callback(group.remove)
+        output, write_end = os.pipe()
+        undo.callback(os.close, output)
+        held.callback(os.close, write_end)
+        try:
+            process = SandboxProcess(
+                [tools.bwrap, "--args", str(args)],
+                limited_command(put_behind_gate(what.command), limits, tools),
+                env={MARK: own_name(), SANDBOX_ID: secrets.token_hex(8)},
+                descriptors=[args, *astuple(descriptors)],
+                limits=limits,
+                group=group,
+                output=write_end,
+            )
+        except BrokenSandboxError:
+            raise failure(_read_message(output)) from None
+        undo.callback(process.end)
+        link_anew(what.socket_directory, Path(f"/proc/{os.getpid()}/fd/{process.sockets}"))
+        kernel_output = KernelOutput(what.kernel_id, log)
+        kernel_output.read_in_background(output)
+        undo.pop_all()
+    return IsolatedKernel(process, group, kernel_output, (what.socket_directory,))
+
+
+def _read_message(output: int) -> bytes:
+    """Return bubblewrap's message; all processes that could write more have ended."""
+    os.set_blocking(output, False)
+    try:
+        return os.read(output, _MAX_MESSAGE_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+def _open_text(text: str, held: ExitStack) -> int:
+    """Return a descriptor from which a child can read a text, without a file that other programs could open."""
+    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC)
+    held.callback(os.close, descriptor)
+    os.write(descriptor, os.fsencode(text))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,165 @@
+"""Output events: the numbered items of an execution's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .execution_details import FileInfo, JSONObject, Truncation
+from .execution_records import Execution, ExecutionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputEvent:
+    """One numbered item of an execution's log.
+
+    Parameters
+    ----------
+    seq : int
+        Starts at 1 and has no gaps; 0 until the log has numbered the event.
+    at : str
+        In UTC ISO 8601.
+    late_from : str or None
+        The earlier execution of the session whose code has written this after its end; None for the execution's own
+        output. In JSON, ``"late": true`` and ``"from"``.
+    """
+
+    type: ClassVar[str]
+    seq: int = 0
+    at: str = ""
+    late_from: str | None = None
+
+    @property
+    def late(self) -> bool:
+        """True for output of an earlier execution, which had ended when it came."""
+        return self.late_from is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StateEvent(OutputEvent):
+    """The execution entered a state that is not its last."""
+
+    type: ClassVar[str] = "state"
+    state: ExecutionState
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent(OutputEvent):
+    """Text written to ``stdout`` or ``stderr``."""
+
+    type: ClassVar[str] = "stream"
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisplayEvent(OutputEvent):
+    """A MIME bundle to show, or (`update`) to show in place of an earlier one with the same `display_id`."""
+
+    type: ClassVar[str] = "display"
+    data: JSONObject
+    metadata: JSONObject
+    display_id: str | None = None
+    update: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultEvent(OutputEvent):
+    """The value of the last expression, as a MIME bundle."""
+
+    type: ClassVar[str] = "result"
+    data: JSONObject
+    metadata: JSONObject
+    execution_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearEvent(OutputEvent):
+    """All output so far is void; with `wait`, only once the next output comes."""
+
+    type: ClassVar[str] = "clear"
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent(OutputEvent):
+    """The code raised."""
+
+    type: ClassVar[str] = "error"
+    name: str
+    value: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequestEvent(OutputEvent):
+    """The code called ``input()`` or ``getpass()`` and waits for an answer."""
+
+    type: ClassVar[str] = "input_request"
+    prompt: str
+    password: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnresponsiveEvent(OutputEvent):
+    """The kernel runs code and does not answer any more: it is hung rather than busy.
+
+    Parameters
+    ----------
+    reason : str
+        ``"stopped"`` where the process itself is stopped, ``"not answering"`` otherwise.
+    """
+
+    type: ClassVar[str] = "unresponsive"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsiveEvent(OutputEvent):
+    """A kernel that was unresponsive answers again."""
+
+    type: ClassVar[str] = "responsive"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStateLostEvent(OutputEvent):
+    """The session's kernel had ended while nothing ran, so this code runs in a fresh one: variables are gone.
+
+    Parameters
+    ----------
+    reason : str
+        How it ended, as a clause, such as ``"the kernel exited with code 3"``.
+    kernel_exit_code, kernel_signal
+        The same as numbers and names, where that is known.
+    """
+
+    type: ClassVar[str] = "session_state_lost"
+    reason: str
+    kernel_exit_code: int | None = None
+    kernel_signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedEvent(OutputEvent):
+    """Output was left out between the event before this one and the event after it."""
+
+    type: ClassVar[str] = "truncated"
+    truncated: Truncation
+
+
+@dataclass(frozen=True, slots=True)
+class FilesEvent(OutputEvent):
+    """Files are new or changed since the execution before; `omitted` more are not named."""
+
+    type: ClassVar[str] = "files"
+    files: Sequence[FileInfo]
+    omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndEvent(OutputEvent):
+    """The last event: the finished record."""
+
+    type: ClassVar[str] = "end"
+    execution: Execution

@@ -1,0 +1,131 @@
+"""Writer of large JSON in pieces, which never holds the interpreter lock for long; `json_pieces` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
+from .json_pieces import LeftOut
+from .strict_json import dumps, only_escaped, to_bytes
+
+# From here on a record or event is worth a worker thread.
+LARGE_CHARACTERS = 256 * 1024
+_LONG_EVENT_CHARACTERS = 64 * 1024
+_PIECE_CHARACTERS = 512 * 1024
+_SHORT_CHARACTERS = 1024
+_BATCH = 256
+_BACKSLASH = 0x5C
+_FEW = 32  # one character in so many
+
+
+def is_large(value: Any, characters: int = LARGE_CHARACTERS) -> bool:
+    """Return whether the JSON of `value` may take so long to write that others should not have to wait for it."""
+    left = characters
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        left -= 8
+        if isinstance(item, str):
+            left -= len(item)
+        elif isinstance(item, Execution):
+            todo += [item.stdout, item.stderr, item.outputs, item.code, item.metadata]
+        elif isinstance(item, dict):
+            left -= 8 * len(item)
+            todo += item.values() if left > 0 else ()
+        elif isinstance(item, (list, tuple)):
+            left -= 8 * len(item)
+            todo += item if left > 0 else ()
+        if left < 0:
+            return True
+    return False
+
+
+def event_is_large(event: OutputEvent) -> bool:
+    """Return whether an output event is worth being written at once, and in pieces."""
+    if isinstance(event, StreamEvent):
+        return len(event.text) > _LONG_EVENT_CHARACTERS
+    if isinstance(event, (DisplayEvent, ResultEvent)):
+        return is_large(event.data, _LONG_EVENT_CHARACTERS)
+    return isinstance(event, EndEvent) and is_large(event.execution)
+
+
+def dump_in_pieces(value: Any) -> Iterator[str]:
+    """Yield the text that `dumps` returns, in pieces."""
+    if isinstance(value, str):
+        yield from _string(value)
+    elif isinstance(value, LeftOut):
+        yield '"'
+        for piece in value.pieces:
+            yield dumps(piece)[1:-1]
+        yield '"'
+    elif isinstance(value, dict):
+        yield "{"
+        for number, (key, item) in enumerate(value.items()):
+            yield f"{',' if number else ''}{dumps(str(key))}:"
+            yield from dump_in_pieces(item)
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "["
+        yield from _items(value)
+        yield "]"
+    else:
+        yield dumps(value)
+
+
+def encode_in_pieces(value: Any) -> Iterator[bytes]:
+    """Yield the same in UTF-8."""
+    return map(to_bytes, dump_in_pieces(value))
+
+
+def _string(text: str) -> Iterator[str]:
+    if len(text) <= _SHORT_CHARACTERS:
+        yield dumps(text)
+        return
+    yield '"'
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        yield _escaped(text[start : start + _PIECE_CHARACTERS])
+    yield '"'
+
+
+def _escaped(text: str) -> str:
+    """Return `text` as JSON has it between quotes.
+
+    Of base64 nothing is escaped, and of most other text little; looking for that takes a fraction of the time that the
+    encoder takes to look at every character.
+    """
+    found = only_escaped(text.encode("utf-8", "surrogatepass"))
+    if len(found) * _FEW > len(text):
+        return dumps(text)[1:-1]
+    for byte in sorted(set(found), key=lambda byte: byte != _BACKSLASH):  # first, as there are more of them afterwards
+        text = text.replace(chr(byte), dumps(chr(byte))[1:-1])
+    return text
+
+
+def _items(values: list[Any] | tuple[Any, ...]) -> Iterator[str]:
+    """Yield the members of an array: numbers many at a time, whatever may be large one by one."""
+    for start in range(0, len(values), _BATCH):
+        batch = values[start : start + _BATCH]
+        if start:
+            yield ","
+        if all(item is None or isinstance(item, (bool, int, float)) for item in batch):
+            yield dumps(batch)[1:-1]
+            continue
+        for number, item in enumerate(batch):
+            if number:
+                yield ","
+            yield from dump_in_pieces(item)
+
+
+def collect(parts: Iterator[bytes]) -> list[bytes]:
+    """Return what was encoded, joined to pieces of a sensible size."""
+    done: list[bytes] = []
+    pending: list[bytes] = []
+    size = 0
+    for part in parts:
+        pending.append(part)
+        size += len(part)
+        if size >= _PIECE_CHARACTERS:
+            done.append(b"".join(pending))
+            pending, size = [], 0
+    return [*done, b"".join(pending)] if pending else done

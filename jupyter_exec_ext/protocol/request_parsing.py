@@ -1,0 +1,264 @@
+"""The requests of our own HTTP API, as the server reads them: strictly.
+
+An unknown field is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InvalidRequest
+from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
+from .strict_json import dumps, utf8_size
+
+MAX_NAME_LENGTH = 256
+MAX_REASON_LENGTH = 4096
+MAX_METADATA_DEPTH = 32
+MAX_METADATA_BYTES = 64 * 1024
+MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and is read with each request
+MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint has a longer name than the notebook
+MAX_ENV_NAMES = 1000
+MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
+_MAX_SECONDS = 1e9
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class _Body:
+    """Take fields out of a request body, each checked, and complain about what is left."""
+
+    def __init__(self, body: Any) -> None:
+        if not isinstance(body, dict):
+            raise InvalidRequest("the request body must be a JSON object")
+        self._left = dict(body)
+        self._known: list[str] = []
+
+    def take(self, name: str, expected: str, check: Callable[[Any], bool]) -> Any:
+        """Return the field, or None if it is absent or null."""
+        self._known.append(name)
+        value = self._left.pop(name, None)
+        if value is not None and not check(value):
+            raise InvalidRequest(f"{name!r} must be {expected}")
+        return value
+
+    def text(self, name: str, max_length: int | None = None) -> str | None:
+        expected = "a string" if max_length is None else f"a string of at most {max_length} characters"
+        value = self.take(name, expected, lambda v: isinstance(v, str) and (max_length is None or len(v) <= max_length))
+        return None if value is None else str(value)
+
+    def seconds(self, name: str, *, zero_allowed: bool) -> float | None:
+        def check(value: Any) -> bool:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= _MAX_SECONDS:
+                return False
+            return value >= 0 if zero_allowed else value > 0
+
+        least = "0 or more" if zero_allowed else "greater than 0"
+        expected = f"a number of seconds, {least} and at most {_MAX_SECONDS:.0f}"
+        value = self.take(name, expected, check)
+        return None if value is None else float(value)
+
+    def object(self, name: str) -> dict[str, Any]:
+        value = self.take(name, "a JSON object", lambda v: isinstance(v, dict))
+        return {} if value is None else dict(value)
+
+    def metadata(self) -> dict[str, Any]:
+        value = self.object("metadata")
+        if _depth_exceeds(value, MAX_METADATA_DEPTH):
+            raise InvalidRequest(f"'metadata' may be nested at most {MAX_METADATA_DEPTH} levels deep")
+        if utf8_size(dumps(value)) > MAX_METADATA_BYTES:
+            raise InvalidRequest(f"'metadata' may have at most {MAX_METADATA_BYTES} bytes of JSON")
+        return value
+
+    def limits(self) -> dict[str, Any]:
+        value = self.object("limits")
+        if _depth_exceeds(value, MAX_METADATA_DEPTH) or utf8_size(dumps(value)) > MAX_LIMITS_BYTES:
+            raise InvalidRequest(f"'limits' may have at most {MAX_LIMITS_BYTES} bytes of JSON")
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self.take(name, "true or false", lambda v: isinstance(v, bool)))
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        def check(value: Any) -> bool:
+            return isinstance(value, list) and len(value) <= 100 and all(isinstance(item, str) for item in value)
+
+        value = self.take(name, "a list of at most 100 strings", check)
+        return None if value is None else tuple(value)
+
+    def done(self) -> None:
+        for name in self._left:
+            name = str(name)[:64]
+            near = difflib.get_close_matches(name, self._known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known fields: {', '.join(self._known)}"
+            raise InvalidRequest(f"unknown field {name!r}{hint}")
+
+
+def env_from_json(env: Any) -> dict[str, str]:
+    """Read the environment variables that a caller asks for; raises `InvalidRequest`."""
+    if not isinstance(env, dict):
+        raise InvalidRequest("'env' must be a JSON object")
+    if len(env) > MAX_ENV_NAMES or sum(len(str(name)) + len(str(value)) for name, value in env.items()) > MAX_ENV_CHARS:
+        raise InvalidRequest(f"'env' may have at most {MAX_ENV_NAMES} variables with {MAX_ENV_CHARS} characters in all")
+    for name, value in env.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise InvalidRequest(f"'env' has {name[:64]!r}, which is not a valid variable name")
+        if not isinstance(value, str) or "\0" in value:
+            raise InvalidRequest(f"'env' variable {name!r} must be a string without NUL")
+        if not _encodable(value):
+            raise InvalidRequest(f"'env' variable {name!r} must be valid Unicode")
+    return env
+
+
+def _depth_exceeds(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_depth_exceeds(item, levels - 1) for item in items)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def session_request_from_json(data: Any) -> SessionRequest:
+    """Read the body of ``POST /sessions``.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the field and what is wrong with it.
+    """
+    body = _Body(data)
+    request = SessionRequest(
+        kernel_name=body.text("kernel_name", MAX_NAME_LENGTH),
+        name=body.text("name", MAX_NAME_LENGTH) or "",
+        env=env_from_json(body.object("env")),
+        metadata=body.metadata(),
+        idle_timeout_seconds=body.seconds("idle_timeout_seconds", zero_allowed=True),
+        kernel_id=body.text("kernel_id", MAX_NAME_LENGTH),
+        isolation=body.text("isolation", MAX_NAME_LENGTH),
+    )
+    body.done()
+    if request.isolation is not None and request.isolation not in ISOLATION_LEVELS:
+        raise InvalidRequest(f"'isolation' must be one of {', '.join(ISOLATION_LEVELS)}")
+    if request.kernel_id is not None and (request.kernel_name is not None or request.env):
+        raise InvalidRequest(
+            "'kernel_id' attaches to a kernel that runs already, so it goes with neither 'kernel_name' nor 'env'"
+        )
+    return request
+
+
+def execution_request_from_json(data: Any) -> ExecutionRequest:
+    """Read the body of ``POST /sessions/{sid}/executions``.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the field and what is wrong with it.
+    """
+    return _execution_request(_Body(data))
+
+
+def fresh_run_from_json(data: Any) -> tuple[SessionRequest, ExecutionRequest]:
+    """Read the body of ``POST /executions``: that of an execution, and in it that of its session.
+
+    Raises
+    ------
+    InvalidRequest
+        Naming the field and what is wrong with it.
+    """
+    body = _Body(data)
+    session = session_request_from_json(body.object("session"))
+    if session.kernel_id is not None:
+        raise InvalidRequest("a fresh session has a kernel of its own; to attach to one, POST to 'sessions'")
+    return session, _execution_request(body)
+
+
+def _execution_request(body: _Body) -> ExecutionRequest:
+    code = body.text("code")
+    if code is None:
+        raise InvalidRequest("'code' is missing: the source to run, as a string")
+    if not _encodable(code):  # a kernel would neither run it nor say so
+        raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
+    request = ExecutionRequest(
+        code=code,
+        language=body.text("language", 64),
+        timeout_seconds=body.seconds("timeout_seconds", zero_allowed=False),
+        metadata=body.metadata(),
+        allow_input=body.flag("allow_input"),
+    )
+    body.done()
+    return request
+
+
+def notebook_path_from_json(data: Any) -> str:
+    """Read the body of ``POST /sessions/{sid}/notebook``; raises `InvalidRequest`."""
+    body = _Body(data)
+    path = body.text("path", 1024)
+    if not path or not path.endswith(".ipynb") or "\0" in path or not _encodable(path):
+        raise InvalidRequest("'path' must be where to save the notebook on the server, ending in '.ipynb'")
+    parts = path.lstrip("/").split("/")
+    # Jupyter writes what is hidden and then does not find it.
+    if any(not part or part.startswith(".") for part in parts):
+        raise InvalidRequest("'path' may have no part that is empty or begins with a dot")
+    if any(utf8_size(part) > MAX_NOTEBOOK_NAME_BYTES for part in parts):
+        raise InvalidRequest(f"'path' may have at most {MAX_NOTEBOOK_NAME_BYTES} bytes between two slashes")
+    body.done()
+    return "/".join(parts)
+
+
+def input_from_json(data: Any) -> str:
+    """Read the body of ``POST /executions/{eid}/input``; raises `InvalidRequest`."""
+    body = _Body(data)
+    value = body.text("value", 1024 * 1024)
+    if value is None:
+        raise InvalidRequest("'value' is missing: the text to answer with, as a string")
+    body.done()
+    return value
+
+
+def token_request_from_json(data: Any) -> TokenRequest:
+    """Read the body of ``POST /tokens``; raises `InvalidRequest`."""
+    body = _Body(data)
+    name = body.text("name", MAX_NAME_LENGTH)
+    if not name:
+        raise InvalidRequest("'name' is missing: what the token is for, so that a person recognises it in a list")
+    request = TokenRequest(
+        name=name,
+        policy=body.text("policy", MAX_NAME_LENGTH),
+        scopes=body.texts("scopes"),
+        expires_in_seconds=body.seconds("expires_in_seconds", zero_allowed=False),
+        limits=body.limits(),
+    )
+    body.done()
+    return request
+
+
+def rotation_from_json(data: Any) -> float:
+    """Read the body of ``POST /tokens/{tid}/rotate``: for how long the old secret is still good, in seconds."""
+    body = _Body(data)
+    overlap = body.seconds("overlap_seconds", zero_allowed=True)
+    body.done()
+    return overlap or 0.0
+
+
+def approval_answer_from_json(data: Any) -> ApprovalAnswer:
+    """Read the body of ``POST /approvals/{eid}``; raises `InvalidRequest`."""
+    body = _Body(data)
+    decision = body.text("decision")
+    if decision not in ("approve", "reject"):
+        raise InvalidRequest("'decision' must be 'approve' or 'reject'")
+    code = body.text("code")
+    if code is not None and decision == "reject":
+        raise InvalidRequest("'code' is what runs instead, so it goes with the decision 'approve'")
+    if code is not None and not _encodable(code):
+        raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
+    answer = ApprovalAnswer(decision == "approve", code, body.text("reason", MAX_REASON_LENGTH) or "")
+    body.done()
+    return answer

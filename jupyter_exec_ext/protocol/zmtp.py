@@ -1,0 +1,366 @@
+"""ZMTP 3.0, the protocol of ZeroMQ sockets, sans I/O: the client's half, with a bound on what one message may take.
+
+libzmq cannot bound a message. `ZMQ_MAXMSGSIZE` limits a frame, but a message may have any number of frames, and all of
+them wait in memory for the last one. A kernel that never sends the last one fills the server's memory, whatever the
+high-water marks say (measured with libzmq 4.3.5 on 2026-11-25). So the engine speaks the protocol itself.
+
+A Jupyter message is read as far as output needs it: the frames before its content, and the content. Binary buffers
+after the content are skipped.
+
+References
+----------
+https://rfc.zeromq.org/spec/23/
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .kernel_messages import CONTENT_AFTER_DELIMITER, DELIMITER
+
+#: A content that has more is collected in a `FrameBuffer`, and is better read in a worker thread.
+LARGE_BYTES = 256 * 1024
+#: All frames before the content together. Each is read whole, so a connection has to buffer as much.
+MAX_HEAD_BYTES = 1024 * 1024
+_MAX_FRAMES_BEFORE_DELIMITER = 16
+_MAX_FRAMES = 4096
+_MAX_COMMAND_BYTES = 64 * 1024
+
+_MORE, _LONG, _COMMAND = 1, 2, 4
+_SIGNATURE_START, _SIGNATURE_END = 0xFF, 0x7F
+_MAJOR_VERSION = 3
+_GREETING_BYTES = 64
+_READY, _ERROR = b"\x05READY", b"\x05ERROR"
+_SUBSCRIBE_TO_ALL = b"\x01"
+
+
+class ProtocolError(ValueError):
+    """The other side does not speak the protocol, so the connection is of no use."""
+
+
+# --- what a client sends
+
+
+def encode_message(frames: Sequence[bytes]) -> bytes:
+    """Return a message of these frames as it is sent."""
+    parts: list[bytes] = []
+    last = len(frames) - 1
+    for number, frame in enumerate(frames):
+        parts += (_frame_start(_MORE if number < last else 0, len(frame)), frame)
+    return b"".join(parts)
+
+
+def _frame_start(flags: int, size: int) -> bytes:
+    if size < 256:
+        return bytes((flags, size))
+    return bytes((flags | _LONG,)) + size.to_bytes(8, "big")
+
+
+def opening(socket_type: str, identity: bytes = b"") -> bytes:
+    """Return what a client sends first: its greeting, and the command READY of the mechanism NULL.
+
+    Parameters
+    ----------
+    socket_type : str
+        ``"DEALER"`` or ``"SUB"``.
+    identity : bytes
+        Under which a ROUTER socket knows the client.
+    """
+    greeting = bytes((_SIGNATURE_START, *bytes(8), _SIGNATURE_END, _MAJOR_VERSION, 0))
+    ready = _READY + _property(b"Socket-Type", socket_type.encode())
+    if identity:
+        ready += _property(b"Identity", identity)
+    return greeting + b"NULL".ljust(20, b"\0") + bytes(32) + _frame_start(_COMMAND, len(ready)) + ready
+
+
+def subscription() -> bytes:
+    """Return the message by which a SUB socket subscribes to everything."""
+    return encode_message([_SUBSCRIBE_TO_ALL])
+
+
+def _property(name: bytes, value: bytes) -> bytes:
+    return bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+
+
+# --- what it receives
+
+
+class FrameBuffer(bytearray):
+    """The content of a large message, and the memory that is reserved for it while anything refers to it.
+
+    Parameters
+    ----------
+    release : callable
+        Gets the number of reserved bytes when nothing refers to the buffer any more.
+    """
+
+    def __init__(self, release: Callable[[int], None]) -> None:
+        super().__init__()
+        self.reserved_bytes = 0
+        self._release = release
+
+    def __del__(self) -> None:
+        """Give the memory back."""
+        self._release(self.reserved_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """A message that was read.
+
+    Parameters
+    ----------
+    head : list of bytes
+        The frames before the content.
+    content : bytes or FrameBuffer
+        The frame after them; empty if there is none.
+    """
+
+    head: list[bytes]
+    content: bytes | FrameBuffer
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedMessage:
+    """A message that is left out, reported as soon as that is known; what comes behind it is read as usual.
+
+    Parameters
+    ----------
+    reason : str
+        Which bound it exceeds.
+    too_large : bool
+        Whether that is a bound on its size; otherwise it is no Jupyter message.
+    """
+
+    reason: str
+    too_large: bool = False
+
+
+# Says that reading goes on inside a message.
+_GO_ON = object()
+
+
+class MessageReader:
+    """Reads messages from the bytes of one connection.
+
+    Feed it with `feed`, then call `next` until it returns None.
+
+    Parameters
+    ----------
+    max_message_bytes : int
+        A message with more is skipped.
+    reserve : callable
+        Gets a number of further bytes that a large content takes, and returns whether it may take them. If not, `next`
+        returns None, and `waits_for_memory` is set.
+    release : callable
+        Gets a number of bytes that a large content no longer takes.
+
+    Attributes
+    ----------
+    buffered_bytes : int
+        What was fed and not read yet.
+    ready : bool
+        Whether the other side's handshake has been read.
+    waits_for_memory : bool
+        Whether what was fed waits until `reserve` allows more.
+    """
+
+    def __init__(self, max_message_bytes: int, reserve: Callable[[int], bool], release: Callable[[int], None]) -> None:
+        self.buffered_bytes = 0
+        self.ready = False
+        self.waits_for_memory = False
+        self._max_message_bytes = max_message_bytes
+        self._reserve = reserve
+        self._release = release
+        self._chunks: deque[bytes] = deque()
+        self._chunk, self._at = b"", 0
+        self._greeted = False
+        self._begin_message()
+
+    def _begin_message(self) -> None:
+        self._head: list[bytes] = []
+        self._content_index = -1  # among the frames; known once the delimiter is there
+        self._content: bytes | FrameBuffer = b""
+        self._frames = self._head_bytes = self._message_bytes = 0
+        self._collecting: FrameBuffer | None = None
+        self._in_frame = False
+        self._left = 0  # of the frame that is collected or skipped
+        self._more = False  # whether a frame follows it
+        self._skipping = False  # the rest of the message
+
+    @property
+    def partial_bytes(self) -> int:
+        """The size of the large content of a message that is still incomplete."""
+        return self._content.reserved_bytes if isinstance(self._content, FrameBuffer) else 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was received."""
+        self.buffered_bytes += len(data)
+        if self._at == len(self._chunk) and not self._chunks:
+            self._chunk, self._at = data, 0
+        else:
+            self._chunks.append(data)
+
+    def skip(self) -> None:
+        """Leave out the message that is being read."""
+        self._content = b""
+        self._collecting = None
+        self._skipping = True
+
+    def next(self) -> RawMessage | SkippedMessage | None:
+        """Return the next message; None if it is not complete, or has to wait for memory.
+
+        Raises
+        ------
+        ProtocolError
+        """
+        self.waits_for_memory = False
+        step: Any = _GO_ON
+        while step is _GO_ON:
+            if not self.ready:
+                step = self._read_handshake()
+            else:
+                step = self._end_frame() if self._in_frame else self._begin_frame()
+        assert step is None or isinstance(step, (RawMessage, SkippedMessage))
+        return step
+
+    # --- bytes
+
+    def _have(self, size: int) -> bool:
+        """Return whether so many bytes are there; if so, they are in one chunk."""
+        while len(self._chunk) - self._at < size:
+            if not self._chunks:
+                return False
+            self._chunk, self._at = self._chunk[self._at :] + self._chunks.popleft(), 0
+        return True
+
+    def _take(self, size: int) -> bytes:
+        """Return the next bytes, which are there."""
+        start = self._at
+        self._at = end = start + size
+        self.buffered_bytes -= size
+        return self._chunk[start:end]
+
+    def _frame_start(self) -> tuple[int, int, int] | None:
+        """Return a frame's flags, its size and how many bytes say so; None if not all of these are there."""
+        if not self._have(2):
+            return None
+        flags = self._chunk[self._at]
+        if not flags & _LONG:
+            return flags, self._chunk[self._at + 1], 2
+        if not self._have(9):
+            return None
+        return flags, int.from_bytes(self._chunk[self._at + 1 : self._at + 9], "big"), 9
+
+    # --- handshake and commands
+
+    def _read_handshake(self) -> Any:
+        if not self._greeted:
+            if not self._have(_GREETING_BYTES):
+                return None
+            greeting = self._take(_GREETING_BYTES)
+            if greeting[0] != _SIGNATURE_START or greeting[9] != _SIGNATURE_END or greeting[10] < _MAJOR_VERSION:
+                raise ProtocolError("it does not speak ZMTP 3")
+            if greeting[12:32].rstrip(b"\0") != b"NULL":
+                raise ProtocolError("it wants another security mechanism than NULL")
+            self._greeted = True
+        start = self._frame_start()
+        if start is not None and not start[0] & _COMMAND:
+            raise ProtocolError("it sends a message before its command READY")
+        return None if start is None else self._read_command(start[1], start[2])
+
+    def _read_command(self, size: int, start_bytes: int) -> Any:
+        """Read a command: READY, or one that means nothing here."""
+        if size > _MAX_COMMAND_BYTES:
+            raise ProtocolError("it sends an oversized command")
+        if not self._have(start_bytes + size):
+            return None
+        command = self._take(start_bytes + size)[start_bytes:]
+        if command.startswith(_ERROR):
+            raise ProtocolError("it refuses the connection")
+        self.ready = self.ready or command.startswith(_READY)
+        return _GO_ON
+
+    # --- messages
+
+    def _begin_frame(self) -> Any:
+        """Begin to read a frame; one that is kept as it is, and not collected, is read whole."""
+        start = self._frame_start()
+        if start is None:
+            return None
+        flags, size, start_bytes = start
+        if flags & _COMMAND:
+            return self._read_command(size, start_bytes)
+        is_content = self._frames == self._content_index
+        is_head = self._content_index < 0 or self._frames < self._content_index
+        is_large = is_content and size > LARGE_BYTES
+        problem = None if self._skipping else self._problem_with(size, is_head)
+        if problem is not None:
+            self.skip()
+        left = size
+        if (is_head or is_content) and not (is_large or self._skipping):
+            if not self._have(start_bytes + size):
+                return None
+            self._keep(self._take(start_bytes + size)[start_bytes:], is_content)
+            left = 0
+        else:
+            self._take(start_bytes)
+            if is_large and not self._skipping:
+                self._content = self._collecting = FrameBuffer(self._release)
+        self._frames += 1
+        self._message_bytes += size
+        self._left, self._more, self._in_frame = left, bool(flags & _MORE), True
+        return problem or _GO_ON
+
+    def _problem_with(self, size: int, is_head: bool) -> SkippedMessage | None:
+        """Return what is wrong with a message that goes on with a frame of this size."""
+        if self._message_bytes + size > self._max_message_bytes:
+            return SkippedMessage(f"a message has more than {self._max_message_bytes:,} bytes", too_large=True)
+        if self._frames >= _MAX_FRAMES:
+            return SkippedMessage(f"a message has more than {_MAX_FRAMES:,} frames", too_large=True)
+        if is_head and self._head_bytes + size > MAX_HEAD_BYTES:
+            return SkippedMessage(f"a message has more than {MAX_HEAD_BYTES:,} bytes before its content")
+        if self._content_index < 0 and self._frames >= _MAX_FRAMES_BEFORE_DELIMITER:
+            return SkippedMessage("a message has no delimiter")
+        return None
+
+    def _keep(self, frame: bytes, is_content: bool) -> None:
+        if is_content:
+            self._content = frame
+            return
+        self._head.append(frame)
+        self._head_bytes += len(frame)
+        if self._content_index < 0 and frame == DELIMITER:
+            self._content_index = self._frames + CONTENT_AFTER_DELIMITER
+
+    def _end_frame(self) -> Any:
+        """Collect or skip what is left of a frame; end the message with the last one."""
+        while self._left:
+            size = min(self._left, len(self._chunk) - self._at)
+            if size == 0:
+                if not self._have(1):
+                    return None
+                continue
+            if self._collecting is not None and not self._reserve(size):
+                if self._collecting is not None:  # and it was not given up meanwhile
+                    self.waits_for_memory = True
+                    return None
+                continue
+            self._left -= size
+            data = self._take(size)
+            if self._collecting is not None:
+                self._collecting.reserved_bytes += size
+                self._collecting += data
+        self._in_frame, self._collecting = False, None
+        return _GO_ON if self._more else self._end_message()
+
+    def _end_message(self) -> Any:
+        head, content, skipped = self._head, self._content, self._skipping
+        has_delimiter = self._content_index >= 0
+        self._begin_message()
+        if skipped:
+            return _GO_ON
+        return RawMessage(head, content) if has_delimiter else SkippedMessage("a message has no delimiter")

@@ -1,5 +1,0 @@
-"""Azure Container Apps sessions as kernels: the kernel side is here, the code runs in the session."""
-
-from .provisioner import ACAProvisioner
-
-__all__ = ["ACAProvisioner"]

@@ -1,5 +1,0 @@
-"""Kernels that are forked from a process that has imported everything already: milliseconds to a fresh one."""
-
-from .provisioner import ForkServerProvisioner
-
-__all__ = ["ForkServerProvisioner"]

@@ -1,0 +1,69 @@
+"""Jupyter Server extension: builds the engine on the server's kernels, and shuts it down with the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jupyter_server
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool
+
+from ..assembly import CONFIGURABLES, build_engine, build_host
+from ..engine.engine import ExecEngine
+from .base_handler import Services
+from .gate import ServerGate
+from .routes import tornado_rules
+
+
+class ExecExtensionApp(ExtensionApp):
+    """Serves ``exec/v1`` inside a Jupyter Server; configured as ``c.ExecExtensionApp`` and ``c.ExecEngine``."""
+
+    name = "jupyter_exec_ext"
+    load_other_extensions = True
+    classes = list(CONFIGURABLES)  # noqa: RUF012  # as the base class has it
+
+    enabled = Bool(True, help="Whether to serve exec/v1 and exec/aca at all.").tag(config=True)
+
+    engine: ExecEngine | None = None
+
+    def initialize_settings(self) -> None:
+        """Build the engine on the server's own kernel manager."""
+        server = self.serverapp
+        assert server is not None
+        if not self.enabled:
+            self.log.info("exec/v1 is switched off (ExecExtensionApp.enabled)")
+            return
+        if server.gateway_config.gateway_enabled:
+            self.log.error(
+                "exec/v1 is not served: this server's kernels run on a gateway (%s). Install jupyter_exec_ext "
+                "there, and connect clients to the gateway itself.",
+                server.gateway_config.url,
+            )
+            return
+        assert server.kernel_spec_manager is not None
+        host = build_host(server.kernel_manager, server.kernel_spec_manager)
+        self.engine = build_engine(host, events=server.event_logger, parent=self, log=self.log)
+        server.io_loop.add_callback(self.engine.audit.start)
+        server.io_loop.add_callback(self.engine.fill_pool)
+
+    def initialize_handlers(self) -> None:
+        """Register the route table."""
+        if self.engine is not None:
+            services = Services(
+                self.engine, ServerGate(self.engine.tokens), "jupyter_server", jupyter_server.__version__
+            )
+            self.handlers.extend(tornado_rules(services))
+
+    def current_activity(self) -> dict[str, str] | None:
+        """Report running executions, so that the server does not stop for lack of activity."""
+        return (self.engine.activity() or None) if self.engine is not None else None
+
+    async def stop_extension(self) -> None:
+        """End sessions, executions and sockets."""
+        if self.engine is not None:
+            await self.engine.shutdown()
+
+
+def server_extension_points() -> list[dict[str, Any]]:
+    """Return the extension points of this package, for Jupyter Server."""
+    return [{"module": "jupyter_exec_ext.server.extension_app", "app": ExecExtensionApp}]

@@ -1,0 +1,62 @@
+"""Handlers of scoped tokens and policies."""
+
+from __future__ import annotations
+
+from tornado import web
+
+from ..auth.policy_parsing import policy_to_json
+from ..protocol.records_json import issued_token_to_json, to_json
+from ..protocol.request_parsing import rotation_from_json, token_request_from_json
+from .base_handler import ExecHandler
+
+
+class TokensHandler(ExecHandler):
+    """``/tokens``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """List tokens: all for the owner; for a token, itself and its descendants."""
+        tokens = await self.engine.tokens.list(self.caller, ended=self.flag_argument("ended"))
+        self.answer({"tokens": [to_json(token) for token in tokens]})
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Create a token. Only this answer has its secret."""
+        issued = await self.engine.tokens.create(self.caller, token_request_from_json(self.json_body()))
+        self.set_header("Location", self.exec_url(f"tokens/{issued.token.id}"))
+        self.answer(issued_token_to_json(issued), 201)
+
+
+class TokenHandler(ExecHandler):
+    """``/tokens/{tid}``"""
+
+    @web.authenticated
+    async def get(self, token_id: str) -> None:
+        """Read a token, without its secret."""
+        self.answer(to_json(await self.engine.tokens.get(self.caller, token_id)))
+
+    @web.authenticated
+    async def delete(self, token_id: str) -> None:
+        """Revoke a token and its descendants, and end their executions."""
+        await self.engine.tokens.revoke(self.caller, token_id)
+        self.answer_empty()
+
+
+class TokenRotateHandler(ExecHandler):
+    """``/tokens/{tid}/rotate``"""
+
+    @web.authenticated
+    async def post(self, token_id: str) -> None:
+        """Replace a token's secret. Only this answer has the new one."""
+        overlap_seconds = rotation_from_json(self.json_body(if_none={}))
+        issued = await self.engine.tokens.rotate(self.caller, token_id, overlap_seconds)
+        self.answer(issued_token_to_json(issued))
+
+
+class PoliciesHandler(ExecHandler):
+    """``/policies``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """List the policies."""
+        self.answer({"policies": [policy_to_json(policy) for policy in self.engine.tokens.policies.values()]})

@@ -1,0 +1,273 @@
+"""Token table: hashes of scoped tokens' secrets, and the rights of their bearers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..auth.token_format import NO_HASH, matches_any
+from ..errors import StoreUnavailable, TokenRevoked, TooManyTokens
+from ..models import Grant, StoredToken, Token
+from ..protocol.records_json import grant_from_json, to_json, token_from_json, utc_timestamp
+from ..protocol.strict_json import dump_bytes, dumps, loads_strict
+from .database import Database, is_damage, translated
+from .database_writer import StoreHealth, Writer
+
+# This returns one row for a known and for an unknown token, so that both take the same time.
+_HASHES = (
+    "SELECT secret_hash, previous_hash, previous_until FROM (SELECT ? AS wanted) LEFT JOIN tokens ON tokens.id = wanted"
+)
+_OWNER_PART_DIVISOR = 10  # one in ten of the tokens is reserved for the owner
+_BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
+_ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
+
+
+class DatabaseReader:
+    """A second connection for short reads in the event loop's thread.
+
+    With a write-ahead log a read waits for no write. In the store's thread it would wait for the disk.
+
+    Parameters
+    ----------
+    path : Path
+        The database that the store's `Writer` has opened.
+    health : StoreHealth
+        Receives damage that a read finds.
+    """
+
+    def __init__(self, path: Path, health: StoreHealth) -> None:
+        self._path = path
+        self._health = health
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] = (0, 0)
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
+        """Return the rows that a query finds.
+
+        Raises
+        ------
+        StoreUnavailable
+            If the database cannot be read.
+        """
+        self._health.require_undamaged()
+        try:
+            return self._current().execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            self.close()
+            if is_damage(error):
+                self._health.report_damage(str(error))
+            elif "i/o error" in str(error).lower():
+                self._health.report(translated(error).message)
+            raise translated(error) from None
+        except OSError as error:
+            self.close()
+            raise StoreUnavailable(f"the database cannot be read: {error.strerror}") from None
+
+    def _current(self) -> sqlite3.Connection:
+        """Return a connection to the file that has the database's name now: a damaged one is replaced in use."""
+        found = os.stat(self._path)
+        file = (found.st_dev, found.st_ino)
+        if self._connection is None or self._file != file:
+            self.close()
+            self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA query_only=ON")
+            self._file = file
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; the next read opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class TokenRepository:
+    """Keeps tokens. `find` and `ended` are quick enough for the event loop; all other methods wait for the disk.
+
+    Parameters
+    ----------
+    writer : Writer
+        Runs writes and long reads.
+    reader : DatabaseReader
+        Runs short reads.
+    """
+
+    def __init__(self, writer: Writer, reader: DatabaseReader) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._expired: set[str] = set()
+
+    # --- authentication ---
+
+    def find(self, token_id: str, secret_hash: bytes) -> StoredToken | None:
+        """Return the token with this id, active or ended, if the secret is right.
+
+        Raises
+        ------
+        StoreUnavailable
+            If the database cannot be read.
+        """
+        (row,) = self._reader.rows(_HASHES, (token_id,))
+        still_good = (row["previous_until"] or 0.0) > time.time()
+        kept = [row["secret_hash"] or NO_HASH, (row["previous_hash"] if still_good else None) or NO_HASH]
+        if not matches_any(secret_hash, kept):
+            return None
+        rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
+        return self._stored(rows[0]) if rows else None
+
+    def ended(self, token_ids: Collection[str]) -> dict[str, Token | None]:
+        """Return those of these tokens that have ended; None stands for a token that the database does not have."""
+        sql = f"SELECT id FROM tokens WHERE id IN (SELECT value FROM json_each(?)) AND NOT {_ENDED}"  # noqa: S608
+        rows = self._reader.rows(sql, (dumps(list(token_ids)), time.time()))
+        active = {row["id"] for row in rows} - self._expired
+        return {token_id: self._token(token_id) for token_id in token_ids if token_id not in active}
+
+    def _token(self, token_id: str) -> Token | None:
+        rows = self._reader.rows("SELECT * FROM tokens WHERE id = ?", (token_id,))
+        return self._stored(rows[0]).token if rows else None
+
+    def _stored(self, row: sqlite3.Row) -> StoredToken:
+        """Read a row. A token that was seen expired stays expired, even if the clock is set back."""
+        token, grants, user = _read(row["record"])
+        expired = row["expired_at"] is not None or row["id"] in self._expired or row["expires_at"] <= time.time()
+        if expired:
+            self._expired.add(row["id"])
+        token = replace(
+            token,
+            last_used_at=_moment(row["last_used_at"]),
+            revoked_at=_moment(row["revoked_at"]),
+            expired=expired,
+        )
+        return StoredToken(token, grants, user, row["expires_at"])
+
+    async def note_expired(self, token_id: str) -> bool:
+        """Record that a token was seen expired; return whether that was not recorded before."""
+        sql = "UPDATE tokens SET expired_at = ? WHERE id = ? AND expired_at IS NULL"
+        moment = time.time()
+        changed: list[int] = []
+        await self._writer.submit_last(
+            f"expired {token_id}", lambda db: changed.append(db.execute(sql, (moment, token_id)).rowcount)
+        )
+        return changed == [1]
+
+    async def note_use(self, token_id: str) -> None:
+        """Record that a token was used now."""
+        moment = time.time()
+        sql = "UPDATE tokens SET last_used_at = ? WHERE id = ?"
+        await self._writer.submit_last(f"used {token_id}", lambda db: db.execute(sql, (moment, token_id)))
+
+    # --- management ---
+
+    async def add(self, stored: StoredToken, secret_hash: bytes, max_tokens: int) -> None:
+        """Insert a token.
+
+        Raises
+        ------
+        TokenRevoked
+            If its parent has ended meanwhile.
+        TooManyTokens
+            If there are `max_tokens` active ones, or as many as others than the owner may create.
+        StorageFull, StoreUnavailable
+            If it cannot be written.
+        """
+        token = stored.token
+        now = time.time()
+        record = {"token": to_json(token), "grants": [to_json(g) for g in stored.grants], "user": dict(stored.user)}
+
+        def job(db: Database) -> None:
+            self._writer.require_reserve()
+            above = f"SELECT 1 FROM tokens WHERE id = ? AND NOT {_ENDED}"  # noqa: S608
+            if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
+                raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
+            sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"  # noqa: S608
+            # Tokens that others create must not keep the owner from creating one.
+            most = max_tokens if token.parent_id is None else max_tokens - max(1, max_tokens // _OWNER_PART_DIVISOR)
+            if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= most:
+                raise TooManyTokens(f"there may be {most} tokens at once (max_tokens); revoke one first")
+            db.execute(
+                "INSERT INTO tokens (id, parent_id, owner, secret_hash, created_at, expires_at, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    token.id,
+                    token.parent_id,
+                    token.principal,
+                    secret_hash,
+                    now,
+                    stored.expires_at_seconds,
+                    dump_bytes(record).decode(),
+                ),
+            )
+
+        await self._writer.run(job, write=True)
+
+    async def list(self, root: str | None, *, ended: bool) -> Sequence[Token]:
+        """Return tokens, oldest first: all, or those whose principal is `root` or below it."""
+        where, values = ["1"], list[Any]()
+        if root is not None:
+            where.append(_BELOW)
+            values += _below(root)
+        if not ended:
+            where.append(f"NOT {_ENDED}")
+            values.append(time.time())
+        sql = f"SELECT * FROM tokens WHERE {' AND '.join(where)} ORDER BY created_at, rowid"  # noqa: S608
+        rows = await self._writer.run(lambda db: db.execute(sql, values).fetchall())
+        return await asyncio.to_thread(lambda: [self._stored(row).token for row in rows])
+
+    async def get(self, token_id: str) -> StoredToken | None:
+        """Return a token, active or ended."""
+        row = await self._writer.run(lambda db: db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone())
+        return None if row is None else self._stored(row)
+
+    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
+        """Replace a token's secret, in the name of `user`; the previous one stays valid for the overlap.
+
+        Without an overlap the previous secret is deleted, so that it stays invalid if the clock is set back.
+        """
+        kept = "secret_hash" if overlap_seconds > 0 else "NULL"
+        sql = (
+            f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "  # noqa: S608
+            "record = json_set(record, '$.user', json(?)) WHERE id = ?"
+        )
+        values = (time.time() + overlap_seconds, secret_hash, dump_bytes(dict(user)).decode(), token_id)
+        await self._writer.run(lambda db: db.execute(sql, values), write=True)
+
+    async def revoke(self, principal: str) -> Sequence[str]:
+        """Revoke a token and its descendants; return the ids of those that were not revoked before.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+            If it cannot be written; no token is then revoked.
+        """
+        now = time.time()
+
+        def job(db: Database) -> list[str]:
+            where = f"{_BELOW} AND revoked_at IS NULL"
+            rows = db.execute(f"SELECT id FROM tokens WHERE {where}", _below(principal)).fetchall()  # noqa: S608
+            db.execute(f"UPDATE tokens SET revoked_at = ? WHERE {where}", (now, *_below(principal)))  # noqa: S608
+            return [row["id"] for row in rows]
+
+        return await self._writer.run(job, write=True)
+
+
+@lru_cache(maxsize=256)
+def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
+    """Parse the unchanging part of a token. It is cached because each request needs it."""
+    data = loads_strict(record)
+    return token_from_json(data["token"]), tuple(grant_from_json(grant) for grant in data["grants"]), data["user"]
+
+
+def _below(root: str) -> list[object]:
+    return [root, len(root) + 1, f"{root}/"]
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else utc_timestamp(seconds)

@@ -1,0 +1,157 @@
+"""What the doctor says of isolation, on this machine and of a server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_exec_ext.cli import doctor_checks
+from jupyter_exec_ext.cli.doctor_checks import Finding, isolation_here, problems_here
+from jupyter_exec_ext.cli.kernelspecs import local_kernels
+from jupyter_exec_ext.isolation.common import cgroup
+from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
+from tests.cli.test_cli import jupyter_exec
+from tests.support.hosts import running_host
+from tests.support.kernelspecs import add_kernelspec
+
+
+def doctors_lines(*names: str) -> list[Finding]:
+    """Return what the doctor finds about isolation here; with `names`, where these kernelspecs are sandboxed."""
+    kernels = [kernel for kernel in local_kernels.installed() if kernel.name in names]
+    return list(isolation_here(kernels, problems_here()))
+
+
+def on_sandboxes(*names: str) -> Finding:
+    """Return what the doctor finds about sandboxes where there can be none."""
+    (finding,) = (finding for finding in doctors_lines(*names) if "Landlock" not in finding.what)
+    return finding
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **_: None if name == "bwrap" else which(name))
+
+
+@pytest.fixture
+def bubblewrap_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return what puts a shell script in the place of bubblewrap."""
+
+    def replace(script: str) -> None:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / "bwrap").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+
+    return replace
+
+
+@needs_sandbox
+def test_the_doctor_says_that_kernels_can_be_sandboxed() -> None:
+    first = doctors_lines()[0]
+    assert first.what.startswith("kernels can be sandboxed here (bubblewrap 0.")
+    assert first.mark == "ok"
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+def test_doctor_reports_missing_packages(jupyter: Jupyter) -> None:
+    finding = on_sandboxes()
+    assert (finding.what, finding.mark) == ("kernels cannot be sandboxed here", "note")
+    assert "bubblewrap (bwrap) is not installed; install it" in finding.remedy
+    jupyter.install()  # with which it is something that does not work
+    finding = on_sandboxes("python3", "python3-sandbox")
+    assert finding.what == "kernels cannot be sandboxed here, so these do not start: python3-sandbox"
+    assert finding.mark == "FAIL"
+
+
+def test_doctor_reports_an_old_bubblewrap(bubblewrap_that: Callable[[str], None]) -> None:
+    bubblewrap_that("echo bubblewrap 0.4.1")
+    finding = on_sandboxes()
+    assert "bubblewrap is 0.4.1, and 0.7 is needed" in finding.remedy
+
+
+def test_doctor_reports_missing_user_namespaces(bubblewrap_that: Callable[[str], None]) -> None:
+    bubblewrap_that(
+        '[ "$1" = --version ] && exec echo bubblewrap 0.9.0\n'
+        "echo 'bwrap: No permissions to create a new namespace' >&2; exit 1"
+    )
+    finding = on_sandboxes()
+    assert "no user namespaces" in finding.remedy
+    assert "'landlock'" in finding.remedy
+
+
+def test_doctor_prints_one_note_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    (finding,) = doctors_lines()
+    assert finding.what == "kernels can be isolated on Linux only, and this is darwin"
+    assert finding.mark == "note"
+
+
+class _Group:
+    def __init__(self, limits: list[str]) -> None:
+        self.limits = limits
+        self.removed = 0
+
+    def remove(self) -> None:
+        self.removed += 1
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("limits", "user", "marks", "words"),
+    [
+        (["memory", "processes"], 0, ["ok", "ok"], "the memory of a sandbox is limited as a whole"),
+        (["memory"], 0, ["ok", "note"], "a fork bomb"),
+        (["memory"], 1000, ["ok", "ok"], "RLIMIT_NPROC"),
+        (["processes"], 1000, ["note", "ok"], "each of its processes"),
+        (None, 0, ["note", "note"], "Delegate=yes"),
+    ],
+)
+def test_doctor_reports_limits_of_a_whole_sandbox(
+    monkeypatch: pytest.MonkeyPatch, limits: list[str] | None, user: int, marks: list[str], words: str
+) -> None:
+    group = None if limits is None else _Group(limits)
+    monkeypatch.setattr(cgroup, "new_group", lambda memory_bytes, processes: group)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    findings = list(doctor_checks._limits())
+    assert [finding.mark for finding in findings] == marks
+    assert words in str(findings)
+    assert group is None or group.removed == 1
+
+
+@needs_sandbox
+def test_the_doctor_leaves_no_control_group() -> None:
+    def groups() -> set[Path]:
+        return {path for parent, _ in cgroup._parents() for path in parent.glob("jex-*")}
+
+    before = groups()
+    assert len(doctors_lines()) >= 3
+    assert groups() - before == set()
+
+
+def test_doctor_reports_an_unusable_kernelspec(jupyter: Jupyter, tmp_path: Path) -> None:
+    jupyter.install("--network", "host", "--name", "open")
+    add_kernelspec(tmp_path, "cluster", "cluster-provisioner")
+    (jupyter.add("broken") / "kernel.json").write_text("{")
+    done = jupyter_exec(tmp_path, "doctor")
+    assert done.returncode == 0, done.stdout
+    assert "note  without isolation: open" in done.stdout
+    assert f"{jupyter.kernels}/broken) cannot be read" in done.stdout
+    assert "install what provides 'cluster-provisioner'" in done.stdout
+
+
+def test_doctor_reports_policies_that_the_server_cannot_satisfy(
+    tmp_path: Path, bubblewrap_that: Callable[[str], None]
+) -> None:
+    bubblewrap_that("echo bubblewrap 0.4.1")
+    with running_host("server", tmp_path / "old", "--ExecEngine.default_isolation=none") as host:
+        done = jupyter_exec(tmp_path, "doctor", "--server", host.info.url, env={"JUPYTER_TOKEN": str(host.info.token)})
+    assert done.returncode == 0, done.stdout
+    assert "note  without isolation: python3" in done.stdout
+    assert "note  no kernel is isolated as these policies require: restricted" in done.stdout
+    assert "get the isolation 'sandbox'" not in done.stdout

@@ -1,0 +1,159 @@
+"""``jupyter exec --hub`` and ``--binder``: servers that are started for a command."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_cli import command, jupyter_exec
+from tests.support import canaries
+from tests.support.binderhubs import BUILD, Events, StandInBinderHub, log, ready
+from tests.support.hosts import clean_environment, running_host
+from tests.support.hubs import USER, HubHost
+
+CALLER = "cli-user"
+
+
+@pytest.fixture(scope="module")
+def hub(hosts: Any) -> HubHost:
+    started: HubHost = hosts["hub"]
+    started.api("POST", f"/users/{CALLER}")
+    canaries.note(started.hub_token)
+    return started
+
+
+def servers(hub: HubHost, user: str) -> dict[str, Any]:
+    found: dict[str, Any] = hub.api("GET", f"/users/{user}")["servers"]
+    return found
+
+
+def test_a_session_at_a_hub_outlives_the_commands_that_use_it(hub: HubHost, tmp_path: Path) -> None:
+    """The server is started by the first one that needs it to last, and stopped by none that found it running."""
+    token = {"env": {"JUPYTER_TOKEN": canaries.note(hub.token_of(CALLER))}}
+    started = jupyter_exec(tmp_path, "session", "start", "--hub", hub.hub_url, **token)
+    assert started.returncode == 0, started.stderr
+    session = started.stdout.strip()
+    try:
+        for code, output in (("x = 41", ""), ("print(x + 1)", "42\n")):
+            done = jupyter_exec(tmp_path, "run", "-c", code, "--session", session, "--hub", hub.hub_url, **token)
+            assert (done.returncode, done.stdout) == (0, output), done.stderr
+        listed = jupyter_exec(tmp_path, "session", "list", "--hub", hub.hub_url, **token)
+        assert session in listed.stdout
+        assert servers(hub, CALLER)[""]["ready"]
+        checked = jupyter_exec(tmp_path, "doctor", "--hub", hub.hub_url, **token)
+        assert "exec/v1" in checked.stdout, checked.stderr
+        assert servers(hub, CALLER)[""]["ready"]
+    finally:
+        hub.api("DELETE", f"/users/{CALLER}/server")
+    for done in (started, listed, checked):
+        assert token["env"]["JUPYTER_TOKEN"] not in done.stdout + done.stderr
+
+
+def test_run_stops_the_server_that_it_has_started_for_a_user(hub: HubHost, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(hub.hub_token)
+    code = "import time; print('runs', flush=True); time.sleep(600)"
+    options = ["--hub-user", CALLER, "--hub-server", "", "--token-file", "token"]
+    process = subprocess.Popen(
+        command("run", "-c", code, "--hub", hub.hub_url, *options),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process, process.stdout as output:
+        assert output.readline() == "runs\n"
+        assert servers(hub, CALLER)[""]["ready"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    deadline = time.monotonic() + 30
+    while servers(hub, CALLER):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_hub_refusal_is_reported_without_the_token(hub: HubHost, tmp_path: Path) -> None:
+    weak = canaries.note(hub.token_of(CALLER, f"read:users:name!user={CALLER}"))
+    done = jupyter_exec(tmp_path, "run", "-c", "1", "--hub", f"{hub.hub_url}?token={weak}")
+    assert done.returncode == 3
+    assert f"tokens!user={CALLER}" in done.stderr
+    assert weak not in done.stderr
+    nothing = jupyter_exec(tmp_path, "run", "-c", "1", "--hub", hub.hub_url)
+    assert (nothing.returncode, "token" in nothing.stderr) == (3, True)
+    assert servers(hub, USER)[""]["ready"]
+
+
+def test_run_in_a_binder_shows_its_phases_and_shuts_it_down(tmp_path: Path) -> None:
+    with (
+        running_host("server-base-url", tmp_path / "host") as host,
+        StandInBinderHub(Events([*BUILD, ready(host.info)])) as binder,
+    ):
+        where = ["--binder", "gh/org/repo/HEAD", "--binder-url", binder.url]
+        # A token of some Jupyter server is none of the BinderHub's business.
+        done = jupyter_exec(tmp_path, "run", "-c", "print(6 * 7)", *where, env={"JUPYTER_TOKEN": "s3cret"})
+        host.process.wait(20)
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    assert done.stderr.splitlines()[-2:] == ["launching: Launching server...", "ready"]
+    assert "Authorization" not in binder.seen[0][1]
+    assert str(host.info.token) not in done.stderr
+
+
+def test_binder_failure_prints_its_reason(tmp_path: Path) -> None:
+    events = [*log("building", "Step 1/2"), {"phase": "failed", "message": "pip failed\n"}]
+    with StandInBinderHub(Events(events)) as binder:
+        done = jupyter_exec(tmp_path, "run", "-c", "1", "--binder", "gh/org/repo/HEAD", "--binder-url", binder.url)
+    assert done.returncode == 3
+    assert "jupyter exec: Binder could not launch gh/org/repo/HEAD: pip failed; the last lines" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--binder", "repo"], "gh/org/repo/HEAD"),
+        (["--binder", "gh/o/r/HEAD", "--hub", "http://h/"], "not allowed with"),
+        (["--server", "auto", "--hub", "http://h/"], "not allowed with"),
+        (["--binder", "gh/o/r/HEAD", "--session", "ses_1"], "leave one of them out"),
+        (["--hub-user", "bob"], "--hub-user goes with --hub URL"),
+        (["--hub-server", ""], "--hub-server goes with --hub URL"),
+        (["--server", "auto", "--hub-user", "bob"], "--hub-user goes with --hub URL"),
+        (["--binder-url", "https://mybinder.org"], "--binder-url goes with --binder SPEC"),
+        (["--hub", "http://h/", "--binder-url", "http://b/"], "--binder-url goes with --binder SPEC"),
+        (["--token-file", "absent"], "--token-file goes with --server, --hub or --binder"),
+        (["--docker", "--token-file", "absent"], "--token-file goes with --server, --hub or --binder"),
+        (["--ca-bundle", "absent"], "--ca-bundle goes with --server, --hub or --binder"),
+    ],
+)
+def test_wrong_usage_is_named(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = jupyter_exec(tmp_path, "run", "-c", "print('ran')", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_doctor_checks_every_named_server(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "doctor", "--hub-user", "bob")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--hub-user goes with --hub URL" in done.stderr
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/absent.sock"}
+    done = jupyter_exec(tmp_path, "doctor", "--docker", env=nowhere)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no container engine answers" in done.stderr
+
+
+def test_a_token_file_goes_with_a_session_too_which_is_on_some_server(tmp_path: Path) -> None:
+    done = jupyter_exec(tmp_path, "run", "-c", "1", "--session", "ses_1", "--token-file", "absent")
+    assert (done.returncode, "--token-file cannot be read" in done.stderr) == (2, True)
+
+
+def test_file_taken_as_docker_image_is_named_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('ran')")
+    done = jupyter_exec(tmp_path, "run", "--docker", "script.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "put the file before --docker, or write --docker=IMAGE" in done.stderr
+    for arguments in (["--docker", "python:3"], ["--docker"], []):
+        done = jupyter_exec(tmp_path, "run", *arguments)
+        assert (done.returncode, "one of the arguments FILE -c is required" in done.stderr) == (2, True)

@@ -1,0 +1,172 @@
+"""A real JupyterHub for tests, with its proxy: a user's server there is one more host of our API."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from jupyter_exec_ext.client import JupyterConnectionInfo
+from tests.support.hosts import CANARY, Host, clean_environment, common_options, free_port, stop
+from tests.support.outside_parts import HUB_PROXY, require_part
+
+USER = "alice"
+ADMIN = "grace"
+_HERE = Path(__file__).parents[1] / "hub"
+_START_SECONDS = 90.0
+_DIRECTORIES = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_PLATFORM_DIRS", "IPYTHONDIR")
+# What the tests may do at the Hub; to share a server holds access to it.
+_SCOPES = ["admin:users", "admin:servers", "admin:server_state", "admin:groups", "tokens", "shares"]
+
+
+@dataclass
+class HubHost(Host):
+    """A user's server at a Hub, reached through the proxy.
+
+    `process` is the Hub's, and `log` is of all its processes: they inherit what it writes to.
+    """
+
+    hub_url: str = ""
+    hub_token: str = field(default="", repr=False)
+
+    @property
+    def pid(self) -> int:
+        return int(self.api("GET", f"/users/{USER}")["servers"][""]["state"]["pid"])
+
+    def api(self, method: str, path: str, **body: Any) -> Any:
+        """Ask the Hub's REST API, as its administrator."""
+        headers = {"Authorization": f"token {self.hub_token}"}
+        url = f"{self.hub_url}api{path}"
+        answer = requests.request(method, url, headers=headers, json=body or None, timeout=60)
+        assert answer.ok, (method, path, answer.status_code, answer.text)
+        return answer.json() if answer.content else None
+
+    def token_of(self, user: str, *scopes: str) -> str:
+        """Return a new Hub token of a user; without `scopes` it is good for whatever the user may do."""
+        return str(
+            self.api("POST", f"/users/{user}/tokens", note="a test's", **({"scopes": scopes} if scopes else {}))[
+                "token"
+            ]
+        )
+
+    def start_server(self, user: str) -> None:
+        """Start a user's server and wait until it answers."""
+        self.api("POST", f"/users/{user}/server")
+        headers = {"Authorization": f"token {self.hub_token}"}
+        url = f"{self.hub_url}api/users/{user}/server/progress"
+        with requests.get(url, headers=headers, timeout=_START_SECONDS, stream=True) as progress:
+            for line in progress.iter_lines():
+                event = json.loads(line.removeprefix(b"data:")) if line.startswith(b"data:") else {}
+                if event.get("ready"):
+                    return
+        raise AssertionError(f"the server of {user} did not start:\n{self.log_text()}")
+
+
+@contextmanager
+def running_hub(
+    home: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    recipe: Path | None = None,
+    ports: Mapping[str, int] | None = None,
+) -> Iterator[HubHost]:
+    """Start a Hub and the server of `USER`, and stop everything at the end.
+
+    Parameters
+    ----------
+    options
+        Of the users' servers.
+    env
+        Of the users' servers.
+    recipe
+        An administrator's configuration of the Hub. What it says of users' servers holds; they have Jupyter's usual
+        directories, in their users' homes.
+    ports
+        ``port``, ``hub_port`` and ``proxy_port``, where somebody else has to know them.
+    """
+    require_part("configurable-http-proxy")
+    root = home / "root"
+    root.mkdir(parents=True, exist_ok=True)
+    environment = clean_environment(home)
+    usual: list[str] = []
+    own: dict[str, str] = {}
+    if recipe is None:
+        usual = [f"--ServerApp.root_dir={root}", *common_options(options)]
+        own = {"EXEC_TEST_CANARY": CANARY, **{name: environment[name] for name in _DIRECTORIES}}
+    token = secrets.token_hex(16)
+    ports = ports or {name: free_port() for name in ("port", "hub_port", "proxy_port")}
+    port = ports["port"]
+    given = {
+        "home": str(home),
+        **ports,
+        "proxy_command": [str(HUB_PROXY)],
+        "token": token,
+        "admin": ADMIN,
+        "scopes": _SCOPES,
+        "recipe": str(recipe or ""),
+        "options": ["--allow-root", *usual, *options],
+        "environment": {**own, **(env or {})},
+    }
+    log = home / "hub.log"
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "jupyterhub", f"--config={_HERE / 'jupyterhub_config.py'}"],
+            cwd=home,
+            env={**environment, "EXEC_TEST_HUB": json.dumps(given)},
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    info = JupyterConnectionInfo(host="127.0.0.1", use_https=False, port=port, token=None, base_url=f"/user/{USER}/")
+    url = f"http://127.0.0.1:{port}/hub/"
+    host = HubHost("hub", process, info, home, log, list(options), hub_url=url, hub_token=token)
+    try:
+        _wait_until_ready(host)
+        host.api("POST", f"/users/{USER}")
+        host.start_server(USER)
+        host.info = JupyterConnectionInfo(
+            host="127.0.0.1",
+            use_https=False,
+            port=port,
+            base_url=info.base_url,
+            token=host.token_of(USER, f"access:servers!user={USER}"),
+        )
+        yield host
+    finally:
+        _stop_all(process)
+
+
+def _wait_until_ready(host: HubHost) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            requests.get(f"{host.hub_url}api", timeout=5).raise_for_status()
+            return
+        except requests.RequestException:
+            if host.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the Hub did not start:\n{host.log_text()}") from None
+            time.sleep(0.05)
+
+
+def _stop_all(process: subprocess.Popen[bytes]) -> None:
+    """Stop the Hub, which stops its proxy and servers; they are in sessions of their own, so none may be forgotten."""
+    started = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    try:
+        stop(process)
+    finally:
+        _, left = psutil.wait_procs(started, timeout=10)
+        for each in left:
+            each.kill()
+    assert not left, f"the Hub left behind {left}"

@@ -1,0 +1,38 @@
+"""The processes of a session, found by its mark, wherever their kernel is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from jupyter_exec_ext.system.marked_processes import MARK
+
+
+def marked(session_id: str) -> list[int]:
+    """Return the processes that carry the session's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == session_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def outside(session_id: str, inside: int) -> int:
+    """Return the id here of a session's process that has the id `inside` where it runs, as in a sandbox."""
+    (pid,) = (pid for pid in marked(session_id) if _inner_id(pid) == inside)
+    return pid
+
+
+def kernel_of(session: Any) -> int:
+    """Return the process of a session's kernel, which is idle."""
+    return outside(session.id, int(session.run("import os; print(os.getpid())").stdout))
+
+
+def _inner_id(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("NSpid:")).split()[-1])
