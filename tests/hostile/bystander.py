@@ -10,7 +10,7 @@ import requests
 from tests.support.bearers import Bearer, mint
 from tests.support.hosts import Host
 
-#: So many runs that the records of an hour are within the token's equal part of a small store, and so all kept.
+#: Pause between two runs. With it the records of an hour fit into a small store; more of them would be evicted.
 _PAUSE_SECONDS = 0.5
 _TOKEN_SECONDS = 86_400.0
 

@@ -79,7 +79,7 @@ async def test_a_start_for_which_zeromq_has_no_socket_is_out_of_resources() -> N
     before = set(psutil.Process().children())
     with pytest.raises(OutOfResources, match="too many open files"):
         await HostedKernels(manager, specs).start("python3", {}, None)
-    assert set(psutil.Process().children()) <= before  # it had been launched
+    assert set(psutil.Process().children()) <= before  # the launched process has ended
     await manager.shutdown_all(now=True)
     taken.close()
 
