@@ -15,7 +15,7 @@ from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
-from traitlets import Bool, List, Unicode
+from traitlets import List, Unicode
 
 from ..protocol.kernel_preparation import MAX_UNSENT_MESSAGES
 from ..system.worker_threads import finished, in_thread
@@ -47,13 +47,6 @@ class ForkServerProvisioner(LocalProvisioner):
         Unicode(),
         help="Modules that are imported once, before kernels are forked, such as numpy, pandas and matplotlib.pyplot. "
         "They must start no threads when they are imported; those that do are left out, with a warning.",
-    ).tag(config=True)
-
-    subshells = Bool(
-        None,
-        allow_none=True,
-        help="Whether kernels offer subshells, as ipykernel 7 does: there, a widget can answer while a cell runs. They "
-        "cost a thread, and a tenth of a short run. By default those of `exec/v1` sessions do without.",
     ).tag(config=True)
 
     @classmethod
@@ -130,7 +123,6 @@ class ForkServerProvisioner(LocalProvisioner):
             environment["JPY_PARENT_PID"] = str(os.getpid())
         of_session = _SESSION in environment
         told = {
-            "subshells": not of_session if self.subshells is None else self.subshells,
             "max_unsent_messages": MAX_UNSENT_MESSAGES if of_session else 0,
             "connection_file": command.connection_file,
             "directory": directory,

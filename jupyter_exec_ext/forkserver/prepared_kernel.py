@@ -82,7 +82,6 @@ class _Application(IPKernelApp, _Configured):
     announce: Callable[[bytes], object]
     made_shell: Any = None
     max_unsent_messages = 0
-    subshells = True
     files_of_modules: Any = sys
 
     def init_poller(self) -> None:
@@ -107,8 +106,6 @@ class _Application(IPKernelApp, _Configured):
         shell = self.made_shell
         if shell is not None:
             _renew(shell)
-        if not self.subshells:
-            self.shell_channel_thread = None  # without which ipykernel neither has nor offers them
         base: Any = super()
         ipkernel.sys = self.files_of_modules
         try:
@@ -168,7 +165,6 @@ class ForkedKernel:
         application.connection_file = told["connection_file"]
         application.parent_handle = int(not told["independent"])  # it only tells whether there is one
         application.announce = announce
-        application.subshells = told["subshells"]
         application.max_unsent_messages = told["max_unsent_messages"]
         if not os.path.isdir(application.profile_dir.location):
             os.makedirs(application.profile_dir.location, exist_ok=True)
