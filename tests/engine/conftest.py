@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +12,20 @@ from traitlets.config import Config
 
 from jupyter_exec_ext.assembly import build_engine, build_host
 from jupyter_exec_ext.engine.engine import ExecEngine
+from tests.support.hosts import FORKED
+from tests.support.kernelspecs import add_kernelspec
 
 
 @pytest.fixture
-def manager() -> Iterator[AsyncMappingKernelManager]:
+def manager(tmp_path: Path) -> Iterator[AsyncMappingKernelManager]:
     """The kernel manager that Jupyter Server uses, without the server."""
+    specs = KernelSpecManager()
+    if FORKED:
+        add_kernelspec(tmp_path, "python3", "forkserver-provisioner")
+        specs.kernel_dirs = [str(tmp_path / "jupyter_data_dir" / "kernels"), *specs.kernel_dirs]
     # Absolute, as in a server, since kernels have directories of their own; and short, since socket names must be.
     with tempfile.TemporaryDirectory() as runtime:
-        yield AsyncMappingKernelManager(kernel_spec_manager=KernelSpecManager(), connection_dir=runtime)
+        yield AsyncMappingKernelManager(kernel_spec_manager=specs, connection_dir=runtime)
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ from jupyter_exec_ext.models import (
     SessionState,
     TokenRequest,
 )
+from tests.support.kernelspecs import add_kernelspec
 
 ME = owner("me")
 Make = Callable[..., ExecEngine]
@@ -402,11 +403,12 @@ async def _read_all(log: Any) -> list[str]:
     return [entry.type async for batch in follow(log) for entry in batch]
 
 
-async def test_shutting_down_while_a_kernel_starts_leaves_nothing(make_engine: Make) -> None:
+async def test_shutting_down_while_a_kernel_starts_leaves_nothing(make_engine: Make, tmp_path: Path) -> None:
+    add_kernelspec(tmp_path, "plain", "local-provisioner")  # not forked: its start takes long enough
     engine = make_engine()
     before = children()
-    starting = asyncio.create_task(new_session(engine))
-    await asyncio.sleep(0.15)
+    starting = asyncio.create_task(new_session(engine, kernel_name="plain"))
+    await until(lambda: children() > before)
     await engine.shutdown()
     with pytest.raises((SessionEnded, ShuttingDown)):
         await starting

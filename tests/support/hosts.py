@@ -151,12 +151,14 @@ def running_host(
     else:
         arguments += ["--allow-root", "--no-browser", f"--ServerApp.root_dir={root}", "--ServerApp.port_retries=0"]
     log = home / f"{name}.log"
-    secrets_env = {"JUPYTER_TOKEN": token, "KG_AUTH_TOKEN": token}
+    own_env = {"JUPYTER_TOKEN": token, "KG_AUTH_TOKEN": token}
+    if FORKED:  # in a virtual environment Jupyter prefers the environment's own kernelspec to one in its data directory
+        own_env["JUPYTER_PATH"] = str(home / "jupyter_data_dir")
     with log.open("wb") as log_file:
         process = subprocess.Popen(
             [*prefix, sys.executable, *command, *arguments, *options],
             cwd=root,
-            env=clean_environment(home, **secrets_env, **(env or {})),
+            env=clean_environment(home, **{**own_env, **(env or {})}),
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=subprocess.STDOUT,
