@@ -15,11 +15,12 @@ https://rfc.zeromq.org/spec/23/
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .kernel_messages import CONTENT_AFTER_DELIMITER, DELIMITER
+from .zmtp_frames import COMMAND, ERROR, LONG, MAJOR_VERSION, MORE, READY, SIGNATURE_END, SIGNATURE_START
 
 #: A content that has more is collected in a `FrameBuffer`, and is better read in a worker thread.
 LARGE_BYTES = 256 * 1024
@@ -29,63 +30,11 @@ _MAX_FRAMES_BEFORE_DELIMITER = 16
 _MAX_FRAMES = 4096
 _MAX_COMMAND_BYTES = 64 * 1024
 
-_MORE, _LONG, _COMMAND = 1, 2, 4
-_SIGNATURE_START, _SIGNATURE_END = 0xFF, 0x7F
-_MAJOR_VERSION = 3
 _GREETING_BYTES = 64
-_READY, _ERROR = b"\x05READY", b"\x05ERROR"
-_SUBSCRIBE_TO_ALL = b"\x01"
 
 
 class ProtocolError(ValueError):
     """The other side does not speak the protocol, so the connection is of no use."""
-
-
-# --- what a client sends
-
-
-def encode_message(frames: Sequence[bytes]) -> bytes:
-    """Return a message of these frames as it is sent."""
-    parts: list[bytes] = []
-    last = len(frames) - 1
-    for number, frame in enumerate(frames):
-        parts += (_frame_start(_MORE if number < last else 0, len(frame)), frame)
-    return b"".join(parts)
-
-
-def _frame_start(flags: int, size: int) -> bytes:
-    if size < 256:
-        return bytes((flags, size))
-    return bytes((flags | _LONG,)) + size.to_bytes(8, "big")
-
-
-def opening(socket_type: str, identity: bytes = b"") -> bytes:
-    """Return what a client sends first: its greeting, and the command READY of the mechanism NULL.
-
-    Parameters
-    ----------
-    socket_type : str
-        ``"DEALER"`` or ``"SUB"``.
-    identity : bytes
-        Under which a ROUTER socket knows the client.
-    """
-    greeting = bytes((_SIGNATURE_START, *bytes(8), _SIGNATURE_END, _MAJOR_VERSION, 0))
-    ready = _READY + _property(b"Socket-Type", socket_type.encode())
-    if identity:
-        ready += _property(b"Identity", identity)
-    return greeting + b"NULL".ljust(20, b"\0") + bytes(32) + _frame_start(_COMMAND, len(ready)) + ready
-
-
-def subscription() -> bytes:
-    """Return the message by which a SUB socket subscribes to everything."""
-    return encode_message([_SUBSCRIBE_TO_ALL])
-
-
-def _property(name: bytes, value: bytes) -> bytes:
-    return bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
-
-
-# --- what it receives
 
 
 class FrameBuffer(bytearray):
@@ -249,7 +198,7 @@ class MessageReader:
         if not self._have(2):
             return None
         flags = self._chunk[self._at]
-        if not flags & _LONG:
+        if not flags & LONG:
             return flags, self._chunk[self._at + 1], 2
         if not self._have(9):
             return None
@@ -262,13 +211,13 @@ class MessageReader:
             if not self._have(_GREETING_BYTES):
                 return None
             greeting = self._take(_GREETING_BYTES)
-            if greeting[0] != _SIGNATURE_START or greeting[9] != _SIGNATURE_END or greeting[10] < _MAJOR_VERSION:
+            if greeting[0] != SIGNATURE_START or greeting[9] != SIGNATURE_END or greeting[10] < MAJOR_VERSION:
                 raise ProtocolError("it does not speak ZMTP 3")
             if greeting[12:32].rstrip(b"\0") != b"NULL":
                 raise ProtocolError("it wants another security mechanism than NULL")
             self._greeted = True
         start = self._frame_start()
-        if start is not None and not start[0] & _COMMAND:
+        if start is not None and not start[0] & COMMAND:
             raise ProtocolError("it sends a message before its command READY")
         return None if start is None else self._read_command(start[1], start[2])
 
@@ -279,9 +228,9 @@ class MessageReader:
         if not self._have(start_bytes + size):
             return None
         command = self._take(start_bytes + size)[start_bytes:]
-        if command.startswith(_ERROR):
+        if command.startswith(ERROR):
             raise ProtocolError("it refuses the connection")
-        self.ready = self.ready or command.startswith(_READY)
+        self.ready = self.ready or command.startswith(READY)
         return _GO_ON
 
     # --- messages
@@ -292,7 +241,7 @@ class MessageReader:
         if start is None:
             return None
         flags, size, start_bytes = start
-        if flags & _COMMAND:
+        if flags & COMMAND:
             return self._read_command(size, start_bytes)
         is_content = self._frames == self._content_index
         is_head = self._content_index < 0 or self._frames < self._content_index
@@ -312,7 +261,7 @@ class MessageReader:
                 self._content = self._collecting = FrameBuffer(self._release)
         self._frames += 1
         self._message_bytes += size
-        self._left, self._more, self._in_frame = left, bool(flags & _MORE), True
+        self._left, self._more, self._in_frame = left, bool(flags & MORE), True
         return problem or _GO_ON
 
     def _problem_with(self, size: int, is_head: bool) -> SkippedMessage | None:

@@ -18,10 +18,8 @@ from jupyter_exec_ext.protocol.zmtp import (
     ProtocolError,
     RawMessage,
     SkippedMessage,
-    encode_message,
-    opening,
-    subscription,
 )
+from jupyter_exec_ext.protocol.zmtp_frames import encode_message, opening, subscription
 
 MAX_BYTES = 4 * 1024 * 1024
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
-from jupyter_exec_ext.protocol.zmtp import encode_message, opening
+from jupyter_exec_ext.protocol.zmtp_frames import encode_message, opening
 
 KEY = b"key"
 CHANNELS = ("shell", "control", "stdin", "iopub")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import ConnectionLost, PropertiesMissing, SessionEnded
@@ -137,21 +136,18 @@ class ACADynamicSessionsCodeExecutor:
 
     @property
     def _session_id(self) -> str:
-        """The id of the session that the next block runs in, by AutoGen's name."""
+        """The id of the session that the next block runs in, by AutoGen's name; its own test (0.7.5) assigns it."""
         return self._sessions.identifier
 
     @_session_id.setter
     def _session_id(self, identifier: str) -> None:
-        # autogen-ext's own test of its executor (0.7.5) assigns it before the first block.
         self._sessions.identifier = identifier
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     @property

@@ -15,16 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ...errors import KernelStartFailed
-from ...protocol.zmtp import (
-    MAX_HEAD_BYTES,
-    MessageReader,
-    ProtocolError,
-    RawMessage,
-    SkippedMessage,
-    encode_message,
-    opening,
-    subscription,
-)
+from ...protocol.zmtp import MAX_HEAD_BYTES, MessageReader, ProtocolError, RawMessage, SkippedMessage
+from ...protocol.zmtp_frames import encode_message, opening, subscription
 from .message_memory import KernelMemory
 
 _RECEIVE_BYTES, _LARGE_RECEIVE_BYTES = 64 * 1024, 256 * 1024

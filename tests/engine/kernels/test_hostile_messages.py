@@ -18,7 +18,7 @@ from jupyter_exec_ext.engine.kernels.kernel_connection import KernelConnection
 from jupyter_exec_ext.engine.kernels.shared_resources import EngineResources
 from jupyter_exec_ext.errors import KernelStartFailed
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
-from jupyter_exec_ext.protocol.zmtp import encode_message
+from jupyter_exec_ext.protocol.zmtp_frames import encode_message
 from tests.support.hostile_peer import HostilePeer, hostile_peer
 from tests.support.waiting import until
 
