@@ -21,6 +21,7 @@ import os
 import re
 import socket
 import uuid
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Any
 
@@ -135,24 +136,21 @@ HOST_REFUSED = (
 )
 
 
-class HostCheckMixin:
+class HostCheckMixin(web.RequestHandler):
     """Check of the Host header, before a stock handler runs."""
 
-    settings: dict[str, Any]
-    request: Any
-
-    def prepare(self) -> Any:
+    def prepare(self) -> Awaitable[None] | None:
         """Refuse a request with a Host header that is not allowed."""
         if not is_host_allowed(self.request.host, self.settings["kg_allowed_hosts"]):
             raise web.HTTPError(403, HOST_REFUSED)
-        return super().prepare()  # type: ignore[misc]
+        return super().prepare()
 
 
-class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_gateway has no types
+class KernelsHandler(stock.MainKernelHandler):
     """``/api/kernels`` with the stock contract, and an environment that stays with its request."""
 
     @web.authenticated
-    @authorized(action="write", resource="kernels")  # type: ignore[untyped-decorator]
+    @authorized(action="write", resource="kernels")
     async def post(self) -> None:
         """Start a kernel."""
         model = self._model()
@@ -211,7 +209,7 @@ class KernelsHandler(stock.MainKernelHandler):  # type: ignore[misc]  # kernel_g
         return {"PATH": os.environ.get("PATH", ""), **inherited, **allowed}
 
 
-class ExecPersonality(JupyterWebsocketPersonality):  # type: ignore[misc]
+class ExecPersonality(JupyterWebsocketPersonality):
     """Kernel Gateway's personality with ``exec/v1``; configured as ``c.ExecPersonality`` and ``c.ExecEngine``."""
 
     allowed_hosts = List(

@@ -34,7 +34,7 @@ def notice_lost_peers(listening: socket.socket) -> None:
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class ExecGatewayApp(KernelGatewayApp):  # type: ignore[misc]  # kernel_gateway has no types
+class ExecGatewayApp(KernelGatewayApp):
     """Kernel Gateway with ``exec/v1``.
 
     Unlike the stock application it accepts port 0 and then knows which port it got, and an interrupt stops it as a

@@ -93,7 +93,7 @@ def row_of_key(db: Database, session_id: str, owner: str, key: IdempotencyKey) -
         If the key came with another request.
     """
     if key.of_fresh_session:
-        sql = f"SELECT * FROM executions WHERE owner = ? AND idempotency_key = ? AND {IS_OF_FRESH_SESSION}"  # noqa: S608
+        sql = f"SELECT * FROM executions WHERE owner = ? AND idempotency_key = ? AND {IS_OF_FRESH_SESSION}"
         found = db.execute(sql, (owner, _stored_key(key)))
     else:
         sql = "SELECT * FROM executions WHERE owner = ? AND session_id = ? AND idempotency_key = ?"
@@ -118,7 +118,7 @@ def newest_ids(db: Database, session_id: str, limit: int) -> list[str]:
 def records_of_ids(db: Database, ids: Sequence[str]) -> list[str]:
     """Return the stored records of executions, oldest first."""
     marks = ", ".join("?" * len(ids))
-    sql = f"SELECT record FROM executions WHERE id IN ({marks}) ORDER BY accepted_at, rowid"  # noqa: S608
+    sql = f"SELECT record FROM executions WHERE id IN ({marks}) ORDER BY accepted_at, rowid"
     return [row["record"] for row in db.execute(sql, tuple(ids))]
 
 

@@ -77,7 +77,7 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
         _remove_execution(db, logs, row["session_id"], row["id"])
     db.execute("DELETE FROM tokens WHERE MIN(COALESCE(revoked_at, expires_at), expires_at) < ?", (horizon,))
     bare = db.execute(
-        f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",  # noqa: S608
+        f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",
         (horizon, MAX_REMOVED),
     ).fetchall()
     for row in bare:
@@ -112,12 +112,12 @@ def measure(db: Database, logs: Path, server: str) -> StoredTotals:
     """
     by_owner: dict[str, int] = {}
     files = rows = 0
-    sql = f"SELECT owner, SUM({_ROW_SIZE}), SUM({_FILE_SIZE} + spool_bytes) FROM executions GROUP BY owner"  # noqa: S608
+    sql = f"SELECT owner, SUM({_ROW_SIZE}), SUM({_FILE_SIZE} + spool_bytes) FROM executions GROUP BY owner"
     for owner, row_bytes, file_bytes in db.execute(sql):
         by_owner[owner] = by_owner.get(owner, 0) + row_bytes + file_bytes
         files += file_bytes
         rows += row_bytes
-    for owner, row_bytes in db.execute(f"SELECT owner, SUM({_ROW_SIZE}) FROM sessions GROUP BY owner"):  # noqa: S608
+    for owner, row_bytes in db.execute(f"SELECT owner, SUM({_ROW_SIZE}) FROM sessions GROUP BY owner"):
         by_owner[owner] = by_owner.get(owner, 0) + row_bytes
         rows += row_bytes
     running = db.execute("SELECT id, session_id, owner FROM executions WHERE NOT finished AND server != ?", (server,))
@@ -228,7 +228,7 @@ class Eviction:
 
     def _spools(self, principal: str) -> Iterator[_Item]:
         sql = (
-            f"SELECT id, session_id, owner, spool_bytes FROM executions WHERE {_WITHIN} AND finished "  # noqa: S608
+            f"SELECT id, session_id, owner, spool_bytes FROM executions WHERE {_WITHIN} AND finished "
             "AND spool_bytes > 0 ORDER BY finished_at, id LIMIT ?"
         )
         for execution_id, session_id, owner, spool_bytes in self._rows(sql, principal):
@@ -240,7 +240,7 @@ class Eviction:
 
     def _executions(self, principal: str) -> Iterator[_Item]:
         sql = (
-            f"SELECT id, session_id, owner, {_ROW_SIZE}, {_FILE_SIZE} FROM executions "  # noqa: S608
+            f"SELECT id, session_id, owner, {_ROW_SIZE}, {_FILE_SIZE} FROM executions "
             f"WHERE {_WITHIN} AND finished ORDER BY finished_at, id LIMIT ?"
         )
         for execution_id, session_id, owner, row_bytes, file_bytes in self._rows(sql, principal):
@@ -249,7 +249,7 @@ class Eviction:
 
     def _sessions(self, principal: str) -> Iterator[_Item]:
         sql = (
-            f"SELECT id, owner, {_ROW_SIZE} FROM sessions WHERE {_WITHIN} AND ended "  # noqa: S608
+            f"SELECT id, owner, {_ROW_SIZE} FROM sessions WHERE {_WITHIN} AND ended "
             f"AND {_NO_EXECUTIONS} ORDER BY ended_at, id LIMIT ?"
         )
         for session_id, owner, row_bytes in self._rows(sql, principal):

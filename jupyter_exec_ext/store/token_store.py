@@ -125,7 +125,7 @@ class TokenRepository:
 
     def ended(self, token_ids: Collection[str]) -> dict[str, Token | None]:
         """Return those of these tokens that have ended; None stands for a token that the database does not have."""
-        sql = f"SELECT id FROM tokens WHERE id IN (SELECT value FROM json_each(?)) AND NOT {_ENDED}"  # noqa: S608
+        sql = f"SELECT id FROM tokens WHERE id IN (SELECT value FROM json_each(?)) AND NOT {_ENDED}"
         rows = self._reader.rows(sql, (dumps(list(token_ids)), time.time()))
         active = {row["id"] for row in rows} - self._expired
         return {token_id: self._token(token_id) for token_id in token_ids if token_id not in active}
@@ -184,10 +184,10 @@ class TokenRepository:
 
         def job(db: Database) -> None:
             self._writer.require_reserve()
-            above = f"SELECT 1 FROM tokens WHERE id = ? AND NOT {_ENDED}"  # noqa: S608
+            above = f"SELECT 1 FROM tokens WHERE id = ? AND NOT {_ENDED}"
             if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
                 raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
-            sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"  # noqa: S608
+            sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"
             # Tokens that others create must not keep the owner from creating one.
             most = max_tokens if token.parent_id is None else max_tokens - max(1, max_tokens // _OWNER_PART_DIVISOR)
             if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= most:
@@ -217,7 +217,7 @@ class TokenRepository:
         if not ended:
             where.append(f"NOT {_ENDED}")
             values.append(time.time())
-        sql = f"SELECT * FROM tokens WHERE {' AND '.join(where)} ORDER BY created_at, rowid"  # noqa: S608
+        sql = f"SELECT * FROM tokens WHERE {' AND '.join(where)} ORDER BY created_at, rowid"
         rows = await self._writer.run(lambda db: db.execute(sql, values).fetchall())
         return await asyncio.to_thread(lambda: [self._stored(row).token for row in rows])
 
@@ -233,7 +233,7 @@ class TokenRepository:
         """
         kept = "secret_hash" if overlap_seconds > 0 else "NULL"
         sql = (
-            f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "  # noqa: S608
+            f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "
             "record = json_set(record, '$.user', json(?)) WHERE id = ?"
         )
         values = (time.time() + overlap_seconds, secret_hash, dump_bytes(dict(user)).decode(), token_id)
@@ -251,8 +251,8 @@ class TokenRepository:
 
         def job(db: Database) -> list[str]:
             where = f"{_BELOW} AND revoked_at IS NULL"
-            rows = db.execute(f"SELECT id FROM tokens WHERE {where}", _below(principal)).fetchall()  # noqa: S608
-            db.execute(f"UPDATE tokens SET revoked_at = ? WHERE {where}", (now, *_below(principal)))  # noqa: S608
+            rows = db.execute(f"SELECT id FROM tokens WHERE {where}", _below(principal)).fetchall()
+            db.execute(f"UPDATE tokens SET revoked_at = ? WHERE {where}", (now, *_below(principal)))
             return [row["id"] for row in rows]
 
         return await self._writer.run(job, write=True)
