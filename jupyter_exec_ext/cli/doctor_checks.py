@@ -144,7 +144,7 @@ def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | 
 
 
 def _bubblewrap() -> str:
-    from ..isolation.sandbox.sandbox_support import find_tools
+    from ..isolation.sandbox.bubblewrap import find_tools
 
     command = [find_tools().bwrap, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False)

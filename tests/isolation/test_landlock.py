@@ -28,12 +28,12 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
-from jupyter_exec_ext.isolation.common import isolation_support, seccomp
+from jupyter_exec_ext.isolation.common import isolation_support
 from jupyter_exec_ext.isolation.common.isolated_process import cap_limits
 from jupyter_exec_ext.isolation.common.launch_request import View
 from jupyter_exec_ext.isolation.common.leftovers import MARK
 from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError
-from jupyter_exec_ext.isolation.landlock import LandlockProvisioner, enter, landlock_process, landlock_support, ruleset
+from jupyter_exec_ext.isolation.landlock import LandlockProvisioner, enter, landlock_process, ruleset
 from jupyter_exec_ext.isolation.landlock.landlock_provisioner import rules_of
 from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError
 
@@ -456,7 +456,7 @@ def orders(**changed: Any) -> landlock_process.Orders:
         "directory": "/",
         "rules": [("/", "read")],
         "limits": {},
-        "filter": seccomp.filter_path("landlock"),
+        "filter": isolation_support.filter_path("landlock"),
     }
     return landlock_process.Orders(**(plain | changed))
 
@@ -523,9 +523,9 @@ async def test_a_kernel_that_starts_without_end_is_stopped_and_ended(start: Star
 @pytest.fixture
 def untried() -> Iterator[None]:
     """Forget that it was tried already."""
-    landlock_support._try.cache_clear()
+    landlock_process._try.cache_clear()
     yield
-    landlock_support._try.cache_clear()
+    landlock_process._try.cache_clear()
 
 
 async def refused(start: Start, reason: str, *words: str) -> None:
@@ -620,7 +620,7 @@ def test_a_step_that_fails_ends_it(
             orders(**({"directory": str(tmp_path)} | changed)), environment={}, group=None, output=2
         )
     assert caught.value.report is not None and caught.value.report["step"] == step
-    error = landlock_support.failure(caught.value.report, sys.executable)
+    error = landlock_process.failure(caught.value.report, sys.executable)
     assert isinstance(error, IsolationUnavailableError) and error.reason == reason
     assert f"the kernel was not started ({step})" in capfd.readouterr().err
     assert os.listdir(tmp_path) == []
@@ -632,7 +632,7 @@ def test_a_program_that_cannot_be_executed_is_named() -> None:
         landlock_process.LandlockProcess(
             orders(program="/nowhere"), environment={}, group=None, output=subprocess.DEVNULL
         )
-    error = landlock_support.failure(caught.value.report, "/nowhere")
+    error = landlock_process.failure(caught.value.report, "/nowhere")
     assert isinstance(error, FileNotFoundError) and error.filename == "/nowhere"
 
 
@@ -641,7 +641,7 @@ def test_a_launcher_that_says_nothing_is_no_success(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
     with pytest.raises(landlock_process.NotStartedError) as caught:
         landlock_process.LandlockProcess(orders(), environment={}, group=None, output=subprocess.DEVNULL)
-    error = landlock_support.failure(caught.value.report, "")
+    error = landlock_process.failure(caught.value.report, "")
     assert isinstance(error, IsolationUnavailableError) and error.reason == "launcher_failed"
 
 

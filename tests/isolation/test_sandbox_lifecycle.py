@@ -21,8 +21,8 @@ import pytest
 import zmq.asyncio
 from jupyter_client.manager import AsyncKernelManager
 
+from jupyter_exec_ext.isolation.common.isolated_process import in_lasting_thread
 from jupyter_exec_ext.isolation.common.launch_request import SOCKET, SOCKETS
-from jupyter_exec_ext.isolation.common.launch_thread import in_lasting_thread
 from jupyter_exec_ext.isolation.common.leftovers import MARK
 from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError, sandbox_process
 from tests.support.kernelspecs import add_kernelspec

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from jupyter_client.manager import KernelManager
 
-from jupyter_exec_ext.isolation.common import seccomp
+from jupyter_exec_ext.isolation.common import isolation_support, seccomp
 from tests.support.outside_parts import require_part
 
 from . import bpf
@@ -113,7 +113,7 @@ def generator() -> Any:
 GENERATOR = generator()
 NUMBERS = {
     machine: {name: both[column] for name, both in GENERATOR.NUMBERS.items() if both[column] is not None}
-    for column, machine in enumerate(seccomp.MACHINES)
+    for column, machine in enumerate(isolation_support.MACHINES)
 }
 
 
@@ -124,7 +124,7 @@ class Filter:
         self.profile = profile
         self.machine = machine
         self.numbers: dict[str, int] = NUMBERS[machine]
-        self.program = seccomp.filter_path(profile, machine).read_bytes()
+        self.program = isolation_support.filter_path(profile, machine).read_bytes()
 
     def of_number(self, number: int, *arguments: int, architecture: int | None = None) -> str:
         architecture = ARCHITECTURES[self.machine] if architecture is None else architecture
@@ -134,17 +134,17 @@ class Filter:
         return self.of_number(self.numbers[name], *arguments)
 
 
-@pytest.fixture(params=list(itertools.product(seccomp.PROFILES, seccomp.MACHINES)), ids="-".join)
+@pytest.fixture(params=list(itertools.product(isolation_support.PROFILES, isolation_support.MACHINES)), ids="-".join)
 def answer(request: pytest.FixtureRequest) -> Filter:
     return Filter(*request.param)
 
 
-@pytest.fixture(params=seccomp.MACHINES)
+@pytest.fixture(params=isolation_support.MACHINES)
 def sandbox(request: pytest.FixtureRequest) -> Filter:
     return Filter("sandbox", request.param)
 
 
-@pytest.fixture(params=seccomp.MACHINES)
+@pytest.fixture(params=isolation_support.MACHINES)
 def landlock(request: pytest.FixtureRequest) -> Filter:
     return Filter("landlock", request.param)
 
@@ -174,7 +174,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("machine", seccomp.MACHINES)
+@pytest.mark.parametrize("machine", isolation_support.MACHINES)
 def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     header = next((path for path in map(Path, HEADERS[machine]) if path.exists()), None)
     if header is None:
@@ -195,7 +195,7 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
 
 def ordinary(machine: str) -> dict[str, int]:
     rows = [row.split() for row in ORDINARY.split(",")]
-    numbers = {name: int(both[seccomp.MACHINES.index(machine)]) for name, *both in rows}
+    numbers = {name: int(both[isolation_support.MACHINES.index(machine)]) for name, *both in rows}
     if machine == "x86_64":
         numbers.update({name: int(number) for name, number in (row.split() for row in ORDINARY_ON_X86_64.split(","))})
     return numbers
@@ -251,7 +251,7 @@ def test_numbers_without_a_meaning_are_said_not_to_be_there(answer: Filter) -> N
         assert answer.of_number(number) == "ENOSYS", number
 
 
-@pytest.mark.parametrize("profile", seccomp.PROFILES)
+@pytest.mark.parametrize("profile", isolation_support.PROFILES)
 def test_the_x32_abi_is_said_not_to_be_there(profile: str) -> None:
     answer = Filter(profile, "x86_64")
     for number in range(1024):
@@ -403,26 +403,28 @@ def test_no_file_is_made_with_the_set_user_id_bit(answer: Filter, name: str, fla
 
 def test_a_filter_is_found_by_the_names_that_machines_have() -> None:
     for name, machine in [("x86_64", "x86_64"), ("AMD64", "x86_64"), ("aarch64", "aarch64"), ("arm64", "aarch64")]:
-        for profile in seccomp.PROFILES:
-            path = seccomp.filter_path(profile, name)
+        for profile in isolation_support.PROFILES:
+            path = isolation_support.filter_path(profile, name)
             assert path.name == f"{profile}-{machine}.bpf" and path.is_file()
 
 
 def test_the_machine_is_this_one_unless_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert seccomp.filter_path() == seccomp.filter_path("sandbox", "aarch64")
+    assert isolation_support.filter_path() == isolation_support.filter_path("sandbox", "aarch64")
 
 
 def test_an_unknown_machine_is_named() -> None:
-    with pytest.raises(seccomp.UnsupportedArchitectureError, match="for riscv64, only for x86_64 and") as caught:
-        seccomp.filter_path("sandbox", "riscv64")
+    with pytest.raises(
+        isolation_support.UnsupportedArchitectureError, match="for riscv64, only for x86_64 and"
+    ) as caught:
+        isolation_support.filter_path("sandbox", "riscv64")
     assert caught.value.machine == "riscv64"
     assert isinstance(caught.value, LookupError)
 
 
 def test_an_unknown_profile_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="sandbox, landlock"):
-        seccomp.filter_path("none", "x86_64")
+        isolation_support.filter_path("none", "x86_64")
 
 
 @pytest.mark.parametrize("length", [0, 7, 9, 8 * 4097])
@@ -550,7 +552,7 @@ if __name__ == "__main__":
 def under(profile: str, *command: str) -> list[str]:
     """Return the command that runs another one under a filter."""
     launcher = [sys.executable, "-I", "-S", "-c", textwrap.dedent(UNDER)]
-    return [*launcher, str(MODULE), str(seccomp.filter_path(profile)), *command]
+    return [*launcher, str(MODULE), str(isolation_support.filter_path(profile)), *command]
 
 
 def errors_of(profile: str, calls: list[tuple[int, ...]]) -> list[str]:
@@ -562,7 +564,7 @@ def errors_of(profile: str, calls: list[tuple[int, ...]]) -> list[str]:
 
 
 @real
-@pytest.mark.parametrize("profile", seccomp.PROFILES)
+@pytest.mark.parametrize("profile", isolation_support.PROFILES)
 def test_the_kernel_refuses_what_the_filter_refuses(profile: str) -> None:
     numbers = NUMBERS["x86_64"]
     expected = dict.fromkeys([*REFUSED, *REFUSED_ON_X86_64], "EPERM") | dict.fromkeys(NOT_THERE, "ENOSYS")
@@ -573,7 +575,7 @@ def test_the_kernel_refuses_what_the_filter_refuses(profile: str) -> None:
 
 
 @real
-@pytest.mark.parametrize("profile", seccomp.PROFILES)
+@pytest.mark.parametrize("profile", isolation_support.PROFILES)
 def test_the_kernel_drops_the_bits_that_the_filter_drops(profile: str) -> None:
     numbers = NUMBERS["x86_64"]
     calls = {
@@ -600,7 +602,7 @@ def test_the_kernel_drops_the_bits_that_the_filter_drops(profile: str) -> None:
 
 
 @real
-@pytest.mark.parametrize("profile", seccomp.PROFILES)
+@pytest.mark.parametrize("profile", isolation_support.PROFILES)
 def test_an_ordinary_program_runs(profile: str, short_path: Path) -> None:
     script = short_path / "program.py"
     script.write_text(PROGRAM)
@@ -611,7 +613,7 @@ def test_an_ordinary_program_runs(profile: str, short_path: Path) -> None:
 
 
 @real
-@pytest.mark.parametrize("profile", seccomp.PROFILES)
+@pytest.mark.parametrize("profile", isolation_support.PROFILES)
 def test_a_kernel_starts_and_answers(profile: str, short_path: Path) -> None:
     manager = KernelManager(transport="ipc", ip=str(short_path / "s"), connection_file=str(short_path / "c.json"))
     spec = manager.kernel_spec

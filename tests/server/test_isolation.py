@@ -13,7 +13,7 @@ import pytest
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.engine.kernels import process_limits
 from jupyter_exec_ext.errors import IsolationRequired
-from jupyter_exec_ext.isolation.common import kernel_variables
+from jupyter_exec_ext.isolation.common import launch_request
 from jupyter_exec_ext.store.audit_table import AuditReader
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
 from tests.support.hosts import CANARY, Host, running_host
@@ -115,8 +115,8 @@ def test_a_policy_gets_the_isolation_that_it_requires_and_its_limits_hold_inside
 
 def test_names_by_which_limits_travel_are_the_same_on_both_sides() -> None:
     assert (process_limits.MEMORY_VARIABLE, process_limits.CPU_VARIABLE) == (
-        kernel_variables.MEMORY_VARIABLE,
-        kernel_variables.CPU_VARIABLE,
+        launch_request.MEMORY_VARIABLE,
+        launch_request.CPU_VARIABLE,
     )
 
 

@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,12 +24,10 @@ from traitlets import Integer, List, Unicode, default
 
 from ...system.worker_threads import finished, in_thread
 from .cgroup import sweep_once
-from .isolated_process import IsolatedKernel
+from .isolated_process import CleanupThread, IsolatedKernel, cleanup_thread, in_lasting_thread
 from .isolation_support import IsolationUnavailableError
 from .kernel_output import KernelOutput
-from .kernel_variables import CPU_VARIABLE, MEMORY_VARIABLE, sandbox_environment
-from .launch_request import HOME, SOCKET, SOCKETS, Launch, Limits
-from .launch_thread import CleanupThread, cleanup_thread, in_lasting_thread
+from .launch_request import CPU_VARIABLE, HOME, MEMORY_VARIABLE, SOCKET, SOCKETS, Launch, Limits, sandbox_environment
 from .leftovers import base_directory, make_directory, new_link, private_directory, remove_directory
 from .visible_files import resolve_program, view_of
 
@@ -279,14 +277,16 @@ class IsolatedProvisioner(LocalProvisioner):
         """
         cleanup = cleanup_thread()
         launching = self._launch = in_lasting_thread(partial(self.launch_isolated, what))
-        try:
-            isolated = await finished(launching)
-        except GeneratorExit:  # garbage collection of this coroutine, whose loop was closed
-            launching.add_done_callback(lambda done: cleanup.add(partial(_end_unwanted, done)))
-            raise
-        except BaseException:  # cancellation: the thread goes on, and the kernel must end when it is there
-            launching.add_done_callback(_end_unwanted)
-            raise
+        with ExitStack() as undo:
+            # After a cancellation the thread goes on, and the kernel must end when it is there.
+            undo.callback(launching.add_done_callback, _end_unwanted)
+            try:
+                isolated = await finished(launching)
+            except GeneratorExit:  # garbage collection of this coroutine, whose loop was closed: it must not wait
+                undo.pop_all()
+                launching.add_done_callback(lambda done: cleanup.add(partial(_end_unwanted, done)))
+                raise
+            undo.pop_all()
         if self._launch is not launching:
             raise RuntimeError("the kernel was shut down while it was started")
         self._launch = None

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
-from .seccomp import UnsupportedArchitectureError, filter_path, supported
+from .seccomp import supported
+
+PROFILES = ("sandbox", "landlock")
+MACHINES = ("x86_64", "aarch64")
+
+# Names of the same machines on other systems, and in some tools.
+_OTHER_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
+_FILTERS = Path(__file__).with_name("filters")
 
 
 class IsolationUnavailableError(RuntimeError):
@@ -22,6 +30,50 @@ class IsolationUnavailableError(RuntimeError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class UnsupportedArchitectureError(LookupError):
+    """There is no filter for this kind of machine.
+
+    Parameters
+    ----------
+    machine : str
+        Name of the machine, as in ``uname -m``.
+    """
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(f"there is no filter of system calls for {machine or 'this machine'}, only for {_listed()}")
+        self.machine = machine
+
+
+def _listed() -> str:
+    return " and ".join(MACHINES)
+
+
+def filter_path(profile: str = "sandbox", machine: str | None = None) -> Path:
+    """Return the file with the filter of a profile.
+
+    Parameters
+    ----------
+    profile : str
+        ``sandbox`` for kernels in their own namespaces, ``landlock`` for kernels without.
+    machine : str or None
+        As in ``uname -m``; None for this machine.
+
+    Raises
+    ------
+    UnsupportedArchitectureError
+        If there is no filter for the machine.
+    ValueError
+        If the profile is unknown.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"{profile!r} is none of the profiles {', '.join(PROFILES)}")
+    name = platform.machine() if machine is None else machine
+    known = _OTHER_NAMES.get(name.lower(), name)
+    if known not in MACHINES:
+        raise UnsupportedArchitectureError(name)
+    return _FILTERS / f"{profile}-{known}.bpf"
 
 
 def needed_filter(profile: str) -> Path:

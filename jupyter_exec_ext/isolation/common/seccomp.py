@@ -1,9 +1,9 @@
-"""Seccomp filters of isolated kernels: find the file of a filter, and apply it to a process.
+"""Seccomp filters of isolated kernels: apply one to a process.
 
 The filters are programs for the kernel's classic BPF machine. ``tools/make_seccomp.py`` makes them, and explains what
-they refuse and why. Bubblewrap gets one as a descriptor (``--seccomp``). Under Landlock, the launcher calls `apply`
-before it becomes the kernel. It runs without this package on its path, so this file works on its own and imports only
-the standard library.
+they refuse and why; `isolation_support` finds the file of one. Bubblewrap gets one as a descriptor (``--seccomp``).
+Under Landlock, the launcher calls `apply` before it becomes the kernel. It runs without this package on its path, so
+this file works on its own and imports only the standard library, and little of it: every kernel waits for the launcher.
 """
 
 from __future__ import annotations
@@ -13,17 +13,6 @@ import errno
 import os
 import sys
 
-TYPE_CHECKING = False  # imports as little as possible: every kernel waits for the launcher
-if TYPE_CHECKING:
-    from pathlib import Path
-
-PROFILES = ("sandbox", "landlock")
-MACHINES = ("x86_64", "aarch64")
-
-# Names of the same machines on other systems, and in some tools.
-_OTHER_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
-_FILTERS = os.path.join(os.path.dirname(__file__), "filters")
-
 _PR_GET_SECCOMP = 21
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -32,55 +21,8 @@ _INSTRUCTION_BYTES = 8
 _MAX_INSTRUCTIONS = 4096  # BPF_MAXINSNS
 
 
-class UnsupportedArchitectureError(LookupError):
-    """There is no filter for this kind of machine.
-
-    Parameters
-    ----------
-    machine : str
-        Name of the machine, as in ``uname -m``.
-    """
-
-    def __init__(self, machine: str) -> None:
-        super().__init__(f"there is no filter of system calls for {machine or 'this machine'}, only for {_listed()}")
-        self.machine = machine
-
-
-def _listed() -> str:
-    return " and ".join(MACHINES)
-
-
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
-
-
-def filter_path(profile: str = "sandbox", machine: str | None = None) -> Path:
-    """Return the file with the filter of a profile.
-
-    Parameters
-    ----------
-    profile : str
-        ``sandbox`` for kernels in their own namespaces, ``landlock`` for kernels without.
-    machine : str or None
-        As in ``uname -m``; None for this machine.
-
-    Raises
-    ------
-    UnsupportedArchitectureError
-        If there is no filter for the machine.
-    ValueError
-        If the profile is unknown.
-    """
-    import platform
-    from pathlib import Path
-
-    if profile not in PROFILES:
-        raise ValueError(f"{profile!r} is none of the profiles {', '.join(PROFILES)}")
-    name = platform.machine() if machine is None else machine
-    known = _OTHER_NAMES.get(name.lower(), name)
-    if known not in MACHINES:
-        raise UnsupportedArchitectureError(name)
-    return Path(_FILTERS, f"{profile}-{known}.bpf")
 
 
 def supported() -> bool:

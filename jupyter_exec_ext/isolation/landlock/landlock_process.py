@@ -1,6 +1,7 @@
-"""Processes of a kernel under Landlock: the keeper outside, which runs ``enter.py``, and the kernel below it.
+"""Processes of a kernel under Landlock, and the requirements of this isolation on the machine.
 
-The keeper ends with the kernel or the server, and ends everything that the kernel has started.
+The keeper outside runs ``enter.py``, and the kernel is below it. The keeper ends with the kernel or the server, and
+ends everything that the kernel has started.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..common import seccomp
 from ..common.cgroup import ControlGroup
 from ..common.isolated_process import IsolatedProcess
+from ..common.isolation_support import IsolationUnavailableError, needed_filter
 from ..common.leftovers import MARK, end_started_with
+from . import ruleset
 
 _HERE = Path(__file__).parent
 _SETUP_SECONDS = 30.0
@@ -109,36 +113,33 @@ class LandlockProcess(IsolatedProcess):
         self._kernel: int | None = None
         self._mark = orders.environment.get(MARK)
         ours, theirs = socket.socketpair()
-        with ours:
-            try:
-                with theirs:
-                    super().__init__(
-                        [sys.executable, "-I", "-S", str(_HERE / "enter.py"), str(theirs.fileno())],
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                        env=dict(environment),
-                        pass_fds=[theirs.fileno()],
-                        start_new_session=True,
-                        cwd="/",
-                    )
-                ours.settimeout(_SETUP_SECONDS)
-                self._give_orders(ours, orders, group)
-            except BaseException:  # whatever it is, no half-started kernel may live on
-                ours.close()
-                if hasattr(self, "returncode"):  # the keeper was started
-                    self._abandon()
-                self._release()
-                raise
+        with ExitStack() as undo, ours:
+            undo.callback(self._abandon)
+            with theirs:
+                super().__init__(
+                    [sys.executable, "-I", "-S", str(_HERE / "enter.py"), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=dict(environment),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    cwd="/",
+                )
+            ours.settimeout(_SETUP_SECONDS)
+            self._give_orders(ours, orders, group)
+            undo.pop_all()
         self._open.add(self)
 
     def _abandon(self) -> None:
-        """End a kernel that could not be started."""
+        """End the processes of a kernel that could not be started."""
         if self._kernel is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._kernel, signal.SIGKILL)
-        super().kill()
-        self.wait()
+        if getattr(self, "pid", None) is not None:  # `Popen` has started the keeper
+            super().kill()
+            self.wait()
+        self._release()
 
     def _give_orders(self, ours: socket.socket, orders: Orders, group: ControlGroup | None) -> None:
         """Send the orders, and return when the kernel itself has started."""
@@ -192,3 +193,84 @@ class LandlockProcess(IsolatedProcess):
 def _report(line: bytes) -> dict[str, Any] | None:
     found: dict[str, Any] | None = json.loads(line) if line else None
     return found
+
+
+_TRIAL_SECONDS = 20.0
+_ELSEWHERE = "or use the level 'sandbox', or a remote kernel"
+
+
+def ready_filter() -> Path:
+    """Return the filter of system calls, after one trial of the isolation in this process.
+
+    Raises
+    ------
+    IsolationUnavailableError
+        If a requirement is missing, or the trial fails.
+    """
+    allowed_calls = needed_filter("landlock")
+    try:
+        abi = ruleset.abi()
+    except OSError as error:
+        raise IsolationUnavailableError(
+            "no_landlock",
+            f"this system has no Landlock ({os.strerror(error.errno or 0)}); use Linux 6.12 or later with "
+            f"CONFIG_SECURITY_LANDLOCK and 'landlock' among its security modules (lsm=), and a container that allows "
+            f"its system calls, {_ELSEWHERE}",
+        ) from None
+    if abi < ruleset.MIN_ABI:
+        raise IsolationUnavailableError(
+            "old_landlock",
+            f"this system has version {abi} of Landlock, which leaves signals and sockets of other processes open; "
+            f"version {ruleset.MIN_ABI} is needed: use Linux 6.12 or later, {_ELSEWHERE}",
+        )
+    _try(allowed_calls)
+    return allowed_calls
+
+
+@cache  # exceptions are not cached, so a failed trial is repeated
+def _try(allowed_calls: Path) -> None:
+    orders = Orders(
+        program=sys.executable,
+        command=[sys.executable, "-V"],
+        environment={},
+        directory="/",
+        rules=[("/", "read")],
+        limits={},
+        filter=allowed_calls,
+    )
+    try:
+        process = LandlockProcess(orders, environment={}, group=None, output=subprocess.DEVNULL)
+    except NotStartedError as error:
+        raise failure(error.report, orders.program) from None
+    try:
+        code = process.wait(_TRIAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    finally:
+        process.close()
+    if code != 0:
+        raise IsolationUnavailableError(
+            "landlock_failed", f"a program under Landlock ended with {code} where it had nothing to do; {_ELSEWHERE}"
+        )
+
+
+def failure(report: Mapping[str, Any] | None, program: str) -> Exception:
+    """Return the error for a kernel that was not started, from its launcher's report."""
+    if report is None:
+        return IsolationUnavailableError(
+            "launcher_failed",
+            "the launcher of isolated kernels ended without a word; the server's log may say why, such as that there "
+            "is no memory",
+        )
+    step, code = report["step"], report["errno"]
+    if step == "command" and code is not None:
+        return OSError(code, os.strerror(code), program)
+    text = "".join(character if character.isprintable() else " " for character in str(report["message"]))[:300]
+    if step == "seccomp":
+        return IsolationUnavailableError(
+            "no_seccomp", f"the filter of system calls could not be set ({text}); allow the system call 'seccomp'"
+        )
+    return IsolationUnavailableError(
+        f"{step}_failed", f"a kernel could not be isolated with Landlock, in the step {step!r}: {text}; {_ELSEWHERE}"
+    )

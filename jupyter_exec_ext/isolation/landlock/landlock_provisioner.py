@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from ..common.kernel_output import KernelOutput
 from ..common.launch_request import Launch, View
 from ..common.leftovers import MARK, link_anew, make_anew, own_name, private_directory, remove_directory
 from ..common.visible_files import TooMuchToSeeError
-from .landlock_process import LandlockProcess, NotStartedError, Orders
-from .landlock_support import failure, ready_filter
+from .landlock_process import LandlockProcess, NotStartedError, Orders, failure, ready_filter
 
 
 class LandlockProvisioner(IsolatedProvisioner):
@@ -114,21 +114,21 @@ def launch_under_landlock(
         limits=cap_limits(limits),
         filter=ready_filter(),
     )
-    group = new_group(what.limits.memory_bytes, what.limits.processes)
-    output, write_end = os.pipe()
-    try:
-        process = LandlockProcess(orders, environment={MARK: own_name()}, group=group, output=write_end)
-    except BaseException as error:  # whatever it is, close the pipe and remove the group
-        os.close(output)
+    with ExitStack() as undo, ExitStack() as held:
+        group = new_group(what.limits.memory_bytes, what.limits.processes)
         if group is not None:
-            group.remove()
-        if isinstance(error, NotStartedError):
+            undo.callback(group.remove)
+        output, write_end = os.pipe()
+        undo.callback(os.close, output)
+        held.callback(os.close, write_end)
+        try:
+            process = LandlockProcess(orders, environment={MARK: own_name()}, group=group, output=write_end)
+        except NotStartedError as error:
             raise failure(error.report, orders.program) from None
-        raise
-    finally:
-        os.close(write_end)
-    kernel_output = KernelOutput(what.kernel_id, log)
-    kernel_output.read_in_background(output)
+        undo.callback(process.end)
+        kernel_output = KernelOutput(what.kernel_id, log)
+        kernel_output.read_in_background(output)
+        undo.pop_all()
     return IsolatedKernel(process, group, kernel_output, (what.socket_directory, home.parent))
 
 

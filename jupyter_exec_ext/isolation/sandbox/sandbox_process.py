@@ -92,8 +92,10 @@ class SandboxProcess(IsolatedProcess):
         #: Descriptor of the directory of sockets, which is inside.
         self.sockets: int | None = None
         self._status: FileIO | None = None
-        with ExitStack() as held:
-            try:
+        try:
+            # On an error the processes are ended before the pipes are closed, which would let bubblewrap go on.
+            with ExitStack() as held, ExitStack() as undo:
+                undo.callback(self._abandon, env[SANDBOX_ID])
                 self._status, status_write = _pipe()  # kept open: bubblewrap writes to it once more when it ends
                 held.enter_context(status_write)
                 block_read, block_write = map(held.enter_context, _pipe())
@@ -115,11 +117,9 @@ class SandboxProcess(IsolatedProcess):
                 self._until_tied()
                 self._open_sockets()
                 gate_write.write(_GO)
-            except BaseException as error:  # whatever it is, no half-made sandbox may live on
-                self._abandon(env[SANDBOX_ID])
-                if isinstance(error, (BrokenPipeError, ProcessLookupError)):  # bubblewrap has ended meanwhile
-                    raise BrokenSandboxError from None
-                raise
+                undo.pop_all()
+        except (BrokenPipeError, ProcessLookupError):  # bubblewrap has ended meanwhile
+            raise BrokenSandboxError from None
         self._open.add(self)
 
     def _abandon(self, sandbox_id: str) -> None:

@@ -20,9 +20,18 @@ from ..common.isolation_support import IsolationUnavailableError
 from ..common.kernel_output import KernelOutput
 from ..common.launch_request import SOCKET, SOCKETS, WORK_PLACES, Launch
 from ..common.leftovers import MARK, link_anew, own_name, remove_directory
-from .bubblewrap_arguments import GROUP, PASSWD, Descriptors, limited_command, sandbox_arguments, work_place
+from .bubblewrap import (
+    GROUP,
+    PASSWD,
+    Descriptors,
+    failure,
+    find_tools,
+    limited_command,
+    ready_tools,
+    sandbox_arguments,
+    work_place,
+)
 from .sandbox_process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, put_behind_gate
-from .sandbox_support import failure, find_tools, ready_tools
 
 
 class SandboxProvisioner(IsolatedProvisioner):

@@ -137,7 +137,7 @@ async def test_report_of_a_crash_is_the_servers_own_file_whatever_the_kernel_put
 
 def test_an_environment_below_work_is_seen_with_the_working_directory_elsewhere(tmp_path: Path) -> None:
     from jupyter_exec_ext.isolation.common.launch_request import WORK_PLACES, View
-    from jupyter_exec_ext.isolation.sandbox.bubblewrap_arguments import work_place
+    from jupyter_exec_ext.isolation.sandbox.bubblewrap import work_place
 
     def place(*seen: str) -> str:
         return work_place(View(read_only=seen, links={}, hidden=[], work_directory=str(tmp_path)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_exec_ext.isolation.common.launch_request import HOME, SOCKET, SOCKETS, WORK_PLACES, Limits, View
-from jupyter_exec_ext.isolation.sandbox.bubblewrap_arguments import DATA, TEMPORARY, Descriptors, sandbox_arguments
+from jupyter_exec_ext.isolation.sandbox.bubblewrap import DATA, TEMPORARY, Descriptors, sandbox_arguments
 
 LIMITS = Limits(memory_bytes=None, cpu_seconds=None, processes=1, open_files=1, file_bytes=1, tmp_bytes=2**20)
 
