@@ -14,14 +14,14 @@ from jupyter_events import EventLogger
 from .audit import metrics
 from .audit.event_recorder import EventRecorder
 from .engine.engine import ExecEngine
-from .engine.kernels.descriptor_limits import (
+from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
+from .engine.kernels.process_limits import (
     descriptor_limit,
     fitting_sessions,
     keeping_descriptor_limit,
     opened_descriptors,
     raise_descriptor_limit,
 )
-from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
 from .engine.kernels.provisioners import sweep
 from .store.store import ExecStore
 from .system.marked_processes import kill_marked

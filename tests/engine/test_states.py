@@ -137,7 +137,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.abruptly = False
         # Their processes are not real, and looking through the real ones would take most of the time.
         self.patches = (
-            mock.patch("jupyter_exec_ext.engine.kernels.kernel_exit.kill_marked", return_value=[]),
+            mock.patch("jupyter_exec_ext.engine.kernels.kernel_processes.kill_marked", return_value=[]),
             mock.patch("time.time", self.loop.wall_time),
             mock.patch.object(KernelRun, "run", checked_run(self.problems)),
         )

@@ -17,7 +17,7 @@ from jupyter_core.utils import ensure_async
 
 from ...errors import IsolationRequired
 from ..ports import KernelExit, KernelTraits
-from .kernel_stderr import KernelStderr
+from .death_report import KernelStderr
 from .kernel_supervisor import watch_exit
 from .provisioners import ISOLATABLE, provisioner_name, require_level
 

@@ -31,8 +31,8 @@ from ...system.exhaustion import exhausted, out_of_resources, require_descriptor
 from ...system.removal import remove_tree
 from ..ports import Kernel, RoomMaker
 from .attached_kernel import AttachedKernel
+from .death_report import KernelStderr
 from .hosted_kernel import HostedKernel
-from .kernel_stderr import KernelStderr
 from .provisioners import (
     ISOLATABLE,
     IsolatedKernelSpecs,

@@ -10,7 +10,7 @@ import zmq
 
 from ...protocol.kernel_messages import CONTENT_AFTER_DELIMITER, DELIMITER
 from ...protocol.zmtp import LARGE_BYTES, FrameBuffer, RawMessage, SkippedMessage
-from .message_memory import KernelMemory
+from .backpressure import KernelMemory
 from .zmtp_channel import ZmtpChannel
 
 # Messages of one connection that wait in libzmq's own memory.

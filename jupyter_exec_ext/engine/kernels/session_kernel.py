@@ -21,8 +21,7 @@ from ...system.exhaustion import exhausted, out_of_resources
 from ..ports import Kernel, KernelExit, KernelOwner, KernelReceiver, NoObserver
 from .death_report import Death
 from .kernel_connection import KernelConnection
-from .kernel_exit import ask_to_exit, end_left_behind, kill_kernel
-from .kernel_health import HealthWatch
+from .kernel_processes import HealthWatch, ask_to_exit, end_left_behind, kill_kernel
 from .kernel_start import KernelStarter
 
 # Jupyter chooses a kernel's ports before the kernel takes them. Another process may be faster, and the kernel exits so.

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from ...errors import ExecError, TooManyKernels
 from ...system.marked_processes import MARK
 from ..ports import KernelHost, SessionFiles, Store
+from .kernel_processes import memory_bytes
 from .kernel_start import KernelStarter
 from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
 from .pooled_kernel import PooledKernel
-from .process_state import memory_bytes
 from .session_kernel import SessionKernel
 from .shared_resources import EngineResources
 

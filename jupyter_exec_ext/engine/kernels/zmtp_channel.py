@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from ...errors import KernelStartFailed
 from ...protocol.zmtp import MAX_HEAD_BYTES, MessageReader, ProtocolError, RawMessage, SkippedMessage
 from ...protocol.zmtp_frames import encode_message, opening, subscription
-from .message_memory import KernelMemory
+from .backpressure import KernelMemory
 
 _RECEIVE_BYTES, _LARGE_RECEIVE_BYTES = 64 * 1024, 256 * 1024
 # Of what `receive` has not returned, while it is called. More than the largest frame that is read whole: a channel that

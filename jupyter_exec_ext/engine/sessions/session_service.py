@@ -11,7 +11,7 @@ from typing import Any
 from ...auth.caller import Caller
 from ...errors import Conflict, SessionNotFound, ShuttingDown
 from ...models import ExecutionState, Session, SessionRequest, SessionState
-from ..kernels.process_state import MemoryMeter
+from ..kernels.kernel_processes import MemoryMeter
 from ..kernels.warm_pool import KernelPool
 from ..ports import AuditTrail, SessionStore
 from .live_session import LiveSession, ended_error

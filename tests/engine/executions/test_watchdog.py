@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from jupyter_exec_ext.engine.executions.verdict import StopCause
-from jupyter_exec_ext.engine.kernels.repeated_warnings import RepeatedWarnings
+from jupyter_exec_ext.engine.kernels.shared_resources import RepeatedWarnings
 from jupyter_exec_ext.engine.kernels.watchdog import WatchdogExpired, ends_within
 from jupyter_exec_ext.models import ExecutionState
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from jupyter_exec_ext.engine.kernels.fair_reading import Turns
+from jupyter_exec_ext.engine.kernels.backpressure import Turns
 
 
 async def test_everybody_gets_a_turn_in_order_and_others_in_between() -> None:
@@ -61,7 +61,7 @@ async def test_one_that_is_alone_rests_only_where_it_waits_for_a_processor(
     monkeypatch: pytest.MonkeyPatch, worked: float, used: float, passed: float, rests: bool
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.fair_reading.time", clock)
+    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.backpressure.time", clock)
     turns, over = Turns(), asyncio.Event()
 
     def turn(left: int) -> None:
@@ -80,7 +80,7 @@ async def test_one_that_is_alone_rests_only_where_it_waits_for_a_processor(
 async def test_a_rest_that_is_over_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes long after a flood does not have to wait."""
     clock = Clock()
-    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.fair_reading.time", clock)
+    monkeypatch.setattr("jupyter_exec_ext.engine.kernels.backpressure.time", clock)
     turns, done = Turns(), asyncio.Event()
 
     def waits_for_a_processor() -> None:

@@ -14,8 +14,8 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.change_feed import SESSION
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.kernels import process_state
-from jupyter_exec_ext.engine.kernels.process_state import MemoryMeter, memory_below
+from jupyter_exec_ext.engine.kernels import kernel_processes
+from jupyter_exec_ext.engine.kernels.kernel_processes import MemoryMeter, memory_below
 from jupyter_exec_ext.errors import SessionNotFound
 from jupyter_exec_ext.models import ExecutionRequest, SessionRequest, TokenRequest
 from jupyter_exec_ext.protocol.strict_json import loads_strict
@@ -51,7 +51,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[threading.Thread, se
         noted.append((threading.current_thread(), set(pids)))
         return memory_below(pids)
 
-    monkeypatch.setattr(process_state, "memory_below", noting)
+    monkeypatch.setattr(kernel_processes, "memory_below", noting)
     return noted
 
 
@@ -97,7 +97,7 @@ async def test_what_was_measured_is_soon_measured_again(
 ) -> None:
     meter, pid = MemoryMeter(), os.getpid()
     assert ((await meter.measure({"ses_a": pid}))["ses_a"] or 0) > MB
-    monkeypatch.setattr(process_state, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(kernel_processes, "FRESH_SECONDS", 0.0)
     await meter.measure({"ses_a": pid})
     assert len(measured) == 2
     await meter.measure({})

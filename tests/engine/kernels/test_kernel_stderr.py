@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext import ExecClient, JupyterCodeExecutor
-from jupyter_exec_ext.engine.kernels.kernel_stderr import KernelStderr
+from jupyter_exec_ext.engine.kernels.death_report import KernelStderr
 from jupyter_exec_ext.errors import ExecError, KernelStartFailed
 from tests.support.hosts import Host, running_host
 from tests.support.kernelspecs import add_kernelspec

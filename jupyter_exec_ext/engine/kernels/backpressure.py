@@ -1,14 +1,23 @@
-"""Memory of large messages from kernels: a bound for each kernel and one for all of them together.
+"""Backpressure on kernels that send much: bounds on the memory of their messages, and fair turns of reading.
 
-A kernel says how long a message is, and sends as much of it as it likes. So what has arrived is counted, not what was
-announced. When there is too much, the largest message that is still incomplete is given up; messages that are complete
-are being read, and end by themselves, so others wait for them.
+One bound is for each kernel, and one for all of them together. A kernel says how long a message is, and sends as much
+of it as it likes. So what has arrived is counted, not what was announced. When there is too much, the largest message
+that is still incomplete is given up; messages that are complete are being read, and end by themselves, so others wait
+for them.
+
+A kernel whose messages come faster than they are read would keep the event loop busy, and ten of them the whole server.
+Where such kernels take the processors, too, a server that always wants to run gets only its share of them, and every
+other request waits for that. So they yield the event loop to all others, and the reader rests in between: a process
+that rests gets a processor at once when something comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -129,3 +138,59 @@ class KernelMemory:
     def close(self) -> None:
         """Receive nothing more."""
         self._memory.forget(self)
+
+
+_REST_FACTOR = 4
+_MAX_REST_SECONDS = 0.1
+
+
+class Turns:
+    """Calls those who have more to do one after the other, and rests in between.
+
+    A rest is a multiple of what the turn before it took and of how late that came, both by the clock: the less of the
+    processor we get, the longer others have it. Who is alone rests only for as long as others want the processors: what
+    counts is how long this process waited for one, and as much of the work. That a turn comes late because the process
+    did something else, such as to hand on what came with the last one, is no reason for a rest.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._next: asyncio.TimerHandle | None = None
+        self._rest_until = 0.0
+        self._used_seconds = 0.0  # the processor time of this process, when the next turn was planned
+
+    def take(self, turn: Callable[[], None]) -> None:
+        """Call `turn` once, when it is its turn; it may take another one."""
+        self._waiting.append(turn)
+        if self._next is None:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        now = time.monotonic()
+        due = max(now, self._rest_until)  # a rest may be over long ago
+        self._used_seconds = time.process_time()
+        self._next = asyncio.get_running_loop().call_later(due - now, self._call, due)
+
+    def _call(self, due: float) -> None:
+        turn = self._waiting.popleft()
+        alone = not self._waiting
+        began = time.thread_time()
+        try:
+            turn()
+        finally:
+            worked, passed = time.thread_time() - began, time.monotonic() - due
+            if alone:
+                waited = max(passed - (time.process_time() - self._used_seconds), 0.0)
+                counted = min(worked, waited)
+            else:
+                waited, counted = max(passed - worked, 0.0), worked
+            self._rest_until = time.monotonic() + min(_REST_FACTOR * (waited + counted), _MAX_REST_SECONDS)
+            self._next = None
+            if self._waiting:
+                self._schedule()
+
+    def close(self) -> None:
+        """Drop the turns that are still waiting."""
+        self._waiting.clear()
+        if self._next is not None:
+            self._next.cancel()

@@ -14,8 +14,8 @@ import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from jupyter_exec_ext.engine.kernels.descriptor_limits import fitting_sessions, keeping_descriptor_limit
 from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
+from jupyter_exec_ext.engine.kernels.process_limits import fitting_sessions, keeping_descriptor_limit
 from jupyter_exec_ext.errors import OutOfResources
 from jupyter_exec_ext.system.exhaustion import out_of_resources
 
