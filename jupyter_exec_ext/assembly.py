@@ -11,8 +11,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_events import EventLogger
 
-from .audit import metrics
-from .audit.event_recorder import EventRecorder
+from .audit import metrics_and_events as metrics
+from .audit.metrics_and_events import EventRecorder
 from .engine.engine import ExecEngine
 from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
 from .engine.kernels.process_limits import (

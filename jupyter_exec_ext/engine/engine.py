@@ -14,25 +14,22 @@ from ..auth.caller import Caller
 from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest
 from ..system.freed_memory import keep_freed_memory
 from ..system.removal import describe_leftovers
-from .access.admission import Admission
+from .access.caller_limits import Admission
 from .access.kernel_access import KernelAccess
 from .access.token_service import TokenService
 from .access.token_watch import TokenJournal, TokenWatch
-from .background_tasks import BackgroundTasks
 from .change_feed import ChangeFeed
-from .executions.idempotency import idempotency_of
+from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
-from .executions.log_reader import OutputVerbs
 from .files.file_locator import NOWHERE, FileLocator
 from .files.local_files import LocalFiles
 from .files.remote_files import RemoteFiles
-from .kernels.pool_plan import PoolBounds
+from .kernels.pooled_kernels import PoolBounds
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
-from .kernels.watchdog import WatchdogExpired, ends_within
 from .ports import EventLog, FileLimits, KernelHost, SessionFiles, Store
 from .sessions.approval_service import ApprovalService
-from .sessions.execution_service import ExecutionService
+from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
 from .sessions.file_service import FileService
 from .sessions.fresh_runs import FreshRuns
 from .sessions.notebook_export import NotebookExport, NotebookExporter
@@ -257,7 +254,7 @@ class ExecEngine(EngineSettings):
         return await self._executions.get(caller, execution_id, wait_seconds)
 
     async def open_log(self, caller: Caller, execution_id: str) -> EventLog:
-        """Return an execution's event log, to be read with `log_reader.follow`.
+        """Return an execution's event log, to be read with `live_execution.follow`.
 
         Raises
         ------

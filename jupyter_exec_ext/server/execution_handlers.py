@@ -9,8 +9,7 @@ from functools import partial
 
 from tornado import web
 
-from ..engine.executions.live_execution import ExecutionHandle
-from ..engine.executions.log_reader import follow
+from ..engine.executions.live_execution import ExecutionHandle, follow
 from ..engine.ports import EventLog, LogEntry
 from ..errors import InvalidRequest
 from ..models import EndEvent, Execution

@@ -20,9 +20,8 @@ from .database_writer import DiskReserve, StoreHealth, Writer
 from .evictor import Evictor
 from .execution_rows import ExecutionTrail
 from .execution_store import ExecutionRepository
-from .recovery import left_behind, recover
+from .recovery import ServerInstance, left_behind, recover
 from .retention import Retention
-from .server_instances import ServerInstance
 from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
 from .token_store import DatabaseReader, TokenRepository

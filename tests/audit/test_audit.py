@@ -20,9 +20,9 @@ from jupyter_events import EventLogger
 from prometheus_client import REGISTRY
 
 from jupyter_exec_ext import ExecClient
-from jupyter_exec_ext.audit import metrics
+from jupyter_exec_ext.audit import metrics_and_events as metrics
 from jupyter_exec_ext.audit.digest_chain import Head, verify
-from jupyter_exec_ext.audit.event_recorder import EventRecorder, schema_id
+from jupyter_exec_ext.audit.metrics_and_events import EventRecorder, schema_id
 from jupyter_exec_ext.auth.token_format import parse_token
 from jupyter_exec_ext.errors import SessionNotFound
 from jupyter_exec_ext.models import AuditKind, AuditRecord

@@ -24,7 +24,7 @@ from exec_docs.traits import CONFIGURABLES, own_traits
 from traitlets import HasTraits
 
 import jupyter_exec_ext
-from jupyter_exec_ext.audit import event_recorder
+from jupyter_exec_ext.audit import metrics_and_events
 from jupyter_exec_ext.auth.scopes import SCOPES
 from jupyter_exec_ext.cli.main import build_parser
 from jupyter_exec_ext.errors import ExecError
@@ -149,7 +149,7 @@ def test_every_action_of_the_audit_trail_is_there_with_its_meaning() -> None:
 
 
 def test_the_audit_schemas_are_those_that_are_emitted() -> None:
-    folders = {path.name for path in (Path(event_recorder.__file__).parent / "schemas").iterdir() if path.is_dir()}
+    folders = {path.name for path in (Path(metrics_and_events.__file__).parent / "schemas").iterdir() if path.is_dir()}
     assert folders == set(schemas())
 
 

@@ -21,7 +21,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.executions.log_reader import follow
+from jupyter_exec_ext.engine.executions.live_execution import follow
 from jupyter_exec_ext.errors import (
     ExecutionNotFound,
     KernelStartFailed,

@@ -29,10 +29,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.executions.lifecycle import advance
-from jupyter_exec_ext.engine.executions.log_reader import follow
+from jupyter_exec_ext.engine.executions.lifecycle import Verdict, advance
+from jupyter_exec_ext.engine.executions.live_execution import follow
 from jupyter_exec_ext.engine.executions.runner import KernelRun
-from jupyter_exec_ext.engine.executions.verdict import Verdict
 from jupyter_exec_ext.engine.ports import KernelExit
 from jupyter_exec_ext.errors import (
     ExecError,

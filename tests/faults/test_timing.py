@@ -18,8 +18,8 @@ from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.engine.access import token_service
 from jupyter_exec_ext.engine.access.token_service import TokenService
 from jupyter_exec_ext.engine.access.token_watch import TokenJournal, TokenWatch
-from jupyter_exec_ext.engine.background_tasks import BackgroundTasks
 from jupyter_exec_ext.engine.change_feed import ChangeFeed
+from jupyter_exec_ext.engine.concurrency import BackgroundTasks
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.errors import ExecError, TooManyAttempts, Unauthenticated
 from jupyter_exec_ext.models import TokenRequest

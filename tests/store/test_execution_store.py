@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.audit.digest_chain import verify
-from jupyter_exec_ext.engine.executions.log_reader import follow
+from jupyter_exec_ext.engine.executions.live_execution import follow
 from jupyter_exec_ext.errors import IdempotencyKeyReused
 from jupyter_exec_ext.models import (
     Execution,

@@ -20,7 +20,7 @@ from jupyter_exec_ext.engine.kernels.shared_resources import EngineResources
 from jupyter_exec_ext.engine.ports import NO_LIMITS
 from jupyter_exec_ext.isolation.common import leftovers
 from jupyter_exec_ext.store.log_file import remove_spool, spool_path
-from jupyter_exec_ext.store.server_instances import ServerInstance
+from jupyter_exec_ext.store.recovery import ServerInstance
 from jupyter_exec_ext.system import removal
 from jupyter_exec_ext.system.removal import ASIDE_NAME, describe_leftovers, remove_tree, retry_leftovers
 from tests.support import hostile_trees

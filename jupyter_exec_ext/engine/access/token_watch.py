@@ -15,8 +15,8 @@ from typing import Any
 from ...auth.caller import Caller
 from ...errors import ExecError
 from ...models import Token
-from ..background_tasks import BackgroundTasks
 from ..change_feed import ChangeFeed
+from ..concurrency import BackgroundTasks
 from ..ports import AuditTrail, TokenStore
 
 _POLL_SECONDS = 0.25

@@ -1,1 +1,1 @@
-"""Executions: the run from request to verdict, its states, its log readers, idempotency keys."""
+"""Executions: the run from request to verdict, its states and its log."""

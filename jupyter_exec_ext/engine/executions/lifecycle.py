@@ -1,4 +1,4 @@
-"""Lifecycle of an execution: its states and their transitions, as a table.
+"""Lifecycle of an execution: its states and their transitions as a table, causes to stop it, and its verdict.
 
 An execution is accepted into ``awaiting_approval`` or ``queued`` and ends in exactly one terminal state. Every
 change of state goes through `advance`; nothing else assigns one. `protocol.run_states` has the states of a run.
@@ -13,7 +13,11 @@ one can end as ``kernel_died``, too: the kernel it waited for could not be start
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...models import ExecutionState
 from ...models import ExecutionState as S
+from ..ports import KernelExit
 
 _ANY_TIME = frozenset({S.CANCELLED, S.REJECTED, S.SERVER_RESTARTED, S.TOKEN_REVOKED})
 
@@ -35,3 +39,35 @@ def advance(current: S, new: S) -> S:
     if new not in TRANSITIONS.get(current, frozenset()):
         raise ValueError(f"an execution cannot go from {current.value} to {new.value}")
     return new
+
+
+@dataclass(frozen=True, slots=True)
+class StopCause:
+    """Cause for which an execution is stopped, with the state in which it ends.
+
+    Parameters
+    ----------
+    at_once : bool
+        Kill without asking the code to stop.
+    """
+
+    state: ExecutionState
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """End of an execution.
+
+    Parameters
+    ----------
+    preserved : bool
+        The session's state is as the code left it; False if the kernel process is gone.
+    """
+
+    state: ExecutionState
+    preserved: bool
+    reason: str | None = None
+    exit: KernelExit | None = None
+    execution_count: int | None = None

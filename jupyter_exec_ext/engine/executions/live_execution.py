@@ -1,10 +1,10 @@
-"""Live execution: its record, its event log, its output cap and the waiters for its end."""
+"""Live execution: its record, its event log and that log's readers, its output cap and the waiters for its end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -26,9 +26,8 @@ from ...protocol.output_joining import OutputFold, finished_record
 from ...protocol.output_overflow import Overflow
 from ...protocol.records_json import utc_timestamp
 from ..change_feed import ChangeFeed
-from ..ports import EventLog, ExecutionStore, OutputSpool, WritableLog
-from .lifecycle import advance
-from .verdict import Verdict
+from ..ports import EventLog, ExecutionStore, LogEntry, OutputSpool, WritableLog
+from .lifecycle import Verdict, advance
 
 
 class ExecutionHandle(Protocol):
@@ -237,3 +236,39 @@ class LiveExecution:
         if not self._outcome.done() and timeout_seconds != 0:
             await asyncio.wait([self._outcome], timeout=timeout_seconds)
         return self.record
+
+
+_ENTRIES_PER_READ = 256
+
+
+async def follow(
+    log: EventLog, after: int = 0, *, heartbeat_seconds: float | None = None
+) -> AsyncIterator[Sequence[LogEntry]]:
+    """Yield the entries that follow number `after`, in batches, until the log's last.
+
+    Parameters
+    ----------
+    heartbeat_seconds : float, optional
+        Yield an empty batch when nothing came for this long, so that the reader can say that it is alive.
+    """
+    while True:
+        batch = await log.read(after, _ENTRIES_PER_READ)
+        if batch:
+            after = batch[-1].seq
+            yield batch
+        elif log.closed:
+            return
+        elif not await _changed(log, after, heartbeat_seconds):
+            yield ()
+
+
+async def _changed(log: EventLog, after: int, timeout_seconds: float | None) -> bool:
+    """Wait for news; return False when the time is up first."""
+    if timeout_seconds is None:
+        await log.changed(after)
+        return True
+    try:
+        await asyncio.wait_for(log.changed(after), timeout_seconds)
+    except asyncio.TimeoutError:
+        return False
+    return True

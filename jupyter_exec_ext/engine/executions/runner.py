@@ -20,11 +20,11 @@ from ...models import ErrorEvent, ExecutionState, OutputEvent
 from ...protocol.kernel_messages import KernelMessage, execute_request
 from ...protocol.message_translation import RunTranslator
 from ...protocol.run_states import Code, End, RunInput, RunStates, Stop
+from ..concurrency import ends_within
 from ..kernels.death_report import Death, plain_death
 from ..kernels.kernel_connection import KernelConnection
-from ..kernels.watchdog import ends_within
 from ..ports import Kernel, KernelExit
-from .verdict import StopCause, Verdict
+from .lifecycle import StopCause, Verdict
 
 _QUIET_AFTER_DEATH_SECONDS = 0.03
 _LAST_WORDS_SECONDS, _MOST_LAST_WORDS_SECONDS = 0.5, 3.0

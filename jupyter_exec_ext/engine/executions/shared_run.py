@@ -15,8 +15,8 @@ from dataclasses import replace
 from ...models import ExecutionState
 from ...protocol.message_translation import RunTranslator
 from ...protocol.run_states import End, RunInput
+from .lifecycle import StopCause, Verdict
 from .runner import KernelRun
-from .verdict import StopCause, Verdict
 
 _SEND_AGAIN_SECONDS = 0.2
 _END_SECONDS = 10.0

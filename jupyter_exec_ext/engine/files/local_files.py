@@ -25,10 +25,10 @@ from ...models import FilesEvent
 from ...protocol.file_paths import path_parts
 from ...system.exhaustion import exhausted, out_of_resources
 from ...system.removal import remove_tree, retry_leftovers
+from ..concurrency import FairTurns
 from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
 from .directory_scan import ChangeWatch, SlicedWalk, TooManyEntriesError, walk
-from .fair_turns import FairTurns
 from .file_transfer import LocalReader, LocalUpload, Usage, always, describe, hash_next
 
 T = TypeVar("T")

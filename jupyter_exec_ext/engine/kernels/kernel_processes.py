@@ -24,9 +24,9 @@ import psutil
 
 from ...models import OutputEvent, ResponsiveEvent, UnresponsiveEvent
 from ...system.marked_processes import kill_marked
+from ..concurrency import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..ports import Kernel
 from .kernel_connection import KernelConnection
-from .watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 
 
 def is_stopped(pid: int | None) -> bool:

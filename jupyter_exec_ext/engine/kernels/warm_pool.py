@@ -4,7 +4,7 @@ Each has a session's id, its mark and its working directory. It is connected and
 to the end. Until a session takes it, it is hidden from the host's list: no client can list, use or cull it, and an idle
 server can stop. A kernel that runs anything else meanwhile, or ends, is discarded.
 
-`pool_plan` decides which kernels to hold. They are started one at a time, and not while another start waits.
+`pooled_kernels` decides which kernels to hold. They are started one at a time, and not while another start waits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from ...system.marked_processes import MARK
 from ..ports import KernelHost, SessionFiles, Store
 from .kernel_processes import memory_bytes
 from .kernel_start import KernelStarter
-from .pool_plan import Demand, KernelKind, Plan, PoolBounds, plan
-from .pooled_kernel import PooledKernel
+from .pooled_kernels import Demand, KernelKind, Plan, PoolBounds, PooledKernel, plan
 from .session_kernel import SessionKernel
 from .shared_resources import EngineResources
 

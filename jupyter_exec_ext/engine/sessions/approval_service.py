@@ -18,9 +18,9 @@ from ...errors import ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge
 from ...models import Approval, ApprovalAnswer, Decision, Execution, ExecutionState
 from ...protocol.records_json import seconds_of, utc_timestamp
 from ...protocol.strict_json import utf8_size
-from ..background_tasks import BackgroundTasks
+from ..concurrency import BackgroundTasks
+from ..executions.lifecycle import StopCause
 from ..executions.live_execution import LiveExecution
-from ..executions.verdict import StopCause
 from ..ports import AuditTrail, ExecutionStore
 from ..settings import EngineSettings
 from .live_session import LiveSession

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from ...errors import QueueFull
 from ...models import ExecutionState
-from ..background_tasks import BackgroundTasks
+from ..concurrency import BackgroundTasks
+from ..executions.lifecycle import StopCause, Verdict
 from ..executions.live_execution import LiveExecution
-from ..executions.verdict import StopCause, Verdict
 
 _WAITING = (ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED)
 

@@ -1,10 +1,15 @@
-"""Execution service: accept code into a session's queue, and list, read, cancel and answer executions."""
+"""Execution service: accept code into a queue, once for each idempotency key; list, read and cancel executions."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
 
 from ...auth.caller import Caller
 from ...auth.policy import check_code, check_stored
@@ -12,6 +17,8 @@ from ...errors import (
     ExecutionNotFound,
     LogExpired,
     NoInputRequested,
+    OutputExpired,
+    OutputNotFound,
     PayloadTooLarge,
     PolicyLimitReached,
     QueueFull,
@@ -22,24 +29,50 @@ from ...models import (
     Execution,
     ExecutionRequest,
     ExecutionState,
+    FileInfo,
     IdempotencyKey,
     Session,
+    SessionRequest,
     SessionState,
+    SpooledOutput,
     StoredExecution,
 )
 from ...protocol.languages import source_for_kernel
 from ...protocol.records_json import utc_timestamp
 from ...protocol.strict_json import utf8_size
-from ..access.admission import Admission
-from ..access.effective_limits import EffectiveLimits
+from ..access.caller_limits import Admission, EffectiveLimits
 from ..change_feed import ChangeFeed
 from ..executions.live_execution import ExecutionHandle, LiveExecution, PastExecution
-from ..ports import EventLog, Store
+from ..files.file_transfer import LocalReader
+from ..ports import EventLog, ExecutionStore, FileReader, Store
 from ..settings import EngineSettings
 from .approval_service import ApprovalService, needed_approval
 from .live_session import LiveSession, ended_error
 from .session_registry import SessionRegistry
 from .session_service import SessionService
+
+_FIELDS = tuple(field.name for field in fields(ExecutionRequest))
+_SESSION_FIELDS = tuple(field.name for field in fields(SessionRequest))
+
+
+def idempotency_of(
+    key: str | None, request: ExecutionRequest, session: SessionRequest | None = None
+) -> IdempotencyKey | None:
+    """Return the key and digest that identify a retry of a request; None if its caller has given no key.
+
+    Parameters
+    ----------
+    session : SessionRequest, optional
+        The session that is made for it.
+    """
+    if key is None:
+        return None
+    values = {name: getattr(request, name) for name in _FIELDS}
+    if session is not None:
+        values["session"] = {name: getattr(session, name) for name in _SESSION_FIELDS}
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return IdempotencyKey(key, hashlib.sha256(canonical.encode()).hexdigest(), session is not None)
+
 
 _CANCEL_WAIT_SECONDS = 5.0
 
@@ -236,3 +269,39 @@ class ExecutionService:
         session, execution = self._registry.executions.get(execution_id, (None, None))
         if session is None or execution is None or not session.answer_input(execution, value):
             raise NoInputRequested("the execution is not running")
+
+
+class OutputVerbs:
+    """The spooled outputs of finished executions, for callers."""
+
+    def __init__(self, executions: ExecutionStore) -> None:
+        self._executions = executions
+
+    async def open(self, caller: Caller, execution_id: str, name: str) -> FileReader:
+        """Open an output that `truncated.spooled` names.
+
+        Raises
+        ------
+        ExecutionNotFound, OutputNotFound, OutputExpired
+        """
+        stored = await self._executions.summary(execution_id)
+        if stored is None or not caller.may_see(stored.owner):
+            raise ExecutionNotFound(f"no execution {execution_id!r}")
+        output = _named(stored.execution, name)
+        descriptor = await self._executions.open_spooled(stored.execution, output)
+        if descriptor is None:
+            raise OutputExpired(f"{name!r} is no longer kept as it was written")
+        written_at = stored.execution.finished_at or ""
+        info = FileInfo(output.name, output.size_bytes, written_at, output.mime_type, output.sha256)
+        return LocalReader(descriptor, info, partial(asyncio.get_running_loop().run_in_executor, None))
+
+
+def _named(execution: Execution, name: str) -> SpooledOutput:
+    """Return the spooled output of this name; a name that the record does not have is never looked for on disk."""
+    for output in execution.spooled:
+        if output.name == name:
+            return output
+    if not execution.state.finished:
+        raise OutputNotFound("outputs can be downloaded once the execution has ended")
+    known = ", ".join(output.name for output in execution.spooled[:10]) or "none; its record has all that is kept"
+    raise OutputNotFound(f"the execution has no output {name!r} beyond its record; there are: {known}")

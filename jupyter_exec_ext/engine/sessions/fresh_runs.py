@@ -13,10 +13,9 @@ from collections.abc import Callable
 from ...auth.caller import Caller
 from ...errors import ExecError, PolicyLimitReached, TooManyKernels, TooManySessions, Unavailable
 from ...models import ExecutionRequest, IdempotencyKey, Session, SessionRequest
-from ..background_tasks import BackgroundTasks
-from ..executions.idempotency import idempotency_of
+from ..concurrency import BackgroundTasks
 from ..executions.live_execution import ExecutionHandle
-from .execution_service import ExecutionService
+from .execution_service import ExecutionService, idempotency_of
 from .session_service import SessionService
 
 _END_REASON = "it was for one run, which has ended"

@@ -17,12 +17,12 @@ from typing import Any
 from ...errors import SessionEnded
 from ...models import Approval, ExecutionState, Session, SessionState
 from ...protocol.records_json import utc_timestamp
-from ..access.effective_limits import SessionLimits
+from ..access.caller_limits import SessionLimits
 from ..change_feed import ChangeFeed
+from ..concurrency import MARGIN_SECONDS, ends_within
+from ..executions.lifecycle import StopCause, Verdict
 from ..executions.live_execution import LiveExecution
-from ..executions.verdict import StopCause, Verdict
 from ..kernels.session_kernel import SessionKernel
-from ..kernels.watchdog import MARGIN_SECONDS, ends_within
 from ..ports import SessionFiles, SessionStore
 from .execution_queue import ExecutionQueue
 from .session_late_output import SessionLateOutput

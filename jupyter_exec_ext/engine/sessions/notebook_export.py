@@ -10,7 +10,7 @@ from ...errors import Conflict, ExecutionNotFound
 from ...models import Execution, Session
 from ...protocol.large_json import collect, encode_in_pieces
 from ...protocol.notebook_format import NOTEBOOK_END, cell_of, notebook_start
-from ..files.fair_turns import FairTurns
+from ..concurrency import FairTurns
 from ..ports import KernelHost
 from .execution_service import ExecutionService
 from .session_service import SessionService

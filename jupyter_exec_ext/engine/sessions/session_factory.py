@@ -17,16 +17,14 @@ from ...models import ExecutionState, KernelSpecInfo, Session, SessionRequest, S
 from ...protocol.kernel_environment import inherited_environment, kernel_environment
 from ...protocol.records_json import utc_timestamp
 from ...system.marked_processes import MARK
-from ..access.admission import Admission
-from ..access.effective_limits import EffectiveLimits, SessionLimits
+from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
 from ..access.kernel_access import KernelAccess
 from ..access.token_watch import TokenWatch, why_ended
-from ..background_tasks import BackgroundTasks
 from ..change_feed import ChangeFeed
+from ..concurrency import BackgroundTasks
 from ..files.file_locator import FileLocator
 from ..kernels.kernel_start import KernelStarter
-from ..kernels.pool_plan import KernelKind
-from ..kernels.pooled_kernel import new_session_id
+from ..kernels.pooled_kernels import KernelKind, new_session_id
 from ..kernels.provisioners import plain_name
 from ..kernels.session_kernel import SessionKernel
 from ..kernels.shared_resources import EngineResources

@@ -1,4 +1,4 @@
-"""Runner of one session's executions: sends each to the session's kernel and writes its end.
+"""Runner of one session's executions: waits for the kernel's turn, sends the code and writes the end.
 
 `LiveSession` decides when an execution runs. `KernelRun` follows the kernel's messages until the verdict.
 """
@@ -13,16 +13,61 @@ from ...errors import ExecError, LanguageNotSupported
 from ...models import ErrorEvent, Execution, ExecutionState, FilesEvent, Session, StateLoss
 from ...protocol.kernel_messages import KernelMessage
 from ...protocol.languages import source_for_kernel
-from ..access.effective_limits import SessionLimits
+from ..access.caller_limits import SessionLimits
+from ..concurrency import MARGIN_SECONDS, WatchdogExpired, ends_within
+from ..executions.lifecycle import StopCause, Verdict
 from ..executions.live_execution import LiveExecution
 from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
-from ..executions.verdict import StopCause, Verdict
-from ..kernels.kernel_turn import KernelTurn
 from ..kernels.session_kernel import SessionKernel
-from ..kernels.watchdog import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..ports import Kernel, KernelExit, SessionFiles
 from .session_late_output import SessionLateOutput
+
+
+class KernelTurn:
+    """Turn of one session on its kernel; held while an execution runs."""
+
+    def __init__(self, kernel: SessionKernel) -> None:
+        self._kernel = kernel
+        self._held: asyncio.Lock | None = None
+
+    async def take(self) -> None:
+        """Make sure of a kernel that has nothing else to do; `release` it afterwards.
+
+        Code for a shared kernel waits here for its turn. In the kernel's own queue it could not be taken back, nor be
+        told from its user's code by an interrupt.
+
+        Raises
+        ------
+        TooManyKernels, KernelStartFailed, KernelStartTimeout
+            See `SessionKernel.ensure`.
+        KernelNotFound
+            If it was shut down, with which the session ends, too.
+        SessionEnded
+            If the session ends meanwhile.
+        """
+        await self._kernel.ensure()
+        assert self._kernel.kernel is not None
+        lock = self._kernel.kernel.traits.turn
+        if lock is not None:
+            self._held = await self._kernel.unless_given_up(self._acquire(lock))
+
+    async def _acquire(self, lock: asyncio.Lock) -> asyncio.Lock:
+        await lock.acquire()
+        try:
+            while self._kernel.connection is None or not await self._kernel.connection.has_turn():
+                await self._kernel.ensure()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def release(self) -> None:
+        """Let other sessions use the kernel."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
 
 # Looking for changed files must not hold up the end of a run.
 _CHANGES_SECONDS = 5.0

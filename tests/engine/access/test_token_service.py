@@ -20,8 +20,8 @@ from jupyter_exec_ext.auth.scopes import ALL_SCOPES, SCOPES
 from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE, MAX_DEPTH, MINTED_AT_ONCE, TokenService
 from jupyter_exec_ext.engine.access.token_watch import TokenJournal, TokenWatch
-from jupyter_exec_ext.engine.background_tasks import BackgroundTasks
 from jupyter_exec_ext.engine.change_feed import ChangeFeed
+from jupyter_exec_ext.engine.concurrency import BackgroundTasks
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.errors import (
     ExecError,

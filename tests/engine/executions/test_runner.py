@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from jupyter_exec_ext.engine.executions.lifecycle import StopCause
 from jupyter_exec_ext.engine.executions.runner import KernelRun
 from jupyter_exec_ext.engine.executions.shared_run import SharedKernelRun
-from jupyter_exec_ext.engine.executions.verdict import StopCause
 from jupyter_exec_ext.engine.ports import Kernel, KernelExit, KernelTraits
 from jupyter_exec_ext.models import ErrorEvent, ExecutionState, OutputEvent, StreamEvent
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from jupyter_exec_ext.engine.executions.verdict import StopCause
+from jupyter_exec_ext.engine.concurrency import WatchdogExpired, ends_within
+from jupyter_exec_ext.engine.executions.lifecycle import StopCause
 from jupyter_exec_ext.engine.kernels.shared_resources import RepeatedWarnings
-from jupyter_exec_ext.engine.kernels.watchdog import WatchdogExpired, ends_within
 from jupyter_exec_ext.models import ExecutionState
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
 from tests.support.waiting import until

@@ -12,7 +12,7 @@ import pytest
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.executions.idempotency import idempotency_of
+from jupyter_exec_ext.engine.sessions.execution_service import idempotency_of
 from jupyter_exec_ext.errors import PayloadTooLarge, PolicyLimitReached, TooManySessions, Unavailable
 from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionRequest, SessionState, TokenRequest
 

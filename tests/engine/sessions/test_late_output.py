@@ -13,7 +13,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.executions.log_reader import follow
+from jupyter_exec_ext.engine.executions.live_execution import follow
 from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, StateLoss
 from jupyter_exec_ext.protocol import late_output
 from jupyter_exec_ext.protocol.output_sizes import cost_of

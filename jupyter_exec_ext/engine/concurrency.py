@@ -1,4 +1,4 @@
-"""Fair turns: bounded concurrency in which principals take part in rotation.
+"""Concurrency control of the engine: background tasks, a watchdog for work that hangs, and fair turns.
 
 Long work, such as hashing a large file, is done in short turns and queues again after each. So one principal's work
 delays another's by a few turns at most.
@@ -8,8 +8,78 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+
+class BackgroundTasks:
+    """Work that no request waits for, but the engine's shutdown does: no task is garbage-collected before its end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine as a task, and keep the task until it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def drain(self, timeout_seconds: float | None = None) -> None:
+        """Wait until every task has ended, those started meanwhile included, or the time is up."""
+        deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
+        while self._tasks:
+            left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+            if left is not None and left <= 0:
+                return
+            await asyncio.wait(list(self._tasks), timeout=left)
+
+
+T = TypeVar("T")
+
+#: How much longer than its own bounds something may take before the watchdog ends it.
+MARGIN_SECONDS = 10.0
+
+
+class WatchdogExpired(Exception):
+    """Something took longer than its own bounds should have allowed."""
+
+
+async def ends_within(seconds: float, work: Awaitable[T], *, cancel: bool = True) -> T:
+    """Return what `work` returns, if it ends in time; otherwise leave it behind.
+
+    Unlike `asyncio.wait_for`, it does not wait for the cancelled work to come to its end, which may never be.
+
+    Parameters
+    ----------
+    seconds : float
+        How long the work may take.
+    cancel : bool
+        Whether work that takes longer is cancelled; otherwise it goes on without anything waiting for it.
+
+    Raises
+    ------
+    WatchdogExpired
+        If it takes longer.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if task.done():
+        return task.result()
+    if cancel:
+        task.cancel()
+    task.add_done_callback(_retrieve)
+    raise WatchdogExpired(f"it did not end within {seconds:g} s")
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # it was left behind, and its end has no reader
 
 
 class FairTurns:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_exec_ext.auth.caller import Bound, Caller, owner, token_principal
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
-from jupyter_exec_ext.engine.access.admission import Admission, Ticket
+from jupyter_exec_ext.engine.access.caller_limits import Admission, Ticket
 from jupyter_exec_ext.errors import PolicyLimitReached
 
 

@@ -1,15 +1,21 @@
-"""Prometheus metrics on the default registry, which Jupyter Server serves on ``/metrics``.
+"""Prometheus metrics and Jupyter events, made from committed audit records.
 
-Counters count committed audit records; gauges read the engines. All engines of a process share the metrics. Labels have
-values from closed sets (states, error codes), which bounds their number.
+The metrics are on the default registry, which Jupyter Server serves on ``/metrics``. Counters count records; gauges
+read the engines. All engines of a process share the metrics. Labels have values from closed sets (states, error codes),
+which bounds their number.
+
+Events go to the handlers that the administrator has configured. Each has its record's number and digest, so that a log
+kept elsewhere anchors the chain in the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from jupyter_events import EventLogger
 from prometheus_client import Counter, Gauge, Histogram
 
 from ..errors import ExecError
@@ -106,3 +112,39 @@ def _count_denials(record: AuditRecord) -> None:
 
 def _one_of(value: object, known: tuple[str, ...] | dict[str, type[ExecError]]) -> str:
     return value if isinstance(value, str) and value in known else _OTHER
+
+
+_SCHEMAS = Path(__file__).parent / "schemas"
+
+
+def schema_id(kind: AuditKind) -> str:
+    """Return the id of the schema of one kind of events."""
+    return f"https://events.jupyter.org/jupyter_exec_ext/{kind.value}/v1"
+
+
+class EventRecorder:
+    """Emits records as events, and registers the schemas if necessary."""
+
+    def __init__(self, events: EventLogger) -> None:
+        self._events = events
+        for kind in AuditKind:
+            if schema_id(kind) not in events.schemas:
+                events.register_event_schema(_SCHEMAS / kind.value / "v1.yaml")
+
+    def emit(self, record: AuditRecord) -> None:
+        """Emit a record."""
+        self._events.emit(schema_id=schema_id(record.kind), data=event_of(record))
+
+
+def event_of(record: AuditRecord) -> dict[str, Any]:
+    """Return a record as an event."""
+    return {
+        "seq": record.seq,
+        "at": record.at,
+        "action": record.action,
+        "principal": record.principal,
+        "subject": record.subject,
+        "data": dict(record.data),
+        "previous": record.previous,
+        "digest": record.digest,
+    }

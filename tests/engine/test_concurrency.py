@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from jupyter_exec_ext.engine.files.fair_turns import FairTurns
+from jupyter_exec_ext.engine.concurrency import FairTurns
 
 
 async def work(turns: FairTurns, key: str, done: list[str], count: int = 1) -> None:

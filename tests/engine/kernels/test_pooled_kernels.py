@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.engine.kernels.pool_plan import (
+from jupyter_exec_ext.engine.kernels.pooled_kernels import (
     ASSUMED_BYTES,
     MISS_SECONDS,
     Demand,
