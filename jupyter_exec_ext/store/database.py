@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,10 @@ class Database:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=0, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._connection.close)
             self._set_up()
-        except BaseException:
-            self._connection.close()
-            raise
+            undo.pop_all()
 
     def _set_up(self) -> None:
         # It takes effect only in a new file. Another server may be creating the same file now.
@@ -190,17 +189,19 @@ class Database:
             If the lock is not free in time, with nothing written.
         """
         self._execute_when_unlocked("BEGIN IMMEDIATE", lock_wait_seconds)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._roll_back)
             yield
             self._connection.execute("COMMIT")
-        except BaseException:
-            self._after_commit.clear()
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+            undo.pop_all()
         calls, self._after_commit = self._after_commit, []
         for call in calls:
             call()
+
+    def _roll_back(self) -> None:
+        self._after_commit.clear()
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call `call` once the current transaction is committed, and not at all if it fails."""

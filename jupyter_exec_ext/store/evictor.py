@@ -118,7 +118,7 @@ class Evictor:
         self._look_at = time.monotonic() + LOOK_SECONDS
         try:
             has_more = self._evict_some() or self._writer.shrink_file()
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, those that wait for the eviction have to learn of it
             done.set_exception(error)
             raise
         if has_more:

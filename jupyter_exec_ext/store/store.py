@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,11 @@ class ExecStore(LoggingConfigurable):
         self.logs = directory / "logs"
         self.logs.mkdir(mode=0o700, exist_ok=True)
         self._instance = ServerInstance(directory / "servers")
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._instance.close)
             reserve = DiskReserve(self._instance.reserve_path(), self.reserve_bytes)
             self._writer = Writer(directory / DATABASE, reserve, self.health)
-        except BaseException:
-            self._instance.close()
-            raise
+            undo.pop_all()
         retention = Retention(self.max_age_seconds, self.max_bytes)
         self.audit = AuditLog(self._writer, self.max_audit_age_seconds, self.log)
         self._evictor = Evictor(self._writer, self.logs, self._instance.id, retention, self.audit)

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from ...errors import ExecError, FileNotFound, InvalidRequest, NotAFile, StorageFull
 
@@ -85,14 +85,13 @@ def open_file(root: int, parts: Sequence[str]) -> tuple[int, os.stat_result]:
         If it cannot be opened.
     """
     descriptor = open_beneath(root, parts, READ)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, descriptor)
         found = os.fstat(descriptor)
         reason = reason_to_refuse(found)
         if reason is not None:
             raise NotARegularFileError(errno.EINVAL, reason, "/".join(parts))
-    except BaseException:
-        os.close(descriptor)
-        raise
+        undo.pop_all()
     return descriptor, found
 
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
@@ -105,13 +106,13 @@ def _is_valid_path(path: str, name: str) -> bool:
 
 def _opened(directory: int, name: str, path: str, most: int) -> tuple[int, str, Iterator[os.DirEntry[str]]]:
     descriptor = os.open(name, DIRECTORY, dir_fd=directory)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, descriptor)
         # Read at once, so that no second descriptor stays open.
         with os.scandir(descriptor) as entries:
-            return descriptor, path, iter(list(islice(entries, most)))
-    except BaseException:
-        os.close(descriptor)
-        raise
+            found = list(islice(entries, most))
+        undo.pop_all()
+    return descriptor, path, iter(found)
 
 
 class SlicedWalk:

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -200,13 +200,12 @@ class LocalUpload:
         """Check the quota, and open a temporary file in the same directory."""
         usage = self._usage
         usage.under_way[self._temporary] = self
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.discard)
             self._check()
             with api_errors(self._path):
                 self._file = await self._in_thread(self._open)
-        except BaseException:
-            await self.discard()
-            raise
+            undo.pop_all()
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -254,7 +253,8 @@ class LocalUpload:
 
     async def commit(self) -> tuple[FileInfo, bool]:
         """Sync the file and rename it into its place; return its record, and whether it is new."""
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.discard)
             await self._flush()
             await self._settle()
             with api_errors(self._path):
@@ -264,9 +264,7 @@ class LocalUpload:
                     self._usage.stored_bytes += self.received_bytes - self.replaced_bytes
                     self._usage.stored_files += replaced is None
                     self._usage.under_way.pop(self._temporary, None)
-        except BaseException:
-            await self.discard()
-            raise
+            undo.pop_all()
         if self._watch is not None:
             self._watch.note(self._path, found)
         info = describe(self._path, found, self._hash.hexdigest())

@@ -12,7 +12,7 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import IO, Any, Protocol
 
@@ -122,13 +122,12 @@ class RemoteFiles(NoFiles):
     async def _fetch(self, session_id: str, path: str) -> IO[bytes]:
         path_parts(path)
         copy = _LimitedFile(self._limits.max_file_bytes)
-        try:
+        with ExitStack() as undo:
+            undo.callback(copy.close)
             with _remote_errors(path), api_errors(path):
                 await self._files(session_id).download(path, copy)
             copy.seek(0)
-        except BaseException:
-            copy.close()
-            raise
+            undo.pop_all()
         return copy
 
     async def create(

@@ -232,8 +232,7 @@ class HostedKernel:
             return
         try:
             await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=now))
-        except Exception:
-            # Another client restarted or shut it down at the same moment; the manager does one thing at a time.
+        except Exception:  # of any manager: a client did the same at this moment, and it does one thing at a time
             await self._until_host_is_done()
             if self.present:
                 await ensure_async(self._manager.shutdown_kernel(self._kernel_id, now=True))

@@ -13,7 +13,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -208,11 +208,10 @@ class HostedKernels:
         """Take a place, from the start of a kernel to its end, which any other start may have instead."""
         self._require_place(self._all())
         self._aside.add(kernel_id)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._aside.discard, kernel_id)
             yield
-        except BaseException:
-            self._aside.discard(kernel_id)
-            raise
+            undo.pop_all()
 
     def enlist(self, kernel: Kernel) -> None:
         """Make a kernel that was started aside one like all others."""
@@ -263,7 +262,7 @@ class HostedKernels:
                 level = isolate or level_by_name(kernel.provisioner_name)
                 if level is not None:
                     await kernel.require_level(level)
-            except BaseException as error:
+            except BaseException as error:  # the kernel that was begun must not be left behind, also if cancelled
                 if stderr is not None:
                     stderr.close()
                 if isinstance(error, _PASSED_ON) or not isinstance(error, Exception):

@@ -12,6 +12,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -100,15 +101,14 @@ class KernelConnection:
         self._channels: dict[str, KernelChannel] = {}
         self._paused: set[str] = set()  # until their next turn
         self._large: dict[str, asyncio.Task[None]] = {}  # by the channel whose message is being read
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             for channel in CHANNELS:
                 if channel != "iopub":
                     self._connect(channel)
             if waits or not can_wait:
                 self.connect_output()
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     def _connect(self, name: str) -> None:
         self._channels[name] = open_channel(
@@ -196,7 +196,7 @@ class KernelConnection:
                 await self._resources.until_few_wait()
         except (ValueError, RecursionError) as error:
             self._note_improper(name, error)
-        except Exception:
+        except Exception:  # a defect of ours, as in `_receive_next`; the channel is read on
             self._note_defect(name)
         finally:
             del self._large[name]

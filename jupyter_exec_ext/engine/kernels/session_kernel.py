@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import zmq
@@ -133,12 +134,11 @@ class SessionKernel:
     async def _connect_new(self, kernel: Kernel) -> None:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
         self.kernel = kernel
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._end_left_behind)
+            undo.push_async_callback(kernel.shutdown, now=True)
             await self._connect(kernel)
-        except BaseException:
-            await kernel.shutdown(now=True)
-            await self._end_left_behind()
-            raise
+            undo.pop_all()
 
     async def _connect(self, kernel: Kernel) -> None:
         died: asyncio.Future[KernelExit] = self._loop.create_future()
@@ -156,7 +156,8 @@ class SessionKernel:
             raise (exhausted(error) if out_of_resources(error) else error) from error
         proof = self._loop.create_task(self._starter.prove(kernel, self.connection, is_first=not self.starts))
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._abandon, proof)
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
             if self._given_up.done():
                 raise _given_up_error()
@@ -166,13 +167,15 @@ class SessionKernel:
             self.starts += 1
             await self.owner.on_connected(kernel.kernel_id, self.starts)
             await self._require_alive(died, kernel)  # to the last: a waiting execution uses the kernel at once
-        except BaseException:
-            proof.cancel()
-            await asyncio.wait([proof])
-            if not proof.cancelled():
-                proof.exception()  # it failed for the same reason, or too late to matter
-            self.disconnect()
-            raise
+            undo.pop_all()
+
+    async def _abandon(self, proof: asyncio.Task[None]) -> None:
+        """End the proof of a connection that is not to be used, and the connection."""
+        proof.cancel()
+        await asyncio.wait([proof])
+        if not proof.cancelled():
+            proof.exception()  # it failed for the same reason, or too late to matter
+        self.disconnect()
 
     def on_message(self, message: KernelMessage) -> None:
         """Pass a message on, and report to the host what it says about the kernel's state."""

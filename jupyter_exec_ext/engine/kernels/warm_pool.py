@@ -234,7 +234,7 @@ class KernelPool:
             return False
         except ExecError as error:
             pooled.discard(error.message)
-        except Exception:
+        except Exception:  # of any host or provisioner; the pool goes on with other kernels
             self._log.exception("a kernel for the pool could not be started")
             pooled.discard("it could not be started")
         else:
@@ -273,7 +273,7 @@ class KernelPool:
         assert pooled.kernel is not None
         try:
             await pooled.kernel.shutdown(now=True)
-        except Exception:
+        except Exception:  # of any host or provisioner; its files and its record have to go all the same
             self._log.exception("pool: kernel %s could not be shut down", pooled.kernel_id)
         await self._files.session_ended(pooled.session_id)
         await self._files.remove(pooled.session_id)

@@ -13,6 +13,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from ...errors import KernelStartFailed
 from ...protocol.zmtp import MAX_HEAD_BYTES, MessageReader, ProtocolError, RawMessage, SkippedMessage
@@ -77,29 +78,23 @@ class ZmtpChannel:
         self._retry = None
         family = socket.AF_UNIX if isinstance(self._address, str) else _family_of(self._address[0])
         made = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            made.setblocking(False)
-            if isinstance(self._address, str):
-                _connect_to_path(made, self._address)
-            else:
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                made.connect(self._address)
-        except BlockingIOError as error:
-            if error.errno != errno.EINPROGRESS:  # a Unix socket whose queue is full
-                self._fail(made)
-                return
-        except OSError:
-            self._fail(made)
-            return
-        except BaseException:
-            made.close()
-            raise
+        with ExitStack() as undo:
+            undo.callback(made.close)
+            try:
+                made.setblocking(False)
+                if isinstance(self._address, str):
+                    _connect_to_path(made, self._address)
+                else:
+                    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    made.connect(self._address)
+            except OSError as error:
+                # EINPROGRESS is how a connection begins. A Unix socket whose queue is full has another number.
+                if error.errno != errno.EINPROGRESS:
+                    self._connect_later()
+                    return
+            undo.pop_all()
         self._socket = made
         self._loop.add_writer(made, self._begin)
-
-    def _fail(self, made: socket.socket) -> None:
-        made.close()
-        self._connect_later()
 
     def _connect_later(self) -> None:
         passed = time.monotonic() - self._trying_since
@@ -121,16 +116,19 @@ class ZmtpChannel:
         if not code and made.family != socket.AF_UNIX and made.getsockname() == made.getpeername():
             code = errno.ECONNREFUSED  # nothing listens there, and the system has connected the socket to itself
         if code:
-            self._socket = None
             self._fail(made)
             return
         try:
             made.send(opening(self._socket_type, self._identity))  # the first bytes always find room
         except OSError:
-            self._socket = None
             self._fail(made)
             return
         self._watch_input()
+
+    def _fail(self, made: socket.socket) -> None:
+        self._socket = None
+        made.close()
+        self._connect_later()
 
     def _lose(self) -> None:
         """Give up the connection, after everything in it was received, and try to make another one."""

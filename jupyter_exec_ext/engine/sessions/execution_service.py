@@ -8,6 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 
@@ -127,14 +128,12 @@ class ExecutionService:
         self._check_stored(limits)
         with live.reserve():
             ticket = self._admission.enter(caller)
-            try:
+            with ExitStack() as undo:
+                undo.callback(ticket.withdraw)
                 log = await self._executions.accept(record, session.owner, key, caller.principal)
-            except BaseException:
-                ticket.withdraw()
-                raise
-            if isinstance(log, StoredExecution):
-                ticket.withdraw()
-                return log
+                if isinstance(log, StoredExecution):  # a retried request, which is not counted again
+                    return log
+                undo.pop_all()
             execution = LiveExecution(
                 record,
                 session.owner,

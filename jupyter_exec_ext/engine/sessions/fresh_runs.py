@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from ...auth.caller import Caller
 from ...errors import ExecError, PolicyLimitReached, TooManyKernels, TooManySessions, Unavailable
@@ -90,12 +91,11 @@ class FreshRuns:
             if earlier is None:
                 raise
             return earlier
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._end_with, None, made)
             _require(is_wanted)
             execution = await self._executions.execute(caller, made.id, request, idempotency)
-        except BaseException:
-            self._end_with(None, made)
-            raise
+            undo.pop_all()
         own = execution.record.session_id == made.id  # and not of an earlier request with the same key
         self._end_with(execution if own else None, made)
         return execution

@@ -258,8 +258,7 @@ class LiveSession:
         try:
             killed = await self._end_all(cut)
             await ends_within(_SHUTDOWN_SECONDS, self.kernel.shutdown(now=now or killed), cancel=False)
-        except Exception:
-            # The session ends all the same. The host still lists the kernel and can shut it down.
+        except Exception:  # of any host; the session ends all the same, and the host can still shut the kernel down
             self._log.exception("session %s: its kernel could not be shut down", self.record.id)
         tasks = [task for task in (self._worker, self._runner.revival) if task is not None]
         if tasks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from typing import Any
 
 from ...errors import ExecError, LanguageNotSupported
@@ -54,12 +55,11 @@ class KernelTurn:
 
     async def _acquire(self, lock: asyncio.Lock) -> asyncio.Lock:
         await lock.acquire()
-        try:
+        with ExitStack() as undo:
+            undo.callback(lock.release)
             while self._kernel.connection is None or not await self._kernel.connection.has_turn():
                 await self._kernel.ensure()
-        except BaseException:
-            lock.release()
-            raise
+            undo.pop_all()
         return lock
 
     def release(self) -> None:
@@ -151,8 +151,7 @@ class SessionRunner:
         self.current = execution
         try:
             await self._execute(execution)
-        except Exception as error:
-            # Whatever failed, the client gets an end and the session's next execution runs.
+        except Exception as error:  # a defect of ours; the client gets an end, and the session's next execution runs
             self._log.exception("execution %s failed inside the server", execution.record.id)
             await _end_failed(execution, error)
         finally:

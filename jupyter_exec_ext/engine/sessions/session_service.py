@@ -49,8 +49,7 @@ class SessionService:
         is_pooled = live.record.kernel_starts > 0
         try:
             await live.start()
-        except BaseException as error:
-            # Executions sent to it meanwhile end, too.
+        except BaseException as error:  # also if cancelled: executions sent to it meanwhile end with the reason
             await live.close(f"it did not start: {error}")
             self._registry.remove_session(live.record.id)
             raise
