@@ -21,9 +21,8 @@ from .access.token_watch import TokenJournal, TokenWatch
 from .change_feed import ChangeFeed
 from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
-from .files.file_locator import NOWHERE, FileLocator
 from .files.local_files import LocalFiles
-from .files.remote_files import RemoteFiles
+from .files.remote_files import NOWHERE, RemoteFiles
 from .kernels.pooled_kernels import PoolBounds
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
@@ -33,7 +32,7 @@ from .sessions.execution_service import ExecutionService, OutputVerbs, idempoten
 from .sessions.file_service import FileService
 from .sessions.fresh_runs import FreshRuns
 from .sessions.notebook_export import NotebookExport, NotebookExporter
-from .sessions.session_factory import SessionFactory
+from .sessions.session_factory import FileLocator, SessionFactory
 from .sessions.session_registry import NamedSessions, SessionRegistry
 from .sessions.session_service import SessionService
 from .settings import EngineSettings, configured_policies

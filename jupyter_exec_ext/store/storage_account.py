@@ -29,11 +29,6 @@ def size_on_disk(size_bytes: int) -> int:
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def root_of(principal: str) -> str:
-    """Return the top-level token of a principal; the owner is its own root."""
-    return principal.partition("/")[0]
-
-
 def lineage_of(principal: str) -> list[str]:
     """Return a principal and its ancestors, the root first."""
     ids = principal.split("/")

@@ -1,4 +1,4 @@
-"""Remote files: the files of sessions whose kernels run on other machines, as their provisioners offer them.
+"""Files of sessions whose kernels run on other machines, as their provisioners offer them, or that have none.
 
 Contents pass through an unnamed temporary file, so memory holds a block at a time, and only whole files arrive. Changed
 files are not reported: that would take one more request after each run.
@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import IO, Any, Protocol
@@ -33,10 +33,80 @@ from ...errors import (
 from ...models import FileInfo
 from ...protocol.file_paths import path_parts
 from ...protocol.records_json import utc_timestamp
-from ..ports import NO_LIMITS, FileLimits, FileList, KernelFiles
+from ..ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles
 from .confinement import api_errors
-from .file_locator import NoFiles
 from .file_transfer import LocalReader, Usage, always, sha256_of
+
+
+class NoFiles:
+    """Null object for sessions without files; every request raises `FilesNotAvailable`.
+
+    Parameters
+    ----------
+    reason : str
+        Message of the error.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def prepare(self, session_id: str) -> None:
+        """Return None: the kernel's directory is the host's choice."""
+
+    async def list_files(self, session_id: str, path: str = "") -> FileList:
+        """Raise `FilesNotAvailable`."""
+        raise self._not_available(path)
+
+    async def open(self, session_id: str, path: str) -> FileReader:
+        """Raise `FilesNotAvailable`."""
+        raise self._not_available(path)
+
+    async def digest(self, session_id: str, path: str, is_wanted: Callable[[], bool] = always) -> str:
+        """Raise `FilesNotAvailable`."""
+        raise self._not_available(path)
+
+    async def create(
+        self, session_id: str, path: str, size_bytes: int | None, limits: FileLimits = NO_LIMITS
+    ) -> FileWriter:
+        """Raise `FilesNotAvailable`."""
+        raise self._not_available(path)
+
+    async def delete(self, session_id: str, path: str) -> None:
+        """Raise `FilesNotAvailable`."""
+        raise self._not_available(path)
+
+    async def changes(self, session_id: str) -> None:
+        """Return None: no changes are known."""
+
+    async def session_ended(self, session_id: str) -> None:
+        """Do nothing."""
+
+    async def remove(self, session_id: str) -> None:
+        """Do nothing."""
+
+    def start_removal(self, session_ids: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def remove_unused(self, session_ids: Collection[str]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _not_available(self, path: str) -> FilesNotAvailable:
+        if path:
+            path_parts(path)  # an invalid path is reported as such everywhere
+        return FilesNotAvailable(self._reason)
+
+
+#: For servers without session directories.
+NOWHERE = NoFiles(
+    "sessions of this server work in the server's own directory, so there are no files of a session; see "
+    "ExecEngine.session_directories"
+)
+#: For sessions that share a kernel with its user.
+ATTACHED = NoFiles("the session is attached to a kernel that works where its user started it, so it has no files")
+
 
 _MAX_LISTED = 10_000
 _NOT_THERE = (

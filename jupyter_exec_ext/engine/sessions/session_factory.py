@@ -22,7 +22,7 @@ from ..access.kernel_access import KernelAccess
 from ..access.token_watch import TokenWatch, why_ended
 from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
-from ..files.file_locator import FileLocator
+from ..files.remote_files import ATTACHED
 from ..kernels.kernel_start import KernelStarter
 from ..kernels.pooled_kernels import KernelKind, new_session_id
 from ..kernels.provisioners import plain_name
@@ -215,3 +215,29 @@ class SessionFactory:
                 self._log.error("ExecEngine.pool_kernels: %s", error.message)
                 continue
             self._pool.keep([] if plan.kind is None else [plan.kind])
+
+
+class FileLocator:
+    """Chooses the implementation of `SessionFiles` by the place of a session's kernel.
+
+    Parameters
+    ----------
+    local : SessionFiles
+        For kernels on this machine.
+    remote : SessionFiles
+        For kernels on other machines.
+    host : KernelHost
+        Knows which kernelspecs run on other machines.
+    """
+
+    def __init__(self, local: SessionFiles, remote: SessionFiles, host: KernelHost) -> None:
+        self.local = local
+        self._remote = remote
+        self._host = host
+
+    def files_of(self, session: Session) -> SessionFiles:
+        """Return the files of a session."""
+        if session.attached:
+            return ATTACHED
+        is_remote = session.isolation == "remote" or self._host.runs_elsewhere(session.kernel_name)
+        return self._remote if is_remote else self.local

@@ -20,8 +20,8 @@ from jupyter_exec_ext.engine.files.confinement import (
     open_directory,
     open_file,
 )
-from jupyter_exec_ext.engine.files.file_locator import NOWHERE
 from jupyter_exec_ext.engine.files.local_files import LocalFiles
+from jupyter_exec_ext.engine.files.remote_files import NOWHERE
 from jupyter_exec_ext.engine.ports import FileLimits
 from jupyter_exec_ext.errors import (
     Conflict,
