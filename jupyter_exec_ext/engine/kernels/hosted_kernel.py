@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
@@ -19,7 +19,7 @@ from ...errors import IsolationRequired
 from ..ports import KernelExit, KernelTraits
 from .death_report import KernelStderr
 from .kernel_supervisor import watch_exit
-from .provisioners import ISOLATABLE, provisioner_name, require_level
+from .provisioners import ISOLATABLE, provisioner_name
 
 _SETTLE_POLL_SECONDS = 0.05
 _SETTLE_LIMIT_SECONDS = 30.0
@@ -52,7 +52,7 @@ class HostedKernel:
         self._touch_again_at = 0.0
         self._manager = manager
         self._kernel_id = kernel_id
-        self._km: AsyncKernelManager = manager.get_kernel(kernel_id)  # type: ignore[assignment]
+        self._km = cast(AsyncKernelManager, manager.get_kernel(kernel_id))  # typed as a synchronous one there
 
     def take_over_restarts(self) -> None:
         """Turn the automatic restarter off: it would race with the supervisor, which knows why a kernel died."""
@@ -152,11 +152,11 @@ class HostedKernel:
 
     async def require_level(self, level: str) -> None:
         """End the kernel if it was not started with a level of isolation; raises `IsolationRequired`."""
-        try:
-            require_level(self._km.provisioner, level)
-        except IsolationRequired:
+        if getattr(self._km.provisioner, "level", "none") != level:
             await self.shutdown(now=True)
-            raise
+            raise IsolationRequired(
+                f"the kernel was not started with the isolation {level!r}; this host starts its own"
+            )
 
     @property
     def being_shut_down(self) -> bool:

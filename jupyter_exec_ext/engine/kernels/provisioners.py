@@ -11,7 +11,6 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from ...errors import IsolationRequired
 from ...models import KernelSpecInfo
 
 #: What starts the kernels of a level, for kernelspecs that start plain ones.
@@ -102,12 +101,6 @@ def sweep() -> None:
         kind = provisioner_class(name)
         if getattr(kind, "level", None) == level:
             kind.sweep()
-
-
-def require_level(provisioner: Any, level: str) -> None:
-    """See to it that what was started is what was asked for; raises `IsolationRequired`."""
-    if getattr(provisioner, "level", "none") != level:
-        raise IsolationRequired(f"the kernel was not started with the isolation {level!r}; this host starts its own")
 
 
 # Their kernels are here, or are known by their level (`files_of`).
