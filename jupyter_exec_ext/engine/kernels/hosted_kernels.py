@@ -244,12 +244,13 @@ class HostedKernels:
         require_descriptors(KEPT_DESCRIPTORS)
         if not aside:
             await self.make_room()
-        with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id):
+        with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id), ExitStack() as undo:
             self._note_own(kernel_id)
             stderr = None
             try:
                 if has_stderr:
                     stderr = KernelStderr()
+                    undo.callback(stderr.close)
                     options["stderr"] = stderr.for_kernel
                 await ensure_async(self._manager.start_kernel(**options))
                 kernel = HostedKernel(self._manager, kernel_id, self._aside, stderr)
@@ -262,15 +263,15 @@ class HostedKernels:
                 level = isolate or level_by_name(kernel.provisioner_name)
                 if level is not None:
                     await kernel.require_level(level)
-            except BaseException as error:  # the kernel that was begun must not be left behind, also if cancelled
-                if stderr is not None:
-                    stderr.close()
-                if isinstance(error, _PASSED_ON) or not isinstance(error, Exception):
-                    raise
+            except _PASSED_ON:
+                raise
+            except Exception as error:  # of any manager or provisioner
+                undo.close()  # first: its descriptors may be those that the kernel's end lacks
                 await self._end_failed(kernel_id)
                 if out_of_resources(error):
                     raise exhausted(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
+            undo.pop_all()
         return kernel
 
     async def _check_provisioner(self, kernel_name: str) -> bool:
