@@ -23,7 +23,7 @@ _LOWERED = """
 import os, resource
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-from jupyter_exec_ext.engine.kernels.descriptor_limits import descriptor_limit, raise_descriptor_limit
+from jupyter_exec_ext.engine.kernels.process_limits import descriptor_limit, raise_descriptor_limit
 assert raise_descriptor_limit() == 200 == raise_descriptor_limit()
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 assert descriptor_limit() == hard
