@@ -53,7 +53,7 @@ from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
 from .server.gate import UNAUTHENTICATED, Bearers, describe_user, let_in, scoped_token, site_of, user_from
 from .server.routes import tornado_rules
-from .system.exhaustion import exhausted, out_of_resources
+from .system.resources import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -20,7 +20,7 @@ from ..errors import ConnectionFailed
 from ..protocol.kernel_environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..protocol.strict_json import dump_bytes
-from ..system.exhaustion import try_descriptors
+from ..system.resources import try_descriptors
 from .embedded_channels import Channels
 from .embedded_kernel import EmbeddedKernel, start_failure
 

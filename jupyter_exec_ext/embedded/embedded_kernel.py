@@ -18,8 +18,8 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import ExecError, KernelStartFailed
 from ..protocol.languages import normalize_language
-from ..system.exhaustion import exhausted_program, out_of_resources
 from ..system.marked_processes import MARK, kill_left_behind, kill_marked
+from ..system.resources import exhausted_program, out_of_resources
 
 T = TypeVar("T")
 _CALL_SECONDS = 60.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..auth.caller import Caller
 from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest
-from ..system.freed_memory import keep_freed_memory
+from ..system.resources import keep_freed_memory
 from ..system.removal import describe_leftovers
 from .access.caller_limits import Admission
 from .access.kernel_access import KernelAccess

@@ -1,4 +1,7 @@
-"""Handle of one fork parent: starts it, asks it for kernels, and receives their exits."""
+"""Handle of one fork parent: starts it, asks it for kernels, and receives their exits; and of the forked kernels.
+
+A kernel is a `subprocess.Popen`, the interface by which Jupyter knows a process.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import concurrent.futures
 import json
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import threading
@@ -13,14 +17,77 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from ..protocol.kernel_preparation import BOUNDED_OUTPUT, DEFAULTS
 from .fork_program import ROOM
 from .forkable_command import NotForkableError, Program
-from .forked_process import ForkedProcess
+
+#: The return code of a kernel that outlived its parent, and so ended with nobody to tell how.
+UNKNOWN_EXIT = 255
+
+
+class ForkedProcess(subprocess.Popen[bytes]):
+    """A process that is another's child. Its parent tells when it has ended, and how.
+
+    Parameters
+    ----------
+    channel : socket.socket
+        The process has the other end, and ends itself when this one is closed: so it goes with the process that started
+        it, and with this object.
+    """
+
+    # `Popen` would take it for a child of this process when the garbage collector comes.
+    _child_created = False
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.args = ()
+        self.pid = pid
+        self.stdin = self.stdout = self.stderr = None
+        self.returncode: int | None = None
+        #: How it ended, as `Popen` tells it; None if that is not known.
+        self.exited: concurrent.futures.Future[int | None] = concurrent.futures.Future()
+        # Whoever gives up waiting for it must not cancel it for everybody.
+        self.exited.set_running_or_notify_cancel()
+        self.channel = channel
+        # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
+        weakref.finalize(self, channel.close)
+
+    def end(self, code: int | None) -> None:
+        """Note that it has ended."""
+        self.returncode = UNKNOWN_EXIT if code is None else code
+        self.channel.close()
+        self.exited.set_result(code)
+
+    def poll(self) -> int | None:
+        """Return how it ended; None if it has not."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, and return how it ended."""
+        try:
+            self.exited.result(timeout)
+        except concurrent.futures.TimeoutError:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
 
 _START_SECONDS = 120.0
 _FORK_SECONDS = 10.0
@@ -66,20 +133,15 @@ class ForkParent:
         self._living: dict[int, weakref.ref[ForkedProcess] | None] = {}
         self._retired = False
         self._socket, theirs = socket.socketpair()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._socket.close)
             with theirs:
                 self._process = self._start(program, theirs)
-            self._lines = self._socket.makefile("rb")
-            try:
-                said = self._first_report()
-            except BaseException:
-                self._process.kill()
-                self._process.wait()
-                self._lines.close()
-                raise
-        except BaseException:
-            self._socket.close()
-            raise
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
+            self._lines = undo.enter_context(self._socket.makefile("rb"))
+            said = self._first_report()
+            undo.pop_all()
         self._stamps: dict[str, int] = said["stamps"]
         #: What there is to be said of its start.
         self.notes: list[str] = said["notes"]

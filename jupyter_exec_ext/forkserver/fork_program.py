@@ -17,6 +17,7 @@ import importlib
 import importlib.util
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -310,8 +311,6 @@ def _end_with(channel: socket.socket) -> None:
 
 def _reseed_random_generators() -> None:
     """Seed generators anew, so that no two kernels draw the same numbers; `uuid` takes the system's."""
-    import random
-
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

@@ -24,7 +24,7 @@ FREED_BYTES = 16 * 1024 * 1024
 def bound_output(kernel: Any) -> None:
     """Make a kernel print in parts, once; call it in the kernel's main thread."""
     with contextlib.suppress(MemoryError):
-        # glibc then keeps freed memory for the next picture or array; `system/freed_memory.py` has the figures.
+        # glibc then keeps freed memory for the next picture or array; `system/resources.py` has the figures.
         bytes(FREED_BYTES)
     # ipykernel sleeps after each cell for clients that take the reply for the end of output. Ours wait for `idle`.
     kernel._execute_sleep = 0

@@ -35,7 +35,7 @@ from ..errors import (
     TooManyAttempts,
 )
 from ..protocol.strict_json import dump_bytes
-from ..system.exhaustion import exhausted, out_of_resources
+from ..system.resources import exhausted, out_of_resources
 from .gate import Access, Gate, check_access
 from .request_body import BodyHandler
 

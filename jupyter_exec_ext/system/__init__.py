@@ -1,1 +1,1 @@
-"""Operating-system helpers of all layers: removal of hostile trees, exhaustion, leftover processes, worker threads."""
+"""Operating-system helpers of all layers: removal of hostile trees, resources, leftover processes, worker threads."""

@@ -45,10 +45,8 @@ async def finished(future: Future[T]) -> T:
             future.add_done_callback(wake.up)
             while not future.done():  # another process's descriptor with the same number may be what has woken us
                 await wake.wait()
-        except BaseException:
-            future.cancel()
-            raise
         finally:
+            future.cancel()  # has no effect on one that is done
             wake.close()
     return future.result()
 

@@ -22,9 +22,8 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.forkserver import ForkServerProvisioner
-from jupyter_exec_ext.forkserver.fork_parent import ParentGoneError
-from jupyter_exec_ext.forkserver.fork_parents import fork_parents
-from jupyter_exec_ext.forkserver.forked_process import UNKNOWN_EXIT, ForkedProcess
+from jupyter_exec_ext.forkserver.fork_parent import UNKNOWN_EXIT, ForkedProcess, ParentGoneError
+from jupyter_exec_ext.forkserver.forkserver_provisioner import fork_parents
 from jupyter_exec_ext.system.marked_processes import MARK, kill_marked
 from tests.support.forked_kernels import (
     ARGV,

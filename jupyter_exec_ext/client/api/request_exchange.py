@@ -16,7 +16,7 @@ from ...errors import (
     UnexpectedAnswer,
 )
 from ...protocol.strict_json import loads_strict
-from ...system.freed_memory import keep_freed_memory
+from ...system.resources import keep_freed_memory
 from .outage_retry import RetryBudget, RetryPolicy
 from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
 

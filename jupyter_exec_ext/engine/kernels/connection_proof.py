@@ -16,7 +16,7 @@ import zmq
 from ...errors import KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage, language_told
 from ...protocol.kernel_preparation import agrees_to_wait, keeping_request, waiting_request
-from ...system.exhaustion import exhausted, out_of_resources, require_descriptors
+from ...system.resources import exhausted, out_of_resources, require_descriptors
 
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0

@@ -27,8 +27,8 @@ from traitlets import TraitError
 
 from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
 from ...models import KernelSpecInfo
-from ...system.exhaustion import exhausted, out_of_resources, require_descriptors
 from ...system.removal import remove_tree
+from ...system.resources import exhausted, out_of_resources, require_descriptors
 from ..ports import Kernel, RoomMaker
 from .attached_kernel import AttachedKernel
 from .death_report import KernelStderr

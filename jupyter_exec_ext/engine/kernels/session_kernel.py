@@ -18,7 +18,7 @@ import zmq
 from ...errors import KernelNotFound, KernelStartFailed, SessionEnded
 from ...models import OutputEvent
 from ...protocol.kernel_messages import KernelMessage
-from ...system.exhaustion import exhausted, out_of_resources
+from ...system.resources import exhausted, out_of_resources
 from ..ports import Kernel, KernelExit, KernelOwner, KernelReceiver, NoObserver
 from .death_report import Death
 from .kernel_connection import KernelConnection

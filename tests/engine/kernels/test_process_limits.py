@@ -17,7 +17,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
 from jupyter_exec_ext.engine.kernels.process_limits import fitting_sessions, keeping_descriptor_limit
 from jupyter_exec_ext.errors import OutOfResources
-from jupyter_exec_ext.system.exhaustion import out_of_resources
+from jupyter_exec_ext.system.resources import out_of_resources
 
 _LOWERED = """
 import os, resource

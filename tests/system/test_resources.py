@@ -38,7 +38,7 @@ def test_freed_memory_is_kept() -> None:
     assert faults_after("") > 3 * PAGES_OF_ONE
     assert (
         faults_after("""
-        from jupyter_exec_ext.system.freed_memory import keep_freed_memory
+        from jupyter_exec_ext.system.resources import keep_freed_memory
         keep_freed_memory()
     """)
         < PAGES_OF_ONE / 10
@@ -58,7 +58,7 @@ def test_a_client_keeps_it_once_it_has_had_a_large_answer(body_bytes: int, kept:
 def test_memory_that_cannot_be_had_is_done_without() -> None:
     faults_after("""
         import resource
-        from jupyter_exec_ext.system import freed_memory
-        freed_memory.BLOCK_BYTES = 1 << 62
-        freed_memory.keep_freed_memory()
+        from jupyter_exec_ext.system import resources
+        resources.BLOCK_BYTES = 1 << 62
+        resources.keep_freed_memory()
     """)
