@@ -48,7 +48,7 @@ from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
 from .engine.kernels.hosted_kernels import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
-from .protocol.kernel_environment import DEFAULT_NAMES
+from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
 from .server.gate import UNAUTHENTICATED, Bearers, describe_user, let_in, scoped_token, site_of, user_from

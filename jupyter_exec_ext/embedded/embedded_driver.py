@@ -17,8 +17,8 @@ from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
 from ..client.sync.session import StandardExecSession
 from ..errors import ConnectionFailed
-from ..protocol.kernel_environment import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
+from ..protocol.kernel_preparation import DEFAULT_NAMES, inherited_environment, kernel_environment
 from ..protocol.strict_json import dump_bytes
 from ..system.resources import try_descriptors
 from .embedded_channels import Channels

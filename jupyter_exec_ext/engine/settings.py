@@ -18,7 +18,7 @@ from ..auth.policy import Policy, matches
 from ..auth.policy_parsing import read_policies
 from ..errors import InvalidRequest
 from ..models import ISOLATION_LEVELS
-from ..protocol.kernel_environment import DEFAULT_NAMES
+from ..protocol.kernel_preparation import DEFAULT_NAMES
 from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
 from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
 

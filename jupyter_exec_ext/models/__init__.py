@@ -6,8 +6,24 @@ in place, so a record that was handed out stays what it was.
 
 from __future__ import annotations
 
-from .audit_records import AuditKind, AuditRecord, ChainEnds
-from .change_events import Change, LateOutput
+from .events import (
+    Change,
+    ClearEvent,
+    DisplayEvent,
+    EndEvent,
+    ErrorEvent,
+    FilesEvent,
+    InputRequestEvent,
+    LateOutput,
+    OutputEvent,
+    ResponsiveEvent,
+    ResultEvent,
+    SessionStateLostEvent,
+    StateEvent,
+    StreamEvent,
+    TruncatedEvent,
+    UnresponsiveEvent,
+)
 from .execution_details import Approval, Decision, ErrorInfo, FileInfo, JSONObject, SpooledOutput, StateLoss, Truncation
 from .execution_records import (
     ApprovalAnswer,
@@ -19,24 +35,17 @@ from .execution_records import (
 )
 from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent
-from .output_events import (
-    ClearEvent,
-    DisplayEvent,
-    EndEvent,
-    ErrorEvent,
-    FilesEvent,
-    InputRequestEvent,
-    OutputEvent,
-    ResponsiveEvent,
-    ResultEvent,
-    SessionStateLostEvent,
-    StateEvent,
-    StreamEvent,
-    TruncatedEvent,
-    UnresponsiveEvent,
-)
 from .session_records import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
-from .token_records import Grant, IssuedToken, StoredToken, Token, TokenRequest
+from .token_and_audit_records import (
+    AuditKind,
+    AuditRecord,
+    ChainEnds,
+    Grant,
+    IssuedToken,
+    StoredToken,
+    Token,
+    TokenRequest,
+)
 
 __all__ = [
     "ISOLATION_LEVELS",

@@ -8,13 +8,7 @@ from tornado import web
 
 from ..engine.ports import FileReader, FileWriter
 from ..errors import ExecError
-from ..protocol.file_headers import (
-    DIGEST_HEADER,
-    WANT_DIGEST_HEADER,
-    content_disposition,
-    digest_header,
-    wants_sha256,
-)
+from ..protocol.file_requests import DIGEST_HEADER, WANT_DIGEST_HEADER, content_disposition, digest_header, wants_sha256
 from ..protocol.records_json import to_json
 from .base_handler import ExecHandler
 from .request_body import DRAIN_BYTES

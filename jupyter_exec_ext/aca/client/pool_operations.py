@@ -28,7 +28,7 @@ from ...client.api.steps import (
 )
 from ...client.local_files import BLOCK_BYTES, FileSource, Target, Uploadable
 from ...errors import ConnectionLost, NotFound, UnexpectedAnswer
-from ...protocol.file_headers import mime_type
+from ...protocol.file_requests import mime_type
 from ..protocol.addresses import MAX_RUN_SECONDS, SESSION_API_VERSION, family_of
 from ..protocol.file_format import (
     ACAFile,

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from ...errors import InvalidRequest, UnexpectedAnswer
 from ...models import FileInfo
-from ...protocol.file_paths import path_parts
+from ...protocol.file_requests import path_parts
 from .addresses import DATA_DIRECTORY, Family
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ...errors import FileNotFound, Unavailable
 from ...models import FileInfo
-from ...protocol.file_headers import mime_type
+from ...protocol.file_requests import mime_type
 from ..protocol.file_format import ACAFile
 from .aca_kernel import ACAKernel
 from .kernel_loop import KernelLoop

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 
 from ...errors import TransferCorrupted
 from ...models import FileInfo
-from ...protocol.file_headers import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, sha256_in
-from ...protocol.file_paths import quoted_path
+from ...protocol.file_requests import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, quoted_path, sha256_in
 from ...protocol.records_json import file_info_from_json
 from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
 from .event_stream import API

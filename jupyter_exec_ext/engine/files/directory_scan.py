@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
-from ...protocol.file_paths import MAX_DEPTH, MAX_PATH_BYTES, TEMPORARY_PREFIX
+from ...protocol.file_requests import MAX_DEPTH, MAX_PATH_BYTES, TEMPORARY_PREFIX
 from .confinement import DIRECTORY, reason_to_refuse
 
 _SLICE_SECONDS = 0.02
@@ -95,7 +95,7 @@ def walk(
 
 
 def _is_valid_path(path: str, name: str) -> bool:
-    """Return whether `protocol.file_paths` accepts the path; quickly, for large trees."""
+    """Return whether `protocol.file_requests` accepts the path; quickly, for large trees."""
     if name.isascii() and len(path) + len(name) <= MAX_PATH_BYTES // 4:
         return True
     try:

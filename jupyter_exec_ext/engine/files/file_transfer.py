@@ -16,8 +16,7 @@ from typing import Any, Protocol
 from ...auth.policy import Policy
 from ...errors import Conflict, QuotaExceeded
 from ...models import FileInfo
-from ...protocol.file_headers import mime_type
-from ...protocol.file_paths import TEMPORARY_PREFIX
+from ...protocol.file_requests import TEMPORARY_PREFIX, mime_type
 from ...protocol.records_json import utc_timestamp
 from ..ports import NO_LIMITS, FileLimits
 from .confinement import api_errors

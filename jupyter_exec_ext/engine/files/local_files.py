@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from ...errors import Conflict, KernelStartFailed, NotAFile, QuotaExceeded
 from ...models import FilesEvent
-from ...protocol.file_paths import path_parts
+from ...protocol.file_requests import path_parts
 from ...system.resources import exhausted, out_of_resources
 from ...system.removal import remove_tree, retry_leftovers
 from ..concurrency import FairTurns

@@ -31,7 +31,7 @@ from ...errors import (
     Unavailable,
 )
 from ...models import FileInfo
-from ...protocol.file_paths import path_parts
+from ...protocol.file_requests import path_parts
 from ...protocol.records_json import utc_timestamp
 from ..ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles
 from .confinement import api_errors

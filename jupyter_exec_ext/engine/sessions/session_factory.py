@@ -14,7 +14,7 @@ from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
 from ...errors import ExecError, ShuttingDown, TooManySessions
 from ...models import ExecutionState, KernelSpecInfo, Session, SessionRequest, SessionState, Token
-from ...protocol.kernel_environment import inherited_environment, kernel_environment
+from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.records_json import utc_timestamp
 from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits

@@ -35,7 +35,7 @@ from jupyter_exec_ext.errors import (
     StorageFull,
 )
 from jupyter_exec_ext.models import FileInfo
-from jupyter_exec_ext.protocol.file_paths import TEMPORARY_PREFIX, path_parts
+from jupyter_exec_ext.protocol.file_requests import TEMPORARY_PREFIX, path_parts
 from jupyter_exec_ext.store.store import ExecStore
 
 SID = "ses_1"

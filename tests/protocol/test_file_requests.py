@@ -7,14 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_exec_ext.errors import InvalidRequest
-from jupyter_exec_ext.protocol.file_headers import (
+from jupyter_exec_ext.protocol.file_requests import (
+    TEMPORARY_PREFIX,
     content_disposition,
     digest_header,
+    is_addressable,
     mime_type,
+    path_parts,
+    quoted_path,
     sha256_in,
     wants_sha256,
 )
-from jupyter_exec_ext.protocol.file_paths import TEMPORARY_PREFIX, is_addressable, path_parts, quoted_path
 
 GOOD = [
     "a",

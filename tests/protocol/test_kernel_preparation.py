@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_exec_ext.errors import InvalidRequest
-from jupyter_exec_ext.protocol.kernel_environment import DEFAULT_NAMES, inherited_environment, kernel_environment
+from jupyter_exec_ext.protocol.kernel_preparation import DEFAULT_NAMES, inherited_environment, kernel_environment
 
 SERVER = {
     "PATH": "/bin",

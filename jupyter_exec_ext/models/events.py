@@ -1,4 +1,4 @@
-"""Output events: the numbered items of an execution's log."""
+"""Events: the numbered items of an execution's log, and the changes in the change feed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from .execution_details import FileInfo, JSONObject, Truncation
 from .execution_records import Execution, ExecutionState
+from .session_records import Session
+from .token_and_audit_records import Token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +165,49 @@ class EndEvent(OutputEvent):
 
     type: ClassVar[str] = "end"
     execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class LateOutput:
+    """Output of an execution that had ended already.
+
+    Parameters
+    ----------
+    execution_id, session_id : str
+        The execution whose code has written it, and its session.
+    late_bytes : int
+        Size of all late output of this execution so far, as in its record.
+    events : sequence of OutputEvent
+        What came while nothing ran in the session, as far as it is kept: the session's next execution begins with it.
+        Of much output, the first events.
+    """
+
+    execution_id: str
+    session_id: str
+    late_bytes: int
+    events: Sequence[OutputEvent] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that has happened: one of a session, an execution and a token as it is now, late output, or a reset.
+
+    Parameters
+    ----------
+    id : str
+        What to go on after.
+    execution : Execution or None
+        Without its outputs, and of long code the beginning.
+    """
+
+    id: str
+    session: Session | None = None
+    execution: Execution | None = None
+    token: Token | None = None
+    late_output: LateOutput | None = None
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether something may have happened that was not told, so that everything has to be listed again."""
+        known = (self.session, self.execution, self.token, self.late_output)
+        return all(record is None for record in known)
