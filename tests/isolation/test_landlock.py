@@ -232,7 +232,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from jupyter_exec_ext.isolation.landlock import landlock_process as process
-from jupyter_exec_ext.isolation.landlock import landlock_support as support
+from jupyter_exec_ext.isolation.landlock import landlock_process as support
 print(*[process.LandlockProcess(process.Orders(
     program=sys.executable, command=[sys.executable, "-c", sys.argv[2], sys.argv[1]], environment={}, directory="/",
     rules=[("/", "read")], limits={}, filter=support.ready_filter(),
@@ -586,7 +586,7 @@ def without_call(number: int) -> bytes:
 def test_it_is_refused_where_calls_are_not_to_be_had(number: int, reason: str) -> None:
     asks = """
     import json, sys
-    from jupyter_exec_ext.isolation.landlock import landlock_support as support
+    from jupyter_exec_ext.isolation.landlock import landlock_process as support
     from jupyter_exec_ext.isolation.common import seccomp
     seccomp.apply(bytes.fromhex(sys.argv[1]))
     try:
@@ -697,9 +697,9 @@ def test_the_whole_of_proc_is_never_allowed(tmp_path: Path) -> None:
 FORGETS = """
 import os, subprocess, sys, time
 from jupyter_exec_ext.isolation.landlock import landlock_process as process
-from jupyter_exec_ext.isolation.landlock import landlock_support as support
+from jupyter_exec_ext.isolation.landlock import landlock_process as support
 from jupyter_exec_ext.isolation.landlock.landlock_provisioner import rules_of
-from jupyter_exec_ext.isolation.sandbox.bubblewrap_arguments import View
+from jupyter_exec_ext.isolation.common.launch_request import View
 view = View(["/usr", sys.prefix, sys.base_prefix], {}, [], os.getcwd())
 one = process.LandlockProcess(process.Orders(
     program=sys.executable, command=[sys.executable, "-I", "-c", sys.argv[1]], environment={}, directory="/",
