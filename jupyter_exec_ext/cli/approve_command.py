@@ -23,8 +23,11 @@ from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
 from ..models import Execution
 from ..protocol.records_json import to_json
 from .common_options import add_command, add_command_group
-from .printable_text import fields, numbered, print_table
 from .server_choice import UsageError, add_server_options, api_client_for
+from .terminal_text import fields, numbered, print_table
+
+if sys.platform != "win32":
+    import termios
 
 _HEAD_CHARACTERS = 40
 _LOOK_SECONDS = 1.0
@@ -156,13 +159,8 @@ def _ask(question: str) -> str:
 
 
 def _discard_typed_ahead() -> None:
-    if not sys.stdin.isatty():
-        return
-    try:
-        import termios
-    except ImportError:  # Windows
-        return
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    if sys.platform != "win32" and sys.stdin.isatty():
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _describe(client: ExecClient, execution: Execution, code: str) -> str:

@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jupyter_core.paths import jupyter_data_dir
 
 from ..audit.digest_chain import ChainedLine, Head, format_record, verify
 from ..errors import StoreUnavailable
+from ..store.audit_table import AuditReader
 from .common_options import add_command
 from .server_choice import UsageError
-
-if TYPE_CHECKING:
-    from ..store.audit_table import AuditReader
 
 _FOLLOW_SECONDS = 0.5
 _MAX_FAULTS_SHOWN = 100
@@ -47,10 +47,6 @@ def add_audit_command(commands: Any) -> None:
 
 @contextmanager
 def _reader(args: argparse.Namespace) -> Iterator[AuditReader]:
-    from jupyter_core.paths import jupyter_data_dir
-
-    from ..store.audit_table import AuditReader
-
     reader = AuditReader(Path(args.store or Path(jupyter_data_dir()) / "jupyter_exec_ext"))
     try:
         yield reader

@@ -1,23 +1,38 @@
-"""Checks of ``jupyter exec doctor`` on isolation and on the JupyterLab front end, and the record of one finding."""
+"""Checks of ``jupyter exec doctor``: the extension, the front end, kernelspecs, isolation, and servers."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from jupyter_core.paths import jupyter_config_path, jupyter_path
+from jupyter_server.extension.config import ExtensionConfigManager
 
 from .. import __version__
 from ..client.sync.client import ExecClient
-from ..errors import ExecError, IsolationRequired
-
-if TYPE_CHECKING:
-    from .kernelspecs.local_kernels import LocalKernel
+from ..errors import ApiNotFound, ConnectionFailed, ExecError, IsolationRequired, OwnerOnly
+from ..executors.local import LocalJupyterServer
+from ..isolation.common import cgroup
+from ..isolation.sandbox.bubblewrap import find_tools
+from ..models import ISOLATION_LEVELS
+from .doctor_command import Finding
+from .kernelspecs.local_kernels import (
+    ISOLATABLE,
+    PROVISIONERS,
+    LocalKernel,
+    installed,
+    provisioner_class,
+    why_unavailable,
+)
+from .server_choice import client_for
 
 #: Levels of isolation on the server's machine, the strongest first.
 LOCAL_LEVELS = ("sandbox", "landlock")
@@ -40,32 +55,6 @@ _CONTROL_GROUPS = (
     "let servers make control groups with the controllers 'memory' and 'pids' (systemd: Delegate=yes in their unit; a "
     "container: /sys/fs/cgroup mounted so that it can be written)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of a check.
-
-    Parameters
-    ----------
-    what : str
-        The result, in words.
-    remedy : str
-        The remedy or the consequence; empty for a good result.
-    fails : bool
-        False for a note: a result with a consequence that is no failure.
-    """
-
-    what: str
-    remedy: str = ""
-    fails: bool = True
-
-    @property
-    def mark(self) -> str:
-        """``ok``, ``note`` or ``FAIL``."""
-        if not self.remedy:
-            return "ok"
-        return "FAIL" if self.fails else "note"
 
 
 def unprotected(names: Sequence[str], level: str | None, *, allowed: bool = False) -> Iterator[Finding]:
@@ -107,10 +96,8 @@ def level_on_request(client: ExecClient, kernel_name: str) -> str | None:
 
 def problems_here() -> dict[str, str | None]:
     """Return, for each level of isolation, the problem that it has on this machine, or None."""
-    from .kernelspecs.local_kernels import PROVISIONERS, provisioner_class, why_unavailable
-
-    installed = [level for level in LOCAL_LEVELS if provisioner_class(PROVISIONERS[level]) is not None]
-    return {level: why_unavailable(level) for level in installed or LOCAL_LEVELS[:1]}
+    present = [level for level in LOCAL_LEVELS if provisioner_class(PROVISIONERS[level]) is not None]
+    return {level: why_unavailable(level) for level in present or LOCAL_LEVELS[:1]}
 
 
 def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -144,8 +131,6 @@ def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | 
 
 
 def _bubblewrap() -> str:
-    from ..isolation.sandbox.bubblewrap import find_tools
-
     command = [find_tools().bwrap, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False)
     return done.stdout.strip() or "bubblewrap"
@@ -153,9 +138,7 @@ def _bubblewrap() -> str:
 
 def _limits() -> Iterator[Finding]:
     """Report the limits that hold for all processes of a sandbox together."""
-    from ..isolation.common.cgroup import new_group
-
-    group = new_group(_TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES)
+    group = cgroup.new_group(_TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES)
     limits = [] if group is None else group.limits
     if group is not None:
         group.remove()
@@ -184,7 +167,6 @@ def front_end() -> Iterator[Finding]:
     """Check the front end in the directories that JupyterLab and Notebook load, if one of them is installed."""
     if find_spec("jupyterlab_server") is None:
         return
-    from jupyter_core.paths import jupyter_path
     from jupyterlab_server.config import get_page_config
 
     paths = jupyter_path("labextensions")
@@ -204,3 +186,126 @@ def front_end() -> Iterator[Finding]:
         yield Finding(what, _INSTALL)
     else:
         yield Finding("the JupyterLab front end is enabled")
+
+
+def check_installation() -> Iterator[Finding]:
+    """Check the extension, the front end and the kernelspecs of this machine, then run code on a gateway."""
+    for check in (_extension, front_end, _kernelspecs, _gateway):
+        yield from check()
+
+
+def _extension() -> Iterator[Finding]:
+    """Check whether Jupyter Server has the extension enabled."""
+    paths = jupyter_config_path()
+    manager = ExtensionConfigManager(read_config_path=paths)
+    enabled = manager.get_jpserver_extensions().get("jupyter_exec_ext")  # type: ignore[no-untyped-call]
+    if enabled:
+        yield Finding("the server extension is enabled")
+    else:
+        state = "disabled" if enabled is False else "not enabled"
+        yield Finding(f"the server extension is {state}", "jupyter server extension enable jupyter_exec_ext")
+
+
+def _kernelspecs() -> Iterator[Finding]:
+    def described(kernel: LocalKernel) -> Finding:
+        what = f"kernelspec {kernel.name} ({kernel.directory})"
+        if kernel.spec is None:
+            return Finding(f"{what} cannot be read: {kernel.problem}", "correct or remove it", fails=False)
+        if not kernel.is_startable:
+            return Finding(f"{what} is not usable", f"install what provides {kernel.provisioner!r}", fails=False)
+        return Finding(what if kernel.level == "none" else f"{what} is isolated: {kernel.level}")
+
+    kernels = installed()
+    yield from map(described, kernels)
+    usable = [kernel for kernel in kernels if kernel.spec is not None and kernel.is_startable]
+    if not usable:
+        yield Finding("no kernelspec is installed", "pip install ipykernel")
+    problems = problems_here()
+    yield from isolation_here(usable, problems)
+    level = next((level for level, problem in problems.items() if problem is None), None)
+    yield from unprotected([kernel.name for kernel in usable if kernel.provisioner in ISOLATABLE], level)
+    # The host network undoes the isolation of their provisioner.
+    yield from unprotected([kernel.name for kernel in usable if kernel.has_host_network], None)
+
+
+def _gateway() -> Iterator[Finding]:
+    """Start a gateway and run code on it, as an executor would."""
+    try:
+        with (
+            tempfile.TemporaryDirectory() as logs,
+            LocalJupyterServer(log_file=str(Path(logs) / "gateway.log")) as server,
+            ExecClient(server) as client,
+        ):
+            yield from _run_something(client)
+    except (ExecError, ValueError, OSError) as error:
+        yield Finding(f"a gateway cannot be started: {error}", "read the lines above; the last one names the cause")
+
+
+def check_server(args: argparse.Namespace) -> Iterator[Finding]:
+    """Check a server through its API."""
+    with client_for(args) as client:
+        try:
+            info = client.info()
+        except ApiNotFound as error:
+            yield Finding(f"{client.connection_info.url} is a Jupyter server without exec/v1", error.message)
+            return
+        except ConnectionFailed as error:
+            yield Finding(f"{client.connection_info.url}: {error.message}", "start the server, or check the address")
+            return
+        except ExecError as error:
+            yield Finding(f"{client.connection_info.url} does not let us in", error.message)
+            return
+        yield Finding(f"{client.connection_info.url}: {info['host']} {info['host_version']}, exec/v1 {info['version']}")
+        yield from _isolation(client, info)
+        yield from _run_something(client)
+
+
+def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
+    """Report the isolation of the kernels that the caller may use, and its consequences."""
+    specs = client.kernelspecs()
+    for spec in specs:
+        if spec.isolation != "none":
+            yield Finding(f"kernelspec {spec.name} is isolated: {spec.isolation}")
+    open_ = [spec for spec in specs if spec.isolation == "none"]
+    if not open_:
+        return
+    plain = [spec.name for spec in open_ if spec.provisioner in ISOLATABLE]
+    level = level_on_request(client, plain[0]) if plain else None
+    if level is not None:
+        yield Finding(f"kernels get the isolation {level!r} there where it is asked for or required")
+    allowed = bool(info.get("unprotected_tokens"))
+    yield from unprotected(plain, level, allowed=allowed)
+    yield from unprotected([spec.name for spec in open_ if spec.provisioner not in ISOLATABLE], None, allowed=allowed)
+    levels = [level or "none", *(spec.isolation for spec in specs)]
+    most = max(map(ISOLATION_LEVELS.index, levels))
+    wanting = [str(p["name"]) for p in _policies(client, info) if ISOLATION_LEVELS.index(p["isolation"]) > most]
+    if wanting:
+        yield Finding(
+            f"no kernel is isolated as these policies require: {', '.join(wanting)}",
+            "so their tokens can start no session; use a provisioner that isolates, and name it in "
+            "ExecEngine.isolation_levels",
+            fails=False,
+        )
+
+
+def _policies(client: ExecClient, info: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """Return the server's policies or, for the bearer of a scoped token, those that hold for it."""
+    if "tokens" not in info["features"]:  # a server of an earlier version
+        return ()
+    try:
+        return client.tokens.policies()
+    except OwnerOnly:
+        return [*info["policies"]]
+
+
+def _run_something(client: ExecClient) -> Iterator[Finding]:
+    try:
+        with client.session() as session:
+            result = session.run("print(6 * 7)", timeout_seconds=30.0)
+    except ExecError as error:
+        yield Finding("no code can be run", error.message)
+        return
+    if result.ok and result.stdout == "42\n":
+        yield Finding(f"code runs in kernel {session.record.kernel_name}")
+    else:
+        yield Finding(f"code does not run as it should: {result.state.value}", result.reason or result.stderr or "-")

@@ -13,13 +13,13 @@ from ..errors import ExecError, Unauthenticated
 from .approve_command import add_approve_command
 from .audit_command import add_audit_command
 from .doctor_command import add_doctor_command
-from .escape_filter import protected_terminal
 from .kernelspecs.kernelspec_command import add_kernelspec_command
-from .migration.migrate_command import add_migrate_command
+from .migrate_command import add_migrate_command
 from .run_command import add_run_command
 from .serve_command import add_serve_command
 from .server_choice import UsageError, check_server_options
 from .session_command import add_file_command, add_output_command, add_session_command
+from .terminal_text import protected_terminal
 from .token_command import add_token_command
 
 EXIT_SERVER_FAILED = 3

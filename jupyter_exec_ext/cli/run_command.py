@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import getpass
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ..client.sync.client import ExecClient
+from ..client.sync.execution_handle import ExecutionHandle
 from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import ApiNotFound, ExecError
 from ..executors.code_results import OutputDirectory
@@ -24,6 +28,7 @@ from ..models import (
     ErrorEvent,
     Execution,
     ExecutionState,
+    InputRequestEvent,
     OutputEvent,
     ResponsiveEvent,
     ResultEvent,
@@ -36,10 +41,8 @@ from ..models.plain_text import fold_repeats
 from ..protocol.languages import normalize_language
 from ..protocol.output_joining import truncation_marker
 from .common_options import add_command, add_isolation_option, seconds
-from .escape_filter import EscapeFilter
-from .printable_text import printable
 from .server_choice import UsageError, add_server_options, client_for
-from .signals import Interrupts, ctrl_c
+from .terminal_text import EscapeFilter, printable, without_escapes
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
 _KEPT_CHARACTERS = 4000  # of the printed text, in which a traceback may already be
@@ -162,13 +165,16 @@ def _started(
         return
     execution = session.submit(code, **options, allow_input=on_input is not None)
     interrupts.stop = execution.cancel
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(_cancel, execution)
         _print_approval(execution.record)
         yield execution.events(on_input=on_input)
-    except BaseException:
-        with contextlib.suppress(ExecError):  # the first error matters more than a failed cancellation
-            execution.cancel()
-        raise
+        undo.pop_all()
+
+
+def _cancel(execution: ExecutionHandle) -> None:
+    with contextlib.suppress(ExecError):  # the first error matters more than a failed cancellation
+        execution.cancel()
 
 
 def _print_approval(execution: Execution) -> None:
@@ -187,6 +193,57 @@ def _print_editing(execution: Execution) -> None:
         because = f": {printable(approval.reason)}" if approval.reason else ""
         by = printable(approval.decided_by)
         print(f"jupyter exec: what ran is not the code as it was sent; {by} edited it{because}", file=sys.stderr)
+
+
+class Interrupts:
+    """Handler of Ctrl-C while code runs: the first one stops the code, the second one ends the command.
+
+    Attributes
+    ----------
+    stop : callable or None
+        Stops the code; None until the code is sent.
+    """
+
+    def __init__(self) -> None:
+        self.stop: Callable[[], object] | None = None
+        self._stopping = False
+        self._asking = False
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Handle SIGINT."""
+        if self.stop is None or self._stopping or self._asking:
+            raise KeyboardInterrupt
+        self._stopping = True
+        print("Interrupting; once more to leave.", file=sys.stderr)
+        threading.Thread(target=self._stop, args=(self.stop,), daemon=True).start()
+
+    def _stop(self, stop: Callable[[], object]) -> None:
+        try:
+            stop()
+        except ExecError as error:
+            print(f"jupyter exec: the code could not be interrupted: {error.message}", file=sys.stderr)
+
+    def ask(self, event: InputRequestEvent) -> str:
+        """Ask the user for the answer to the code's ``input()``; Ctrl-C here sends no answer."""
+        self._asking = True
+        try:
+            prompt = without_escapes(event.prompt)
+            return getpass.getpass(prompt) if event.password else input(prompt)
+        except EOFError:
+            print("\njupyter exec: there is no more input; the code is cancelled", file=sys.stderr)
+            raise KeyboardInterrupt from None
+        finally:
+            self._asking = False
+
+
+@contextmanager
+def ctrl_c(interrupts: Interrupts) -> Iterator[Interrupts]:
+    """Handle Ctrl-C by `interrupts`."""
+    previous = signal.signal(signal.SIGINT, interrupts.handle)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class _Terminal:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient
@@ -20,7 +22,6 @@ from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
-from .signals import leaving_in_order
 
 _SERVER_HELP = (
     "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
@@ -153,6 +154,21 @@ def _token(path: str | None) -> str | None:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--token-file cannot be read: {error}") from error
+
+
+@contextmanager
+def leaving_in_order() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception, so that sessions on a server are closed."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    with contextlib.ExitStack() as undo:
+        for number in signals:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                undo.callback(signal.signal, number, signal.signal(number, leave))
+        yield
 
 
 @contextmanager

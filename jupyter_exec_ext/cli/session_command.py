@@ -11,8 +11,8 @@ from typing import Any
 from ..client.local_files import Progress
 from ..models import Session
 from .common_options import add_command, add_isolation_option
-from .printable_text import print_table, printable
 from .server_choice import add_server_options, api_client_for, client_for
+from .terminal_text import print_table, printable
 
 
 def add_session_command(commands: Any) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from ..models import IssuedToken, Token
 from ..protocol.records_json import issued_token_to_json, to_json
 from .common_options import add_command, add_command_group, duration, named_value
-from .printable_text import fields, print_table, printable
 from .server_choice import UsageError, add_server_options, api_client_for
+from .terminal_text import fields, print_table, printable
 
 #: Names for sets of scopes.
 PRESETS: dict[str, tuple[str, ...]] = {

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.cli import doctor_checks
-from jupyter_exec_ext.cli.doctor_checks import Finding, isolation_here, problems_here
+from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here
+from jupyter_exec_ext.cli.doctor_command import Finding
 from jupyter_exec_ext.cli.kernelspecs import local_kernels
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox

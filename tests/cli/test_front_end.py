@@ -11,7 +11,8 @@ import pytest
 
 from jupyter_exec_ext import __version__
 from jupyter_exec_ext.cli import doctor_checks
-from jupyter_exec_ext.cli.doctor_checks import NAME, Finding, front_end
+from jupyter_exec_ext.cli.doctor_checks import NAME, front_end
+from jupyter_exec_ext.cli.doctor_command import Finding
 from tests.support.hosts import clean_environment
 
 

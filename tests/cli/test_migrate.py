@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import jupyter_exec_ext
+from jupyter_exec_ext.cli.import_rewriting import IMPORTS, rewrite_imports
 from jupyter_exec_ext.cli.main import main
-from jupyter_exec_ext.cli.migration.import_rewriting import IMPORTS, rewrite_imports
 from tests.executors import seed_examples
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.auth.scopes import SCOPES
-from jupyter_exec_ext.cli import printable_text
+from jupyter_exec_ext.cli import terminal_text
 from jupyter_exec_ext.cli.main import build_parser
 from jupyter_exec_ext.cli.token_command import PRESETS, chosen_scopes
 from jupyter_exec_ext.client import ExecClient
@@ -407,18 +407,18 @@ def test_durations_and_values_are_parsed() -> None:
 
 
 def test_shown_code_cannot_imitate_the_command() -> None:
-    assert printable_text.numbered("a\n\nb\n", None) == "     1 | a\n     2 |\n     3 | b"
-    assert printable_text.numbered("", None) == "     1 |"
-    assert printable_text.numbered("\tx", None) == "     1 |         x"
+    assert terminal_text.numbered("a\n\nb\n", None) == "     1 | a\n     2 |\n     3 | b"
+    assert terminal_text.numbered("", None) == "     1 |"
+    assert terminal_text.numbered("\tx", None) == "     1 |         x"
     for char in "\x00\x07\x08\x0b\x0c\r\x1b\x7f\x85\x9b\u200b\u2028\u202e\u2066\ufeff\u3164\U000e0041":
-        shown = printable_text.numbered(f"a{char}b", None)
+        shown = terminal_text.numbered(f"a{char}b", None)
         assert char not in shown and "\\" in shown
-    assert printable_text.numbered("é漢🙂", 80) == "     1 | é漢🙂"
+    assert terminal_text.numbered("é漢🙂", 80) == "     1 | é漢🙂"
     for code in ("x" * 100, "漢" * 100, "\x1b" * 30):
-        lines = printable_text.numbered(code, 40).splitlines()
+        lines = terminal_text.numbered(code, 40).splitlines()
         assert len(lines) > 2
         assert all(line[:9] in ("     1 | ", "       | ") for line in lines)
-        assert "".join(line[9:] for line in lines) == printable_text.visible(code)
+        assert "".join(line[9:] for line in lines) == terminal_text.visible(code)
         wide = 2 if code[0] == "漢" else 1
         assert all(len(line[9:]) * wide <= 31 for line in lines)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..common_options import add_command
-from ..printable_text import print_table, printable
 from ..server_choice import UsageError
+from ..terminal_text import print_table, printable
 
 _KERNELSPEC = """\
 A kernelspec says how a kernel is started. One that is isolated keeps code from your files, secrets and network in every

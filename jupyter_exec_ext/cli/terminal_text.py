@@ -1,8 +1,11 @@
-"""Filter for escape sequences on their way to a terminal: colours pass, all others are removed.
+"""Untrusted text on its way to a terminal: a filter for the output of code, and escapes for names and code.
 
 Code, kernels and servers choose much of the commands' output. A terminal obeys escape sequences in it: they move the
-cursor over earlier lines, set titles, write to the clipboard, or make the terminal type. Files and pipes get the output
-unchanged. `printable_text` escapes names and code that a person decides about.
+cursor over earlier lines, set titles, write to the clipboard, or make the terminal type. `EscapeFilter` lets colours
+pass and removes all others. Files and pipes get the output unchanged.
+
+A person decides about names and code, so `printable` and `visible` show them exactly. Control characters can hide a
+line. Some letters are invisible, or reverse the direction of writing. All of them are shown as escapes.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -149,3 +153,70 @@ def protected_terminal() -> Iterator[None]:
 def _protected(stream: TextIO | None) -> TextIO | TerminalStream | None:
     is_terminal = stream is not None and stream.isatty()  # None: the process was started without one
     return TerminalStream(cast(TextIO, stream)) if is_terminal else stream
+
+
+# Printable by their Unicode category, and still invisible.
+_SHOW_NOTHING = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_GUTTER = 6
+_LEAST_COLUMNS = 20
+
+
+def printable(text: str) -> str:
+    """Return a name, escaped if it has characters that a terminal would obey or not show."""
+    return text if all(map(_is_visible, text)) else ascii(text)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns; the first row has the headings."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    for row in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def numbered(code: str, columns: int | None) -> str:
+    """Return code with a number before each line, so that none can imitate a line of this command.
+
+    Parameters
+    ----------
+    code : str
+        The code.
+    columns : int or None
+        Width of the terminal. Longer lines are broken here, since the terminal would break them at a place that the
+        code chooses.
+    """
+    lines = []
+    room = None if columns is None else max(_LEAST_COLUMNS, columns - _GUTTER - 3)
+    for number, line in enumerate(code.removesuffix("\n").split("\n"), 1):
+        for count, piece in enumerate(_pieces(visible(line.expandtabs()), room)):
+            lines.append(f"{'' if count else number:>{_GUTTER}} | {piece}".rstrip())
+    return "\n".join(lines)
+
+
+def visible(text: str) -> str:
+    """Return text with escapes for invisible characters."""
+    return "".join(char if _is_visible(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+def _is_visible(char: str) -> bool:
+    return char.isprintable() and char not in _SHOW_NOTHING
+
+
+def _pieces(text: str, room: int | None) -> Iterator[str]:
+    """Cut a line into pieces that fit; characters of doubtful width count as two columns."""
+    if room is None or len(text) * 2 <= room:
+        yield text
+        return
+    start = used = 0
+    for position, char in enumerate(text):
+        width = 2 if unicodedata.east_asian_width(char) in "WFA" else 1
+        if used + width > room:
+            yield text[start:position]
+            start, used = position, 0
+        used += width
+    yield text[start:]
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names and values, one pair a line."""
+    return "\n".join(f"{name:<12} {printable(value)}" for name, value in pairs)

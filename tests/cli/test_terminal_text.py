@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.cli.escape_filter import EscapeFilter, TerminalStream, without_escapes
 from jupyter_exec_ext.cli.main import main
+from jupyter_exec_ext.cli.terminal_text import EscapeFilter, TerminalStream, without_escapes
 from tests.support.hosts import Host, clean_environment
 from tests.support.terminals import Terminal
 

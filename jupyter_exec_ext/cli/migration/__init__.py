@@ -1,1 +1,0 @@
-"""Import migration from AutoGen's executors to this package."""
