@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _CORE, _ADAPTER = "jupyter_exec_ext", "jupyter_exec_ext.adapters.autogen"
 _JUPYTER = "autogen.coding.jupyter"
@@ -213,8 +214,8 @@ def _parse(text: str, index: int) -> ast.Module:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
-        broken = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
-        broken.source = index  # type: ignore[attr-defined]  # the caller names the cell of a notebook by it
+        broken: Any = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
+        broken.source = index  # the caller names the cell of a notebook by it
         raise broken from None
 
 

@@ -303,9 +303,9 @@ def _end_with(channel: socket.socket) -> None:
         finally:
             os._exit(1)
 
-    thread = threading.Thread(target=watch, name="ParentPoller", daemon=True)
+    thread: Any = threading.Thread(target=watch, name="ParentPoller", daemon=True)
     # As ipykernel says of its own threads.
-    thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+    thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
     thread.start()
 
 

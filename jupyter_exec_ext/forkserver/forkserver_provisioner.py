@@ -101,8 +101,11 @@ class ForkParents:
         if is_first:
             try:
                 entry.parent.set_result(_started(program, log))
-            except BaseException as error:  # others wait for this start, and would wait for ever
+            except (NotForkableError, OSError) as error:
                 entry.parent.set_exception(error)
+            finally:
+                if not entry.parent.done():  # others wait for this start, and would wait for ever
+                    entry.parent.set_exception(NotForkableError("the start of its parent was broken off"))
         return entry.parent.result()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyter_server.utils import url_path_join
 from tornado.httputil import HTTPServerRequest
-from tornado.iostream import StreamClosedError
+from tornado.iostream import IOStream, StreamClosedError
 from tornado.web import HTTPError, stream_request_body
 
 from ..auth.caller import Caller
@@ -114,9 +114,14 @@ class ExecHandler(BodyHandler):
         asyncio.get_running_loop().call_later(_LAST_EVENT_SECONDS, self._cut_off)
 
     def _cut_off(self) -> None:
-        connection = self.request.connection
-        if not self._finished and connection is not None:
-            connection.stream.close()  # type: ignore[attr-defined]  # HTTP/1 is all there is
+        stream = self.connection_stream
+        if not self._finished and stream is not None:
+            stream.close()
+
+    @property
+    def connection_stream(self) -> IOStream | None:
+        """The stream of the HTTP/1 connection; None if the connection is closed."""
+        return getattr(self.request.connection, "stream", None)
 
     def hold_stream(self) -> None:
         """Count this request as one of the caller's streams, until its answer or connection ends.
@@ -284,7 +289,7 @@ class ExecHandler(BodyHandler):
                 "%s failed (request %s)",
                 self._request_summary(),
                 self.request_id,
-                exc_info=(typ, value, tb),  # type: ignore[arg-type]
+                exc_info=value,
             )
 
     def _request_summary(self) -> str:

@@ -78,7 +78,7 @@ class UploadHandler(ExecHandler, Generic[U]):
             raise error
         self._refusal = error
 
-    async def data_received(self, chunk: bytes) -> None:  # type: ignore[override]  # Tornado waits for it
+    async def data_received(self, chunk: bytes) -> None:
         """Write a part of the body; the client waits meanwhile."""
         if not self.takes_upload:
             super().data_received(chunk)

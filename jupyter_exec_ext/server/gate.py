@@ -143,8 +143,9 @@ def scoped_token(request: HTTPServerRequest) -> str | None:
 
 def let_in(handler: APIHandler, user: User) -> None:
     """Set a handler's user like `JupyterHandler.prepare`, but without a login cookie or identity provider."""
-    handler.current_user = handler._jupyter_current_user = user
-    handler._token_authenticated = True  # type: ignore[attr-defined]
+    state: Any = handler  # the attributes are Jupyter Server's own
+    state.current_user = state._jupyter_current_user = user
+    state._token_authenticated = True
     handler.set_cors_headers()
 
 
@@ -321,7 +322,8 @@ async def _present_hub_user(handler: APIHandler) -> User:
     # Only servers under JupyterHub have this package.
     from jupyterhub.singleuser.extension import JupyterHubUser
 
-    hub_auth: Any = handler.identity_provider.hub_auth  # type: ignore[attr-defined]
+    provider: Any = handler.identity_provider  # JupyterHub's own
+    hub_auth = provider.hub_auth
     try:
         hub_user = await hub_auth.user_for_token(hub_auth.api_token, sync=False)
     except Exception as error:  # JupyterHub's client raises whatever its HTTP library does

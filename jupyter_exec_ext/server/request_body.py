@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from jupyter_server.base.handlers import APIHandler
@@ -55,13 +56,14 @@ class BodyHandler(APIHandler):
             raise PayloadTooLarge("such a request has no body")
         self.limit_body(_BODY_SPARE_BYTES)
 
-    def data_received(self, chunk: bytes) -> None:
-        """Collect the body, up to its limit."""
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Collect the body, up to its limit. Tornado waits for what a subclass returns."""
         self._body_bytes += len(chunk)
         if self._body_bytes <= self._max_body_bytes:
             self._chunks.append(chunk)
         else:
             self._chunks.clear()
+        return None
 
     def json_body(self, if_none: Any = None) -> Any:
         """Return the parsed body, or `if_none` if it is empty.

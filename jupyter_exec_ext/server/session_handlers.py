@@ -7,7 +7,6 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 from tornado import web
-from tornado.iostream import StreamClosedError
 
 from ..engine.files.confinement import api_errors
 from ..errors import Conflict
@@ -86,15 +85,8 @@ class SessionNotebookHandler(StreamingHandler):
         self.hold_stream()
         notebook = await self.engine.notebook(self.caller, session_id)
         self.set_header("Content-Disposition", f'attachment; filename="{session_id}.ipynb"')
-        with self.log_closed_stream("a notebook"):
-            try:
-                await self.begin_stream("application/json")
-                await notebook.write_to(self.send_parts)
-                self.finish()
-            except StreamClosedError:
-                raise
-            except Exception as error:  # a notebook has no place for an error after its status has been sent
-                self.break_off(error)
+        async with self.streaming("application/json", "a notebook"):
+            await notebook.write_to(self.send_parts)
 
     @web.authenticated
     async def post(self, session_id: str) -> None:

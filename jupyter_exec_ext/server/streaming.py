@@ -37,7 +37,10 @@ class StreamingHandler(ExecHandler):
 
     @asynccontextmanager
     async def streaming(self, media_type: str, name: str) -> AsyncIterator[None]:
-        """Begin a stream of events, run the block that sends them, and end the stream, in an error if there is one."""
+        """Begin a stream, run the block that sends its parts, and end it.
+
+        After an error, a stream of events ends with it as the last event. Any other answer is broken off.
+        """
         with self.log_closed_stream(name):
             try:
                 await self.begin_stream(media_type)
@@ -54,10 +57,10 @@ class StreamingHandler(ExecHandler):
             self.set_header("Preference-Applied", f"heartbeat={self.heartbeat_seconds:g}")
         self.set_header("Content-Type", media_type)
         self.set_header("X-Accel-Buffering", "no")  # asks a reverse proxy not to buffer events
-        connection = self.request.connection
-        if connection is None:
+        stream = self.connection_stream
+        if stream is None:
             raise StreamClosedError
-        connection.stream.set_nodelay(True)  # type: ignore[attr-defined]  # HTTP/1 is all there is
+        stream.set_nodelay(True)
         await self.flush()
 
     async def send_parts(self, parts: Iterable[bytes]) -> None:
@@ -101,14 +104,12 @@ class StreamingHandler(ExecHandler):
                 await may_end()
             self.finish(last)
 
-    def break_off(self, error: Exception) -> None:
-        """Close the connection after a failure, for an answer whose format has no place for errors."""
-        self.log_exception(type(error), error, error.__traceback__)
-        self._cut_off()
-
     def _end_with_failure(self, error: Exception, media_type: str) -> None:
         """Send a failure as the last event, because the status has been sent already."""
         self.log_exception(type(error), error, error.__traceback__)
+        if media_type == "application/json":  # has no place for a failure, so the answer must not look whole
+            self._cut_off()
+            return
         known = error if isinstance(error, ExecError) else InternalError("the server failed; see its log")
         data = dumps({"type": "failure", **self.error_body(known)})
         self.finish(f"event: failure\ndata: {data}\n\n" if media_type == MEDIA_TYPE else data + "\n")

@@ -44,10 +44,11 @@ def base_directory() -> Path:
     IsolationUnavailableError
         If another user has made it.
     """
+    in_tmp = Path("/tmp") / f"jex-{os.getuid()}"  # noqa: S108  # its owner and mode are checked below
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    base = Path(runtime) / "jex" if os.path.isdir(runtime) else Path("/tmp") / f"jex-{os.getuid()}"  # noqa: S108
+    base = Path(runtime) / "jex" if os.path.isdir(runtime) else in_tmp
     if len(f"{base}/{'9' * 40}/{'9' * 8}/s-5") > _MAX_SOCKET_PATH:
-        base = Path("/tmp") / f"jex-{os.getuid()}"  # noqa: S108  # checked below
+        base = in_tmp
     with suppress(FileExistsError):
         base.mkdir(mode=0o700)
     found = base.lstat()
