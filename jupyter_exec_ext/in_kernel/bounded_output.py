@@ -1,11 +1,11 @@
 """Bounded output of an IPython kernel: it prints in parts and waits for its readers instead of using more memory.
 
 As it comes, ipykernel joins everything that is printed within its flush interval into one message, and the code goes on
-while that message waits for a slow reader. Here each part waits until the one before it was sent. `kernel_backpressure`
-makes the socket wait for readers, which is the other half.
+while that message waits for a slow reader. Here each part waits until the one before it was sent.
+``protocol/kernel_preparation.py`` makes the socket wait for readers, which is the other half.
 
-Read by ``protocol/kernel_preparation.py`` and ``forkserver``. A kernel's environment need not have our package,
-and its Python and ipykernel may be older. `replacements` lists everything that is replaced in a kernel.
+Read by that module and by ``forkserver``. A kernel's environment need not have our package, and its Python and
+ipykernel may be older. ``tests/in_kernel/test_replacements.py`` lists everything that is replaced in a kernel.
 """
 
 from __future__ import annotations

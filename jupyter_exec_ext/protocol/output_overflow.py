@@ -25,7 +25,7 @@ from ..models import (
     StreamEvent,
 )
 from ..models.mime_bundles import extension
-from .bundle_files import TextContent, ValueContent
+from .large_values import TextContent, ValueContent
 from .output_cap import METADATA, LeftOutWatcher
 from .output_joining import OutputFold
 from .output_sizes import error_as_data, head_of, value_size

@@ -13,7 +13,7 @@ from ..engine.executions.live_execution import ExecutionHandle, follow
 from ..engine.ports import EventLog, LogEntry
 from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
-from ..protocol.large_json import collect, encode_in_pieces
+from ..protocol.large_values import collect, encode_in_pieces
 from ..protocol.records_json import before_execution, execution_in, once_to_json, summary_to_json, to_json
 from ..protocol.request_parsing import (
     approval_answer_from_json,

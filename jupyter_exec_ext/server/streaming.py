@@ -11,7 +11,7 @@ from typing import Any
 from tornado.iostream import StreamClosedError
 
 from ..errors import ExecError, InternalError
-from ..protocol.large_json import collect, encode_in_pieces, is_large
+from ..protocol.large_values import collect, encode_in_pieces, is_large
 from ..protocol.sse import MEDIA_TYPE
 from ..protocol.strict_json import dumps
 from .base_handler import ExecHandler

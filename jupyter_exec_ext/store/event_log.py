@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
-from ..protocol.large_json import event_is_large
+from ..protocol.large_values import event_is_large
 from ..protocol.records_json import utc_timestamp
 from .evictor import GrowingFiles
 from .log_file import LogFile, LogLines, is_long, line_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..models import EndEvent, Execution, OutputEvent
-from ..protocol.large_json import encode_in_pieces, event_is_large, is_large
+from ..protocol.large_values import encode_in_pieces, event_is_large, is_large
 from ..protocol.output_joining import OutputFold, with_outputs
 from ..protocol.records_json import (
     bare_to_json,

@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_exec_ext.models import DisplayEvent, Execution, ExecutionState
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
-from jupyter_exec_ext.protocol.large_json import encode_in_pieces
 from jupyter_exec_ext.protocol.large_messages import read_large
+from jupyter_exec_ext.protocol.large_values import encode_in_pieces
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
 from jupyter_exec_ext.protocol.output_joining import OutputFold, with_outputs
 from jupyter_exec_ext.protocol.records_json import to_json

@@ -23,9 +23,9 @@ from jupyter_exec_ext.models import (
     Truncation,
 )
 from jupyter_exec_ext.models.mime_bundles import extension
-from jupyter_exec_ext.protocol.bundle_files import ValueContent, raw_bytes
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
 from jupyter_exec_ext.protocol.large_messages import read_large
+from jupyter_exec_ext.protocol.large_values import ValueContent, raw_bytes
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
 from jupyter_exec_ext.protocol.output_cap import OutputLimiter
 from jupyter_exec_ext.protocol.output_joining import OutputFold

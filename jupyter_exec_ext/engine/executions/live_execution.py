@@ -20,7 +20,7 @@ from ...models import (
     StateEvent,
     StateLoss,
 )
-from ...protocol.large_json import is_large
+from ...protocol.large_values import is_large
 from ...protocol.output_cap import OutputLimiter
 from ...protocol.output_joining import OutputFold, finished_record
 from ...protocol.output_overflow import Overflow

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ...auth.caller import Caller
 from ...errors import Conflict, ExecutionNotFound
 from ...models import Execution, Session
-from ...protocol.large_json import collect, encode_in_pieces
+from ...protocol.large_values import collect, encode_in_pieces
 from ...protocol.notebook_format import NOTEBOOK_END, cell_of, notebook_start
 from ..concurrency import FairTurns
 from ..ports import KernelHost

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, StreamEvent
-from jupyter_exec_ext.protocol import large_json
-from jupyter_exec_ext.protocol.large_json import collect, dump_in_pieces, encode_in_pieces, event_is_large, is_large
+from jupyter_exec_ext.protocol import large_values
+from jupyter_exec_ext.protocol.large_values import collect, dump_in_pieces, encode_in_pieces, event_is_large, is_large
 from jupyter_exec_ext.protocol.strict_json import dump_bytes, dumps
 
 VALUES = st.recursive(
@@ -24,9 +24,9 @@ VALUES = st.recursive(
 @pytest.fixture(scope="module", autouse=True)
 def _small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_json, "_SHORT_CHARACTERS", 2)
-        patch.setattr(large_json, "_PIECE_CHARACTERS", 3)
-        patch.setattr(large_json, "_BATCH", 2)
+        patch.setattr(large_values, "_SHORT_CHARACTERS", 2)
+        patch.setattr(large_values, "_PIECE_CHARACTERS", 3)
+        patch.setattr(large_values, "_BATCH", 2)
         yield
 
 
