@@ -12,8 +12,8 @@ from typing import Any
 
 from ..auth.caller import Caller
 from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest
-from ..system.resources import keep_freed_memory
 from ..system.removal import describe_leftovers
+from ..system.resources import keep_freed_memory
 from .access.caller_limits import Admission
 from .access.kernel_access import KernelAccess
 from .access.token_service import TokenService

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from ...errors import Conflict, KernelStartFailed, NotAFile, QuotaExceeded
 from ...models import FilesEvent
 from ...protocol.file_requests import path_parts
-from ...system.resources import exhausted, out_of_resources
 from ...system.removal import remove_tree, retry_leftovers
+from ...system.resources import exhausted, out_of_resources
 from ..concurrency import FairTurns
 from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
