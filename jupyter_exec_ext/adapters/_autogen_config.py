@@ -1,14 +1,17 @@
-"""Stored form of the AutoGen executor: plain data, with the name of the environment variable of the token."""
+"""Options and stored form of the AutoGen executor, which names the environment variable of the token."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..client.server_connection import JupyterConnectionInfo
+from ..executors.function_sources import AnyFunction
+from ..executors.stateful_executor import OnStateLost
 from ..models.plain_text import Ansi
 
 #: The environment variable of a server's token, also at the command line.
@@ -25,6 +28,20 @@ def check_token_variable(name: str) -> str:
     return name
 
 
+class AutoGenOptions(TypedDict, total=False):
+    """Keyword options of `JupyterCodeExecutor`, where they are explained, that its class for Docker passes on."""
+
+    token: str | None
+    token_variable: str
+    functions: Sequence[AnyFunction]
+    functions_module: str
+    session_id: str | None
+    max_text_chars: int | None
+    ansi: Ansi
+    on_state_lost: OnStateLost
+    like_autogen: bool
+
+
 class JupyterCodeExecutorConfig(BaseModel):
     """A `JupyterCodeExecutor` as data. It names the environment variable that holds the token, never the token."""
 
@@ -36,7 +53,7 @@ class JupyterCodeExecutorConfig(BaseModel):
     output_dir: str | None = None
     max_text_chars: int | None = None
     ansi: Ansi = "remove"
-    on_state_lost: Literal["fail", "continue"] = "fail"
+    on_state_lost: OnStateLost = "fail"
     like_autogen: bool = True
     jupyter_server: str | None = Field(None, description="The server's URL; without it, one is started when needed.")
     token_variable: TokenVariable | None = Field(None, description="Which environment variable holds the token.")

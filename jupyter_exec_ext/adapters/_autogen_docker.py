@@ -6,13 +6,27 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..client.server_connection import JupyterConnectionInfo
+from ..executors.containers.container_image import Progress
 from ..executors.docker import DockerJupyterServer as _DockerJupyterServer
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+
+class FurtherOptions(TypedDict, total=False):
+    """Options of `jupyter_exec_ext.DockerJupyterServer`, where they are explained, that AutoGen's class lacks."""
+
+    memory: str | int | None
+    cpus: float | None
+    max_processes: int | None
+    internet: bool
+    network: str | None
+    build_network: str | None
+    startup_timeout_seconds: float
+    progress: Progress | None
 
 
 class DockerJupyterServer:
@@ -31,7 +45,8 @@ class DockerJupyterServer:
         Directory of this machine that the container has as `work_dir`. It is created if needed. Its permissions do
         not change: an image of this package runs as its owner.
     **options
-        Further options of `jupyter_exec_ext.DockerJupyterServer`, such as ``memory`` and ``internet``.
+        ``memory``, ``cpus``, ``max_processes``, ``internet``, ``network``, ``build_network``,
+        ``startup_timeout_seconds`` and ``progress``, as for `jupyter_exec_ext.DockerJupyterServer`.
 
     Raises
     ------
@@ -58,7 +73,7 @@ class DockerJupyterServer:
         token: str | _DockerJupyterServer.GenerateToken | None = None,
         work_dir: Path | str = "/workspace",
         bind_dir: Path | str | None = None,
-        **options: Any,
+        **options: Unpack[FurtherOptions],
     ) -> None:
         if bind_dir is not None:
             Path(bind_dir).mkdir(parents=True, exist_ok=True)

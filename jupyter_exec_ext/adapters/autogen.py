@@ -25,14 +25,14 @@ from ..executors.stateful_executor import OnStateLost, check_on_state_lost
 from ..models import Execution, ExecutionState
 from ..models.plain_text import Ansi
 from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig
-from ._autogen_config import TOKEN_VARIABLE, JupyterCodeExecutorConfig, check_token_variable, server_of
+from ._autogen_config import TOKEN_VARIABLE, AutoGenOptions, JupyterCodeExecutorConfig, check_token_variable, server_of
 from ._autogen_docker import DockerJupyterServer
 from ._autogen_resources import ExecutorResources, SessionWithFunctions
 from ._autogen_results import AutoGenResultCollector, JupyterCodeResult
 from ._code_session import Server, Session
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = [
     "ACADynamicSessionsCodeExecutor",
@@ -343,7 +343,7 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
         kernel_name: str = "python3",
         timeout: int = 60,
         output_dir: Path | str | None = None,
-        **options: Any,
+        **options: Unpack[AutoGenOptions],
     ) -> None:
         if jupyter_server is None:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.")

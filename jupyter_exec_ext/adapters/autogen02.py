@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from autogen.coding.base import CodeBlock, IPythonCodeResult
 
+from ..client.api.outage_retry import DEFAULT_OUTAGE_SECONDS
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
+from ..executors.stateful_executor import ExecutorOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["JupyterCodeExecutor"]
 
@@ -38,8 +43,8 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         Directory for images and HTML pages; must exist.
     token : str, optional
         The server's token, if `jupyter_server` does not have it.
-    **options
-        Keyword options of `jupyter_exec_ext.JupyterCodeExecutor`.
+    outage_seconds, **options
+        As for `jupyter_exec_ext.JupyterCodeExecutor`.
 
     Raises
     ------
@@ -57,13 +62,14 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         output_dir: Path | str = Path("."),
         *,
         token: str | None = None,
-        **options: Any,
+        outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
+        **options: Unpack[ExecutorOptions],
     ) -> None:
         try:
             connection_info = connection_to(jupyter_server, token)
         except TypeError:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
-        super().__init__(connection_info, kernel_name, timeout, output_dir, **options)
+        super().__init__(connection_info, kernel_name, timeout, output_dir, outage_seconds=outage_seconds, **options)
 
     def execute_code_blocks(self, code_blocks: Sequence[CodeBlock]) -> IPythonCodeResult:
         """Run code blocks one after the other, up to the first that fails.

@@ -16,7 +16,7 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import BaseModel, Field, PrivateAttr
 
 from ..models import Execution, ImageContent
-from ._code_session import Server, SessionOptions
+from ._code_session import TIMEOUT_SECONDS, Server, Session
 from ._session_portal import SessionPortal
 from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME, NotRun
 
@@ -45,9 +45,10 @@ class JupyterCodeTool(BaseTool):
     images : bool
         Whether messages contain pictures, for models that see pictures in the results of tools. Otherwise the text
         names them, and only the artifact contains them.
-    **options
-        ``kernel_name``, ``timeout_seconds``, ``session_id`` and ``session``, as for `CodeSession`, and the options of
-        every LangChain tool, such as ``name`` and ``description``.
+    kernel_name, timeout_seconds, session_id, session
+        As for `CodeSession`.
+    **tool_options
+        Options of every LangChain tool, such as ``name`` and ``description``.
     """
 
     name: str = TOOL_NAME
@@ -64,11 +65,22 @@ class JupyterCodeTool(BaseTool):
         token: str | None = None,
         *,
         images: bool = False,
-        **options: Any,
+        kernel_name: str | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
+        session_id: str | None = None,
+        session: Session | None = None,
+        **tool_options: Any,
     ) -> None:
-        session_options: Any = {name: options.pop(name) for name in SessionOptions.__annotations__ if name in options}
-        super().__init__(images=images, **options)
-        self._session = SessionPortal(server, token, name=f"LangChain {self.name}", **session_options)
+        super().__init__(images=images, **tool_options)
+        self._session = SessionPortal(
+            server,
+            token,
+            name=f"LangChain {self.name}",
+            kernel_name=kernel_name,
+            timeout_seconds=timeout_seconds,
+            session_id=session_id,
+            session=session,
+        )
 
     def __enter__(self) -> Self:
         return self
