@@ -223,13 +223,15 @@ class CodeSession:
                     await self._close(*opened)
 
     async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
-        try:
+        async with contextlib.AsyncExitStack() as undo:  # also a cancellation must not leave the connections open
+            undo.push_async_callback(client.close)
+            session: OwnSession
             if self._place.session_id is not None:
-                return client, await client.get_session(self._place.session_id)
-            return client, await open_agent_session(client, self.kernel_name, self._name, self.idle_timeout_seconds)
-        except BaseException:  # also a cancellation must not leave the connections open
-            await client.close()
-            raise
+                session = await client.get_session(self._place.session_id)
+            else:
+                session = await open_agent_session(client, self.kernel_name, self._name, self.idle_timeout_seconds)
+            undo.pop_all()
+        return client, session
 
     async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from autogen.coding.base import CodeBlock, IPythonCodeResult
 
-from ..client.api.outage_retry import DEFAULT_OUTAGE_SECONDS
+from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
 from ..executors.stateful_executor import ExecutorOptions

@@ -16,8 +16,7 @@ from types import FrameType
 
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient
-from ..executors.binder import BinderServer
-from ..executors.binder_launch import build_path
+from ..executors.binder import BinderServer, build_path
 from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import subprocess
 import tempfile
 import threading
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -40,6 +41,14 @@ def start_failure(error: Exception) -> ExecError:
     if out_of_resources(error):
         return exhausted_program(error)
     return KernelStartFailed(f"the kernel could not be started: {error}")
+
+
+@contextlib.contextmanager
+def _start_failures() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # any: provisioners are other people's code
+        raise start_failure(error) from error
 
 
 class EmbeddedKernel:
@@ -81,17 +90,14 @@ class EmbeddedKernel:
         self._manager = AsyncKernelManager(
             kernel_name=kernel_name, connection_file=str(runtime_dir / f"kernel-{uuid.uuid4()}.json"), log=_log
         )
-        try:
+        with _start_failures(), contextlib.ExitStack() as undo:
+            undo.callback(self.shutdown, now=True)
             self._call(
                 self._manager.start_kernel(
                     env={**env, MARK: self._mark}, stdout=subprocess.DEVNULL, stderr=self._errors.fileno()
                 )
             )
-        except BaseException as error:
-            self.shutdown(now=True)
-            if isinstance(error, Exception):
-                raise start_failure(error) from error
-            raise
+            undo.pop_all()
 
     @property
     def kernel_id(self) -> str:
@@ -150,10 +156,8 @@ class EmbeddedKernel:
         """
         with self._restarting:
             self.generation += 1
-            try:
+            with _start_failures():
                 self._call(self._manager.restart_kernel(now=True))
-            except Exception as error:
-                raise start_failure(error) from error
             pid = getattr(self._manager.provisioner, "pid", None)
             if pid is not None:  # else the fresh process cannot be told from the others
                 kill_left_behind(self._mark, pid)

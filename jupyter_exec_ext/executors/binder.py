@@ -1,22 +1,201 @@
-"""Server of a repository, launched at a BinderHub such as mybinder.org."""
+"""Server of a repository, launched at a BinderHub such as mybinder.org through its event stream.
+
+A request for a launch joins a build of the image that is under way. Once the image is built, each request starts
+another server. So a stream that is cut during the build is opened again, and one that is cut later is not: an orphaned
+server may then run, which Binder ends when it has been idle for some time.
+
+References
+----------
+https://binderhub.readthedocs.io/en/latest/api.html
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-from dataclasses import replace
-from urllib.parse import urljoin, urlsplit
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from ..client.api.outage_retry import DEFAULT_RETRY
-from ..client.api.request_exchange import error_from, exchange
-from ..client.api.steps import Request
+from ..client.api.request_exchange import DEFAULT_RETRY, error_from, exchange
+from ..client.api.steps import Failure, Operation, Reply, Request
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
-from ..errors import ClientError, ConnectionFailed, ConnectionLost, UnexpectedAnswer
-from .binder_launch import BinderLaunch, Moved, build_path
+from ..errors import (
+    ClientError,
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
+    LimitReached,
+    NotFound,
+    ServerStartFailed,
+    UnexpectedAnswer,
+)
 from .managed_server import ManagedServer
-from .remote_launch import Deadline, OnProgress, ProgressReporter, run_until_deadline, server_at, show_phases
+from .remote_launch import (
+    Deadline,
+    OnProgress,
+    ProgressReporter,
+    follow_events,
+    run_until_deadline,
+    server_at,
+    show_phases,
+    to_one_line,
+)
+
+# In these phases no server has been started, so a request for another launch is safe.
+_BUILD_PHASES = frozenset({"waiting", "fetching", "building", "pushing"})
+_FAILED = frozenset({"failed", "failure"})
+# Statuses of a proxy that could not forward the request.
+_NOT_FORWARDED = frozenset({502, 503})
+# The reason of a failed build is in the last lines of its log.
+_KEPT_LINES = 15
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# BinderHub compares specs as text, so characters that need no quoting must stay as they are.
+_SAFE_IN_A_PATH = "/%~+:@,=!$&'()*;"
+
+
+def build_path(spec: str) -> str:
+    """Return the path that launches ``provider/what/ref``, such as ``gh/org/repo/HEAD``.
+
+    Raises
+    ------
+    ValueError
+        If `spec` has another form.
+    """
+    segments = spec.split("/")
+    if len(segments) < 2 or {"", ".", ".."} & {unquote(segment) for segment in segments} or not spec.isprintable():
+        raise ValueError(f"a Binder's spec is provider/what/ref, such as gh/org/repo/HEAD, not {spec!r}")
+    return f"build/{quote(spec, safe=_SAFE_IN_A_PATH)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Redirect of a launch to another address."""
+
+    url: str = field(repr=False)
+
+
+class BinderLaunch:
+    """Launch of one Binder, over any number of connections.
+
+    Parameters
+    ----------
+    spec : str
+        The Binder, for messages.
+    progress : ProgressReporter
+        Gets the BinderHub's messages.
+    """
+
+    def __init__(self, spec: str, progress: ProgressReporter) -> None:
+        self._spec = spec
+        self._progress = progress
+        self._retries = 0
+        self._phase = ""
+        self._log: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._last_event: Mapping[str, Any] = {}
+
+    def run(self, service: JupyterConnectionInfo, path: str) -> Operation[JupyterConnectionInfo | Moved]:
+        """Launch the Binder and return the connection to its server, or a redirect.
+
+        Parameters
+        ----------
+        service : JupyterConnectionInfo
+            The BinderHub.
+        path : str
+            The path to request there.
+
+        Raises
+        ------
+        ServerStartFailed
+            If building or launching fails.
+        LimitReached
+            If the BinderHub launches no more for now.
+        ConnectionFailed, ConnectionLost
+            If the BinderHub cannot be reached, or the connection is lost after the build.
+        """
+        while True:
+            self._phase = ""
+            outcome = yield from follow_events(path, self._handle_event)
+            if outcome is None:
+                if str(self._last_event.get("phase")).lower() in _FAILED:
+                    raise self._launch_error()
+                return _server_of(self._last_event, service)
+            if isinstance(outcome, Reply) and outcome.status in _REDIRECTS:
+                return Moved(outcome.headers.get("location", ""))
+            if self._retries >= DEFAULT_RETRY.max_retries or not self._can_retry(outcome):
+                raise self._request_error(outcome)
+            yield DEFAULT_RETRY.pause(self._retries)
+            self._retries += 1
+
+    def _handle_event(self, event: Mapping[str, Any]) -> bool:
+        """Report an event; return whether it is the last one."""
+        self._phase = to_one_line(str(event.get("phase") or "unknown"))
+        # The message of the last event names the server's address.
+        message = "" if self._phase == "ready" else to_one_line(event.get("message"))
+        self._log.append(message)
+        self._progress.report(self._phase, message, _percent_pushed(event))
+        if self._phase == "ready" or self._phase.lower() in _FAILED:
+            self._last_event = event
+        return bool(self._last_event)
+
+    def _can_retry(self, outcome: Reply | Failure) -> bool:
+        if isinstance(outcome, Reply):
+            return outcome.status in _NOT_FORWARDED
+        return not outcome.sent or self._phase in _BUILD_PHASES
+
+    def _request_error(self, outcome: Reply | Failure) -> ExecError:
+        if isinstance(outcome, Reply):
+            error = error_from(outcome)
+            if outcome.status == 404:
+                return NotFound("there is no BinderHub at this address; name it as https://binder.example/")
+            return self._limit_error(error.message, error.retry_after_seconds) if outcome.status == 429 else error
+        if not outcome.sent:
+            return ConnectionFailed(f"the BinderHub cannot be reached: {outcome.message}")
+        return ConnectionLost(
+            f"the connection was lost while {self._spec} was launched ({outcome.message}); a server may run that "
+            "nobody uses, which Binder ends by itself; launching again starts another one"
+        )
+
+    def _launch_error(self) -> ExecError:
+        said = to_one_line(self._last_event.get("message"))
+        if self._last_event.get("status_code") == 429:
+            wait = re.search(r"(\d+) seconds", said)
+            return self._limit_error(said, float(wait[1]) if wait else None)
+        lines = [line for line in self._log if line]
+        log = "; the last lines of the log:\n" + "\n".join(lines) if len(lines) > 1 else ""
+        return ServerStartFailed(f"Binder could not launch {self._spec}: {said or 'it gives no reason'}{log}")
+
+    def _limit_error(self, said: str, retry_after_seconds: float | None) -> LimitReached:
+        when = "later" if retry_after_seconds is None else f"in {retry_after_seconds:g} s"
+        return LimitReached(
+            f"the BinderHub launches no more for now ({said}); try again {when}",
+            retry_after_seconds=retry_after_seconds,
+        )
+
+
+def _percent_pushed(event: Mapping[str, Any]) -> float | None:
+    """Return the percentage of an image that was pushed, among the layers of known size."""
+    layers = event.get("progress")
+    if not isinstance(layers, dict):
+        return None
+    sized = [layer for layer in layers.values() if isinstance(layer, dict)]
+    pairs = [(layer.get("current"), layer.get("total")) for layer in sized]
+    known = [(c, t) for c, t in pairs if isinstance(c, (int, float)) and isinstance(t, (int, float)) and t > 0]
+    total = sum(t for _, t in known)
+    return min(100.0, 100.0 * sum(c for c, _ in known) / total) if total else None
+
+
+def _server_of(ready: Mapping[str, Any], service: JupyterConnectionInfo) -> JupyterConnectionInfo:
+    url, token = ready.get("url"), ready.get("token")
+    if not (isinstance(url, str) and isinstance(token, str) and token):
+        raise UnexpectedAnswer("the Binder is ready, but its address or token is missing; was it asked to build only?")
+    return server_at(url, service, "the BinderHub", token)
+
 
 # mybinder.org needs one redirect; BinderHubs that point to each other must not keep a client busy.
 _MAX_REDIRECTS = 5

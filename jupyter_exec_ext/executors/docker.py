@@ -21,7 +21,6 @@ from typing import Any
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.client import ExecClient
-from .containers.container_address import Reach, find_reach, remote_engine_host
 from .containers.container_engine import connect_to_engine, engine_errors, find_own_container, networks_of
 from .containers.container_image import (
     DOCKERFILE,
@@ -31,9 +30,16 @@ from .containers.container_image import (
     find_or_build_default_image,
     find_or_pull_image,
 )
-from .containers.container_options import hardened_options, limit_options, mount_options, work_dir_options
-from .containers.container_streams import wait_until_ready
-from .containers.running_container import DEFAULT_PORT, RunningContainer
+from .containers.container_options import (
+    Reach,
+    find_reach,
+    hardened_options,
+    limit_options,
+    mount_options,
+    remote_engine_host,
+    work_dir_options,
+)
+from .containers.running_container import DEFAULT_PORT, RunningContainer, wait_until_ready
 from .managed_server import ManagedServer
 
 

@@ -28,6 +28,7 @@ def load_functions(name, source, packages, namespace):
     import linecache
     import sys
     import types
+    from contextlib import ExitStack
     from importlib import machinery, metadata, util
 
     try:
@@ -63,13 +64,13 @@ def load_functions(name, source, packages, namespace):
     module.__spec__ = machinery.ModuleSpec(name, None, origin=origin)
     before = sys.modules.get(name)
     sys.modules[name] = module
-    try:
+    with ExitStack() as undo:
+        if before is None:
+            undo.callback(sys.modules.pop, name)
+        else:
+            undo.callback(sys.modules.update, {name: before})
         # With this flag annotations are not evaluated, so their names may be missing.
         flags = __future__.annotations.compiler_flag
-        exec(compile(source, origin, "exec", flags, True), vars(module))  # noqa: S102
-    except BaseException:
-        del sys.modules[name]
-        if before is not None:
-            sys.modules[name] = before
-        raise
+        exec(compile(source, origin, "exec", flags, True), vars(module))  # noqa: S102  # as in a cell
+        undo.pop_all()
     namespace.update((key, value) for key, value in vars(module).items() if not key.startswith("_"))

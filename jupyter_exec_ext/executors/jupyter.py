@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..client.api.outage_retry import DEFAULT_OUTAGE_SECONDS
+from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from ..client.sync.client import ExecClient, open_agent_session
 from ..client.sync.session import ExecSession, StandardExecSession

@@ -23,12 +23,11 @@ from ..errors import (
 )
 from ..models import Execution
 from ..models.plain_text import Ansi
-from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor
+from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor, quiet_pip
 from .code_results import ResultCollector, TextOptions
 from .function_loading import FunctionsModule, LoadedFunctions
 from .function_sources import AnyFunction
 from .prompts import CODE_WRITER_SYSTEM_MESSAGE, FRESH_SESSION, FUNCTION_PROMPT_TEMPLATE
-from .quiet_pip import quiet_pip
 
 if TYPE_CHECKING:
     from typing_extensions import Self

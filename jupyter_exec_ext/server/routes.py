@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..aca.endpoint.aca_handler import ACA_PREFIX, ACANotFoundHandler
-from ..aca.endpoint.pool_file_handlers import ACAContentHandler, ACAFileHandler, ACAFilesHandler, ACAUploadHandler
 from ..aca.endpoint.pool_handlers import (
+    ACAContentHandler,
+    ACAFileHandler,
+    ACAFilesHandler,
     ACAManagedSessionHandler,
     ACAManagedSessionsHandler,
     ACAMetadataHandler,
@@ -17,6 +19,7 @@ from ..aca.endpoint.pool_handlers import (
     ACASessionHandler,
     ACASessionsHandler,
     ACAStopHandler,
+    ACAUploadHandler,
 )
 from ..aca.endpoint.run_handlers import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
 from .base_handler import ExecHandler, Services

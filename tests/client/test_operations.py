@@ -15,8 +15,7 @@ from jupyter_exec_ext.client.api.execution_operations import (
     seconds_left,
 )
 from jupyter_exec_ext.client.api.operations import ExecApi
-from jupyter_exec_ext.client.api.outage_retry import RetryPolicy
-from jupyter_exec_ext.client.api.request_exchange import error_from
+from jupyter_exec_ext.client.api.request_exchange import RetryPolicy, error_from
 from jupyter_exec_ext.client.api.steps import (
     AskInput,
     CloseStream,

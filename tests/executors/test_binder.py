@@ -32,7 +32,7 @@ from jupyter_exec_ext.errors import (
     UnexpectedAnswer,
 )
 from jupyter_exec_ext.executors import LaunchProgress
-from jupyter_exec_ext.executors.binder_launch import build_path
+from jupyter_exec_ext.executors.binder import build_path
 from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
 from tests.support.hosts import Host, free_port, running_host

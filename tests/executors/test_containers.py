@@ -12,9 +12,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from jupyter_exec_ext.executors.containers.container_address import Reach, find_reach, remote_engine_host
 from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
-from jupyter_exec_ext.executors.containers.container_options import limit_options, path_seen_by_engine
+from jupyter_exec_ext.executors.containers.container_options import (
+    Reach,
+    find_reach,
+    limit_options,
+    path_seen_by_engine,
+    remote_engine_host,
+)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,11 +98,10 @@ class PoolFiles:
 
     async def _save(self, directory: Path, path: str) -> Path:
         place = _reserve_place(directory, path)
-        try:
+        with contextlib.ExitStack() as undo:  # cancellation, too, must not leave an empty file
+            undo.callback(place.unlink)
             await self._client.download(self._identifier, path, place)
-        except BaseException:  # cancellation, too, must not leave an empty file
-            place.unlink()
-            raise
+            undo.pop_all()
         return place
 
     async def _list(self) -> dict[str, ACAFile]:

@@ -16,8 +16,7 @@ from typing import Any
 
 from ...errors import ExecError
 from .aca_session import ACASession, RunFailedError, SessionExpiredError
-from .kernel_loop import KernelLoop
-from .kernel_sockets import KernelSockets, Message
+from .kernel_loop import KernelLoop, KernelSockets, Message
 from .session_answers import Answer, failed_answer
 
 NO_INTERRUPT = (

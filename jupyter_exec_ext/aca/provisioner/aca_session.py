@@ -7,6 +7,7 @@ fetch the rest, without running code of the user's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -181,7 +182,8 @@ class ACASession:
     async def _load(self) -> None:
         self.identifier, self._mark = uuid.uuid4().hex, f"_jupyter_exec_{uuid.uuid4().hex}"
         request = self._request("about", {})
-        try:
+        with contextlib.ExitStack() as undo:  # cancellation, too, must not leave a half-loaded session
+            undo.callback(self._forget)
             load = build_loading_code(self._mark, self._environment, DATA_DIRECTORY)
             result = await self._run(f"{load}\n{build_request_code(self._mark, request)}")
             piece = find_piece(self._mark, request["id"], result.stdout)
@@ -189,9 +191,7 @@ class ACASession:
             if piece is not None:
                 about = (await self._whole(request["id"], piece)).reply
                 self.python_version = str(about.get("python", ""))
-        except BaseException:  # cancellation, too, must not leave a half-loaded session
-            self._forget()
-            raise
+            undo.pop_all()
 
     @staticmethod
     def _request(verb: str, arguments: Mapping[str, Any], request_id: str = "", start: int = 0) -> dict[str, Any]:

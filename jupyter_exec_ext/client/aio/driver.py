@@ -38,8 +38,7 @@ from ..api.steps import (
 from ..fork_safety import keep_for_parent, renew_after_fork
 from ..server_connection import JupyterConnectionInfo
 from . import websocket
-from .credential import AioCredential
-from .http_client import HttpClient
+from .http_client import AioCredential, HttpClient
 
 T = TypeVar("T")
 AnswerInput = Callable[[InputRequestEvent], "str | Awaitable[str]"]

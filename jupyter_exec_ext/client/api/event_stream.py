@@ -12,8 +12,7 @@ from ...protocol.output_joining import OutputFold, with_outputs
 from ...protocol.records_json import change_from_json, event_from_json, is_bare
 from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from ...protocol.strict_json import loads_strict
-from .outage_retry import RetryBudget, RetryPolicy
-from .request_exchange import error_from, open_stream, wait
+from .request_exchange import RetryBudget, RetryPolicy, error_from, open_stream, wait
 from .steps import HEARTBEAT, MINIMAL, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 API = "exec/v1/"

@@ -13,8 +13,17 @@ from ...errors import ConnectionFailed, ConnectionLost, ExecError, NoInputReques
 from ...models import Execution, InputRequestEvent
 from ...protocol.records_json import execution_from_json
 from .event_stream import API, EventStreamReader, silence_seconds
-from .outage_retry import DEFAULT_RETRY, RetryBudget, RetryPolicy
-from .request_exchange import exchange, open_stream, parsed, segment, transport_error, wait
+from .request_exchange import (
+    DEFAULT_RETRY,
+    RetryBudget,
+    RetryPolicy,
+    exchange,
+    open_stream,
+    parsed,
+    segment,
+    transport_error,
+    wait,
+)
 from .steps import (
     IDEMPOTENCY_KEY,
     MINIMAL,
@@ -113,7 +122,7 @@ class ExecutionOperations:
             raise _run_lost(error, key, execution.id if execution else None) from None
         except (ExecError, GeneratorExit):
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, a cancelled task, or an error of the caller's callback
             yield from self._abandon(place, request, key, execution.id if execution else "")
             raise
         return execution
@@ -184,7 +193,7 @@ class ExecutionOperations:
             raise _run_lost(error, key, reader.execution_id or None) from None
         except (ExecError, GeneratorExit):
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, a cancelled task, or an error of the caller's callback
             yield from self._abandon(place, request, key, reader.execution_id)
             raise
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from ...errors import ApiNotFound, KernelSpecNotFound, UnexpectedAnswer
 from ...models import KernelSpecInfo
-from ..api.outage_retry import DEFAULT_RETRY, NO_RETRY, RetryPolicy
-from ..api.request_exchange import exchange, parsed, segment
+from ..api.request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, parsed, segment
 from ..api.steps import Operation, Pause, Request
 
 _TIDY_SECONDS = 5.0

@@ -20,7 +20,7 @@ from ...protocol.kernel_messages import execute_request
 from ...protocol.languages import source_for_kernel
 from ...protocol.message_translation import RunTranslator
 from ...protocol.run_states import End, RunInput, Stop
-from ..api.outage_retry import RetryPolicy
+from ..api.request_exchange import RetryPolicy
 from ..api.steps import Failure, Operation
 from .kernel_websocket import StandardConnection
 from .kernels_api import KernelsApi
@@ -99,7 +99,7 @@ class StandardSession:
             return (yield from self._carry_out(run, source))
         except (ExecError, GeneratorExit):
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, a cancelled task, or an error of the caller's callback
             yield self.api.interrupt_once(self.kernel_id)  # its result is not awaited any more
             # A signal's exception (Ctrl-C) may have come in the middle of a message: what follows would be misread.
             yield from self._connection.disconnect()
@@ -226,7 +226,7 @@ def open_standard_session(
         yield from session.connect()
     except GeneratorExit:
         raise
-    except BaseException:
+    except BaseException:  # Ctrl-C and a cancelled task, too, must not leave the kernel running
         yield from session.close(hurried=True)
         raise
     return session

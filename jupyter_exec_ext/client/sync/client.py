@@ -11,7 +11,7 @@ from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Session
 from ..api.event_stream import ChangeFollower
 from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
 from ..api.operations import ExecApi, session_request
-from ..api.outage_retry import DEFAULT_OUTAGE_SECONDS, RetryPolicy
+from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..jupyter.standard_session import open_standard_session
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 from .driver import AnswerInput, SyncDriver

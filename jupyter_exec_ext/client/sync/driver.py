@@ -36,8 +36,7 @@ from ..api.steps import (
 )
 from ..fork_safety import renew_after_fork
 from ..server_connection import JupyterConnectionInfo
-from .credential import SyncCredential
-from .http_client import HttpClient
+from .http_client import HttpClient, SyncCredential
 
 T = TypeVar("T")
 AnswerInput = Callable[[InputRequestEvent], str]

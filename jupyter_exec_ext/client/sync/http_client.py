@@ -1,18 +1,31 @@
-"""Blocking HTTP requests and streams of the synchronous driver, with requests."""
+"""Blocking HTTP requests and streams of the synchronous driver, with requests.
+
+Threads that wait for an access token share one call of the credential.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from http.client import HTTPException
 from http.cookiejar import DefaultCookiePolicy
 from http.cookies import SimpleCookie
+from typing import Any
 
 import requests
 import urllib3.exceptions
 
 from ...protocol.strict_json import dump_bytes
-from ..api.steps import Failure, OpenStream, Reply, Request, SendBody, Source, Stream
-from ..fork_safety import keep_for_parent, renew_after_fork
+from ..access_tokens import (
+    AccessToken,
+    TokenCache,
+    TokenProvider,
+    credential_error,
+    run_in_daemon_thread,
+    token_request_of,
+)
+from ..api.steps import Failure, GetToken, OpenStream, Reply, Request, SendBody, Source, Stream
+from ..fork_safety import ProcessLock, keep_for_parent, renew_after_fork
 from ..server_connection import JupyterConnectionInfo
 from .http_attempt import Attempt, WatchedAdapter
 
@@ -227,3 +240,48 @@ def _failure_message(error: BaseException, attempt: Attempt) -> str:
 
 def _timeout_message(attempt: Attempt) -> str:
     return f"there was no whole answer within {attempt.total_seconds:g} seconds"
+
+
+class SyncCredential:
+    """Source of access tokens for threads."""
+
+    def __init__(self, credential: TokenProvider, scope: str) -> None:
+        self._credential = credential
+        self._scope = scope
+        self._cache = TokenCache()
+        self._lock = ProcessLock()
+        self._asking: dict[str | None, Future[Any]] = {}
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Forget the parent's pending calls: their threads do not exist in the child."""
+        self._asking = {}
+
+    def get(self, step: GetToken) -> AccessToken:
+        """Return a token, from the cache or from the credential; concurrent threads wait for the same call."""
+        with self._lock:
+            held = self._cache.current(step.rejected)
+            if held is not None and step.claims is None:
+                return held
+            asking = self._asking.get(step.claims)
+            if asking is None:
+                asking = run_in_daemon_thread(lambda: self._fetch(step.claims))
+                self._asking[step.claims] = asking
+        wait([asking], step.timeout_seconds)
+        error = asking.exception() if asking.done() else None
+        if error is not None or not asking.done():
+            raise credential_error(self._credential, error) from error
+        token: AccessToken = asking.result()
+        return token
+
+    def _fetch(self, claims: str | None) -> AccessToken:
+        try:
+            given = token_request_of(self._credential, self._scope, claims)()
+            with self._lock:
+                return self._cache.store(given)
+        finally:
+            with self._lock:
+                self._asking.pop(claims, None)
+
+    def close(self) -> None:
+        """Do nothing: pending calls run in daemon threads."""

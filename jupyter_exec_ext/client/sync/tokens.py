@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...models import Execution, IssuedToken, Token
-from ..api.outage_retry import RetryPolicy
-from ..api.token_requests import TokensApi, approval, rejection, token_request
+from ..api.operations import TokensApi, approval, rejection, token_request
+from ..api.request_exchange import RetryPolicy
 from .driver import SyncDriver
 
 

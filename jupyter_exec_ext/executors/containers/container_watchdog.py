@@ -67,13 +67,12 @@ def start_watchdog(container_id: str, *, remove: bool, network: str | None) -> s
     )
     order = {"parent": os.getpid(), "container": container_id, "remove": remove, "network": network}
     assert process.stdin is not None
-    try:
+    with contextlib.ExitStack() as undo:  # without its order it would watch nothing
+        undo.callback(process.wait)
+        undo.callback(process.kill)
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
-    except BaseException:  # without its order it would watch nothing
-        process.kill()
-        process.wait()
-        raise
+        undo.pop_all()
     return process
 
 

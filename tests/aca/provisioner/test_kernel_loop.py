@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.aca.provisioner import kernel_loop as aca_loop
+from jupyter_exec_ext.aca.provisioner.aca_provisioner import KernelFiles
 from jupyter_exec_ext.aca.provisioner.kernel_loop import KernelLoop
-from jupyter_exec_ext.aca.provisioner.remote_session_files import KernelFiles
 from jupyter_exec_ext.errors import Unavailable
 
 

@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ....client.access_tokens import AsyncTokenProvider, TokenProvider
-from ....client.aio.credential import AioCredential
 from ....client.aio.driver import AioDriver
+from ....client.aio.http_client import AioCredential
 from ....client.local_files import FileTarget, MemoryTarget, OpenFileTarget, Target, Uploadable, download_path
 from ....client.server_connection import JupyterConnectionInfo
 from ...protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE, check_endpoint, check_host, family_of

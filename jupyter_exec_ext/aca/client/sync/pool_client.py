@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from ....client.access_tokens import TokenProvider
 from ....client.local_files import FileTarget, MemoryTarget, OpenFileTarget, Target, Uploadable, download_path
 from ....client.server_connection import JupyterConnectionInfo
-from ....client.sync.credential import SyncCredential
 from ....client.sync.driver import SyncDriver
+from ....client.sync.http_client import SyncCredential
 from ...protocol.addresses import ALLOWED_HOSTS, DEFAULT_API_VERSION, SCOPE, check_endpoint, check_host, family_of
 from ...protocol.file_format import ACAFile
 from ...protocol.run_format import RunRequest, RunResult
