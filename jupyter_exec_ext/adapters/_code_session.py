@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
 from ..client.aio.client import AGENT_IDLE_TIMEOUT_SECONDS, AsyncExecClient, open_agent_session
@@ -103,9 +102,7 @@ class CodeSession:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def open(self) -> OpenSession:

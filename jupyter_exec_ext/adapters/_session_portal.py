@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..client.aio.session import AsyncStandardExecSession
@@ -69,9 +68,7 @@ class SessionPortal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def open(self) -> OpenSession:

@@ -10,7 +10,6 @@ For example::
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ag2 import ImageInput, ToolResult, tool
@@ -62,9 +61,7 @@ class JupyterCodeEnvironment:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def close(self) -> None:

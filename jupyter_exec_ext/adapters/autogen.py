@@ -18,9 +18,8 @@ from ..errors import KernelSpecNotFound
 from ..executors.cancellation import cancel_with
 from ..executors.code_blocks import quiet_pip
 from ..executors.code_results import ResultCollector, TextOptions
-from ..executors.function_loading import FunctionsModule
+from ..executors.function_loading import FUNCTION_PROMPT_TEMPLATE, FunctionsModule
 from ..executors.function_sources import AnyFunction
-from ..executors.prompts import FUNCTION_PROMPT_TEMPLATE
 from ..executors.stateful_executor import OnStateLost, check_on_state_lost
 from ..models import Execution, ExecutionState
 from ..models.plain_text import Ansi

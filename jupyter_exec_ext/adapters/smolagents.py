@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import PIL.Image
@@ -75,9 +74,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ..aca.executor.aca_executor import ACADynamicSessionsCodeExecutor
     from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
     from .binder import BinderServer
-    from .code_blocks import CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
+    from .code_blocks import CODE_WRITER_SYSTEM_MESSAGE, CodeBlock, CodeResult, IPythonCodeResult, MarkdownCodeExtractor
     from .docker import DockerJupyterServer
     from .embedded import EmbeddedIPythonCodeExecutor
     from .function_sources import (
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .hub import JupyterHubServer
     from .jupyter import JupyterCodeExecutor
     from .local import LocalJupyterServer
-    from .prompts import CODE_WRITER_SYSTEM_MESSAGE
     from .remote_launch import LaunchProgress
 
 # Imported at first use: executors need different libraries.
@@ -30,7 +29,7 @@ _HOMES = {
     "ACADynamicSessionsCodeExecutor": "..aca.executor.aca_executor",
     "Alias": ".function_sources",
     "BinderServer": ".binder",
-    "CODE_WRITER_SYSTEM_MESSAGE": ".prompts",
+    "CODE_WRITER_SYSTEM_MESSAGE": ".code_blocks",
     "CodeBlock": ".code_blocks",
     "CodeResult": ".code_blocks",
     "DockerJupyterServer": ".docker",

@@ -10,6 +10,30 @@ from dataclasses import dataclass, field, fields
 
 # AutoGen's own pattern: an agent that moves here must find the same blocks in the same messages.
 _BLOCK = re.compile(r"```[ \t]*(\w+)?[ \t]*\r?\n(.*?)\r?\n[ \t]*```", re.DOTALL)
+#: System message of an agent that writes code for a stateful executor.
+CODE_WRITER_SYSTEM_MESSAGE = """
+You have been given coding capability to solve tasks using Python code in a stateful IPython kernel.
+You are responsible for writing the code, and the user is responsible for executing the code.
+
+When you write Python code, put the code in a markdown code block with the language set to Python.
+For example:
+```python
+x = 3
+```
+You can use the variable `x` in subsequent code blocks.
+```python
+print(x)
+```
+
+Write code incrementally and leverage the statefulness of the kernel to avoid repeating code.
+Import libraries in a separate code block.
+Define a function or a class in a separate code block.
+Run code that produces output in a separate code block.
+Run code that involves expensive operations like download, upload, and call external APIs in a separate code block.
+
+When your code produces an output, the output will be returned to you.
+Because you have limited conversation memory, if your code creates an image,
+the output will be a path to the image instead of the image itself."""
 
 
 @dataclass

@@ -15,7 +15,6 @@ import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ..client.fork_safety import atexit_in_this_process
@@ -212,9 +211,7 @@ class DockerJupyterServer(ManagedServer):
         """Return a client of the gateway."""
         return ExecClient(self.connection_info)
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._stop_container:
             self.stop()
         else:

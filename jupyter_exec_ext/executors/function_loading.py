@@ -16,6 +16,15 @@ from ..models import Execution
 from . import function_setup
 from .function_sources import AnyFunction, build_python_functions_file, name_of, packages_of, to_stub
 
+#: Description of functions, with ``$module_name`` and ``$functions``.
+FUNCTION_PROMPT_TEMPLATE = """\
+You have access to the following user defined functions. They can be accessed from the module called `$module_name` by \
+their function names.
+
+For example, if there was a function called `foo` you could import it by writing `from $module_name import foo`
+
+$functions"""
+
 
 class FunctionsModule:
     """Functions as a Python module of a session.

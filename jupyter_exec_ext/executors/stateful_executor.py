@@ -6,7 +6,6 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypedDict, get_args
 
 from ..client.fork_safety import ProcessLock
@@ -23,11 +22,10 @@ from ..errors import (
 )
 from ..models import Execution
 from ..models.plain_text import Ansi
-from .code_blocks import CodeBlock, IPythonCodeResult, MarkdownCodeExtractor, quiet_pip
+from .code_blocks import CODE_WRITER_SYSTEM_MESSAGE, CodeBlock, IPythonCodeResult, MarkdownCodeExtractor, quiet_pip
 from .code_results import ResultCollector, TextOptions
-from .function_loading import FunctionsModule, LoadedFunctions
+from .function_loading import FUNCTION_PROMPT_TEMPLATE, FunctionsModule, LoadedFunctions
 from .function_sources import AnyFunction
-from .prompts import CODE_WRITER_SYSTEM_MESSAGE, FRESH_SESSION, FUNCTION_PROMPT_TEMPLATE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,6 +35,8 @@ OnStateLost = Literal["fail", "continue"]
 _UNNAMED_LANGUAGES = ("", "unknown")
 # Errors for one piece of code: they go into the result, since the model can write another.
 REFUSALS = (InvalidRequest, PolicyDenied, LimitReached, PayloadTooLarge)
+#: Note after the reason why a session was replaced.
+FRESH_SESSION = "A fresh session was started: variables, imports and definitions are gone; run what is needed again."
 
 
 def check_on_state_lost(choice: OnStateLost) -> OnStateLost:
@@ -185,9 +185,7 @@ class StatefulCodeExecutor(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.stop()
 
     @property

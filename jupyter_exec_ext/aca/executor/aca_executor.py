@@ -13,8 +13,7 @@ from ...executors.code_blocks import CodeBlock, CodeResult, IPythonCodeResult
 from ...executors.code_results import ResultCollector, TextOptions
 from ...executors.function_loading import FunctionsModule
 from ...executors.function_sources import AnyFunction
-from ...executors.prompts import FRESH_SESSION
-from ...executors.stateful_executor import REFUSALS
+from ...executors.stateful_executor import FRESH_SESSION, REFUSALS
 from ...models import ExecutionState
 from ...models.plain_text import Ansi
 from ...protocol.languages import normalize_language

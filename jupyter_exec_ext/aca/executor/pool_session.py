@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import ConnectionLost, ExecError, SessionEnded, SessionNotFound
 from ...executors.function_loading import FunctionsModule
-from ...executors.prompts import FRESH_SESSION
+from ...executors.stateful_executor import FRESH_SESSION
 from ...models import Execution, ExecutionState
 from ..protocol.addresses import check_identifier
 from ..protocol.run_format import RunResult

@@ -8,7 +8,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ExecError
@@ -46,9 +45,7 @@ class AsyncExecSessionBase(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, *_: object) -> None:
         if exc_type is None:
             await self.close()
             return

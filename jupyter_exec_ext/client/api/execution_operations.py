@@ -36,6 +36,7 @@ from .steps import (
     ReadStream,
     Reply,
     Request,
+    undo_on_error,
 )
 
 # The server answers a waiting request within this time even if the code still runs, so that no proxy on the way sees a
@@ -187,15 +188,15 @@ class ExecutionOperations:
             start = replace(start, read_timeout_seconds=START_SECONDS)
         reader = EventStreamReader(start, after=0)
         can_wait = self._can_wait_for_outage(place)
+        following = self._follow(reader, can_wait, answer=bool(request.get("allow_input")))
         try:
-            return (yield from self._follow(reader, can_wait, answer=bool(request.get("allow_input"))))
+            return (
+                yield from undo_on_error(
+                    following, lambda: self._abandon(place, request, key, reader.execution_id), spared=(ExecError,)
+                )
+            )
         except ConnectionLost as error:
             raise _run_lost(error, key, reader.execution_id or None) from None
-        except (ExecError, GeneratorExit):
-            raise
-        except BaseException:  # Ctrl-C, a cancelled task, or an error of the caller's callback
-            yield from self._abandon(place, request, key, reader.execution_id)
-            raise
 
     def events(self, execution_id: str, after: int = 0, *, answer: bool = False) -> Operation[Execution]:
         """Emit the events of an execution that follow number `after`, to its end."""

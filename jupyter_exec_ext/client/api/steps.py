@@ -268,6 +268,28 @@ Step = (
 Operation = Generator[Step, Any, T]
 
 
+def undo_on_error(
+    operation: Operation[T], undo: Callable[[], Operation[None]], *, spared: tuple[type[Exception], ...] = ()
+) -> Operation[T]:
+    """Carry an operation out. An exception that ends it, such as Ctrl-C or a cancelled task, is raised after `undo`.
+
+    Parameters
+    ----------
+    operation : Operation
+        The operation.
+    undo : callable
+        Returns the operation that undoes it.
+    spared : tuple of types
+        Exceptions after which nothing is to be undone.
+    """
+    try:
+        return (yield from operation)
+    except BaseException as error:  # Ctrl-C, a cancelled task, an error of the caller's callback
+        if not isinstance(error, (*spared, GeneratorExit)):  # a closed generator may not yield
+            yield from undo()
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """End of an operation, with its result."""

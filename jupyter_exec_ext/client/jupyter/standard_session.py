@@ -21,7 +21,7 @@ from ...protocol.languages import source_for_kernel
 from ...protocol.message_translation import RunTranslator
 from ...protocol.run_states import End, RunInput, Stop
 from ..api.request_exchange import RetryPolicy
-from ..api.steps import Failure, Operation
+from ..api.steps import Failure, Operation, undo_on_error
 from .kernel_websocket import StandardConnection
 from .kernels_api import KernelsApi
 from .standard_run import Follower, StandardRun
@@ -96,17 +96,15 @@ class StandardSession:
         )
         self._run = run
         try:
-            return (yield from self._carry_out(run, source))
-        except (ExecError, GeneratorExit):
-            raise
-        except BaseException:  # Ctrl-C, a cancelled task, or an error of the caller's callback
-            yield self.api.interrupt_once(self.kernel_id)  # its result is not awaited any more
-            # A signal's exception (Ctrl-C) may have come in the middle of a message: what follows would be misread.
-            yield from self._connection.disconnect()
-            raise
+            return (yield from undo_on_error(self._carry_out(run, source), self._abandon, spared=(ExecError,)))
         finally:
             if self._run is run:  # a stream that was left may be closed later than the next run begins
                 self._run = None
+
+    def _abandon(self) -> Operation[None]:
+        yield self.api.interrupt_once(self.kernel_id)  # its result is not awaited any more
+        # A signal's exception (Ctrl-C) may have come in the middle of a message: what follows would be misread.
+        yield from self._connection.disconnect()
 
     def _carry_out(self, run: StandardRun, source: str) -> Operation[Execution]:
         yield from run.log(StateEvent(ExecutionState.RUNNING))
@@ -222,11 +220,5 @@ def open_standard_session(
     spec = yield from api.find(kernel_name)
     kernel_id = yield from api.start(spec.name, env)
     session = StandardSession(api, kernel_id, spec, max_output_bytes=max_output_bytes, trusted_seconds=trusted_seconds)
-    try:
-        yield from session.connect()
-    except GeneratorExit:
-        raise
-    except BaseException:  # Ctrl-C and a cancelled task, too, must not leave the kernel running
-        yield from session.close(hurried=True)
-        raise
+    yield from undo_on_error(session.connect(), partial(session.close, hurried=True))  # or the kernel would stay
     return session
