@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..client.server_connection import JupyterConnectionInfo
@@ -48,10 +48,10 @@ class SessionKeeper:
             self._pipe.flush()
 
     @property
-    def _pipe(self) -> BinaryIO:
+    def _pipe(self) -> IO[bytes]:
         pipe = self._process.stdin
         assert pipe is not None
-        return pipe  # type: ignore[return-value]  # Popen opens it in binary mode
+        return pipe
 
     def dismiss(self) -> None:
         """End the process and keep the session."""
@@ -60,7 +60,7 @@ class SessionKeeper:
         self._pipe.close()
 
 
-def keep(pipe: BinaryIO) -> None:
+def keep(pipe: IO[bytes]) -> None:
     """Read the session from a pipe, wait for the end of the pipe, and end the session."""
     line = pipe.readline()
     pipe.read()

@@ -7,7 +7,6 @@ safe to repeat, and are repeated for `PoolTimes.max_wait_seconds`. `pool_operati
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from ...client.access_tokens import AccessToken, RefusalCounter, parse_claims
-from ...client.api.request_exchange import DEFAULT_RETRY
+from ...client.api.request_exchange import DEFAULT_RETRY, pause_with_jitter
 from ...client.api.steps import Failure, GetToken, Operation, Pause, Reply, Request
 from ...errors import ConnectionFailed, ConnectionLost, ExecError, UnexpectedAnswer
 from ...protocol.strict_json import loads_strict
@@ -205,7 +204,7 @@ def _choose_pause(number: int, outcome: Reply | Failure) -> Pause:
     retry_after = None if isinstance(outcome, Failure) else _retry_after(outcome)
     if retry_after is None:
         return DEFAULT_RETRY.pause(min(number, 16))
-    return Pause(max(retry_after, DEFAULT_RETRY.base_seconds) * random.uniform(1.0, 1.2))  # noqa: S311  # jitter, no secret
+    return pause_with_jitter(max(retry_after, DEFAULT_RETRY.base_seconds), 1.0, 1.2)
 
 
 def _check_outcome(call: Call, outcome: Reply | Failure, token: AccessToken, unsure: bool) -> Reply:

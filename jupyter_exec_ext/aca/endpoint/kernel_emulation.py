@@ -112,7 +112,7 @@ class PackageResources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module."""
-        module.working_set = WorkingSet()  # type: ignore[attr-defined]  # a module type has no such attribute
+        vars(module)["working_set"] = WorkingSet()
 
 
 def set_up() -> None:

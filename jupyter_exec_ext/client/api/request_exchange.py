@@ -59,12 +59,12 @@ class RetryPolicy:
         """Return the pause after failed attempt number `attempt`, from 0; `retry_after` is the server's wish."""
         if retry_after is not None and retry_after.isdecimal():
             return Pause(min(float(retry_after), _MAX_RETRY_AFTER_SECONDS))
-        return _with_jitter(min(self.max_seconds, self.base_seconds * 2**attempt))
+        return pause_with_jitter(min(self.max_seconds, self.base_seconds * 2**attempt))
 
 
-def _with_jitter(seconds: float) -> Pause:
-    # Without jitter, all clients of a server that restarts would come back at the same moment.
-    return Pause(seconds * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
+def pause_with_jitter(seconds: float, low: float = 0.5, high: float = 1.0) -> Pause:
+    """Return a pause of `low` to `high` times `seconds`, or all clients of a server would come back at once."""
+    return Pause(seconds * random.uniform(low, high))  # noqa: S311  # not a secret
 
 
 DEFAULT_RETRY = RetryPolicy()
@@ -116,7 +116,7 @@ class RetryBudget:
             return Pause(min(pause.seconds, MAX_OUTAGE_PAUSE_SECONDS)) if is_outage else pause
         spent_seconds = max(time.monotonic() - self._began_at, self._paused_seconds)
         if is_outage and spent_seconds < self._retry.outage_seconds:
-            return _with_jitter(MAX_OUTAGE_PAUSE_SECONDS)
+            return pause_with_jitter(MAX_OUTAGE_PAUSE_SECONDS)
         return None
 
 
