@@ -15,7 +15,7 @@ from autogen_core.code_executor import CodeBlock, CodeExecutor
 from ..client.access_tokens import TokenProvider
 from ..client.server_connection import connection_to
 from ..errors import KernelSpecNotFound
-from ..executors.cancellation import cancel_with
+from ..executors.cancellation import cancelled_by
 from ..executors.code_blocks import quiet_pip
 from ..executors.code_results import ResultCollector, TextOptions
 from ..executors.function_loading import FUNCTION_PROMPT_TEMPLATE, FunctionsModule
@@ -238,11 +238,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             If the server cannot be reached or refuses. After a session that the server has ended, the result reports
             that the variables are gone, and the next block gets a fresh session.
         """
-        if cancellation_token.is_cancelled():
-            raise asyncio.CancelledError
-        running = asyncio.create_task(self._execute(code_blocks))
-        cancel_with(cancellation_token, running)
-        return await running
+        return await cancelled_by(cancellation_token, self._execute(code_blocks))
 
     async def _execute(self, code_blocks: Sequence[CodeBlock]) -> JupyterCodeResult:
         if self._resources.running is None and self._like_autogen and not self._STARTS_ITSELF:

@@ -20,19 +20,6 @@ class CancellationToken(Protocol):
         """Have `callback` called when it is cancelled."""
 
 
-def cancel_with(token: CancellationToken, task: asyncio.Task[Any]) -> None:
-    """Cancel a task when the token is cancelled, possibly from another thread."""
-    # A token outlives many tasks and keeps its callbacks, so these must not keep the tasks.
-    loop, found = asyncio.get_running_loop(), weakref.ref(task)
-
-    def cancel() -> None:
-        waiting = found()
-        if waiting is not None and not waiting.done():
-            loop.call_soon_threadsafe(waiting.cancel)
-
-    token.add_callback(cancel)
-
-
 async def cancelled_by(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
     """Await a coroutine until it ends or the token is cancelled.
 
@@ -47,5 +34,13 @@ async def cancelled_by(token: CancellationToken | None, work: Coroutine[Any, Any
         work.close()
         raise asyncio.CancelledError
     task = asyncio.create_task(work)
-    cancel_with(token, task)
+    # A token outlives many tasks and keeps its callbacks, so these must not keep the tasks.
+    loop, found = asyncio.get_running_loop(), weakref.ref(task)
+
+    def cancel() -> None:
+        waiting = found()
+        if waiting is not None and not waiting.done():
+            loop.call_soon_threadsafe(waiting.cancel)
+
+    token.add_callback(cancel)
     return await task

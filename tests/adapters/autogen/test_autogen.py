@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer, with_requirements
 from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, JupyterCodeExecutor, JupyterCodeResult
 from jupyter_exec_ext.errors import Unauthenticated
-from jupyter_exec_ext.executors.cancellation import cancel_with
+from jupyter_exec_ext.executors.cancellation import cancelled_by
 from tests.adapters.beacon import PICTURE, SHOW_PICTURE, beacon
 
 PROVIDER = "jupyter_exec_ext.adapters.autogen.JupyterCodeExecutor"
@@ -121,8 +121,7 @@ async def test_a_cancelled_token_stops_the_code_on_the_server(executor: DockerJu
 
 async def test_a_token_that_is_cancelled_in_another_thread_wakes_the_event_loop() -> None:
     token = CancellationToken()
-    task = asyncio.create_task(asyncio.Event().wait())
-    cancel_with(token, task)
+    task = asyncio.create_task(cancelled_by(token, asyncio.Event().wait()))
     timer = threading.Timer(0.5, token.cancel)  # by then the loop has nothing to do
     timer.start()
     began = time.monotonic()
