@@ -302,6 +302,7 @@ def test_a_server_refuses_kernels_that_were_started_without_the_isolation_they_s
 ) -> None:
     """Under the sandbox's name something else is installed, which starts plain kernels."""
     add_kernelspec_with(tmp_path)
+    add_kernelspec(tmp_path, "python3", "local-provisioner")  # the other provisioners of the package are not there
     env = with_provisioner(tmp_path, "sandbox-provisioner", kind=kind, package="jupyter-exec-ext")
     (tmp_path / "plugins" / "pretender.py").write_text(PRETENDER)
     with running_host("server", tmp_path, "--ExecEngine.default_isolation=sandbox", env=env) as host:

@@ -62,7 +62,8 @@ def test_sessions_get_kernels_that_nobody_saw_before(tmp_path: Path, name: str) 
             assert metric(host, "jupyter_exec_pooled_kernels") == 1
             assert metric(host, 'jupyter_exec_pool_sessions_total{kernel="taken"}') == 1
             assert metric(host, "jupyter_exec_pool_discarded_total") == 0
-        kernels = psutil.Process(host.process.pid).children(recursive=True)
+        processes = psutil.Process(host.process.pid).children(recursive=True)
+        kernels = [process for process in processes if not process.children()]  # a process that forks them has children
         assert len(kernels) == 2
     _, alive = psutil.wait_procs(kernels, timeout=30)
     assert alive == []
