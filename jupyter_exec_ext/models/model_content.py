@@ -30,7 +30,7 @@ _STATE_LOST = (
     "definitions from before are gone"
 )
 _LATE = "Late: some of this output is from earlier code, which wrote it after its end"
-_INCOMPLETE = "Incomplete: some output was lost on its way (dropped by the server, or with a cut connection)"
+_INCOMPLETE = "Incomplete: some output may have been lost on its way (dropped by the server, or with a connection)"
 
 
 @dataclass(frozen=True, slots=True)

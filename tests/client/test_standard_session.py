@@ -21,7 +21,7 @@ from jupyter_exec_ext.client.jupyter import kernel_websocket, standard_run
 from jupyter_exec_ext.client.sync import websocket
 from jupyter_exec_ext.errors import Conflict, SessionEnded
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, OutputEvent, StreamEvent
-from jupyter_exec_ext.protocol.kernel_messages import PROTOCOL_VERSION
+from jupyter_exec_ext.protocol.kernel_messages import PROTOCOL_VERSION, KernelMessage, decode_websocket
 from tests.support.blocking_client import Blocking, LoopThread
 from tests.support.hosts import Host
 from tests.support.tcp_proxies import SilencingProxy
@@ -129,6 +129,24 @@ def test_dead_connection_is_detected_and_reported_in_result(
         assert (result.stdout, result.truncated.upstream) == ("heard\n", True)
         assert result.session_state_preserved is True
         assert session.run("print(done)").stdout == "1\n"
+
+
+def test_run_whose_output_never_ends_says_that_some_may_be_missing(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply has come, and nothing on the channel for output: neither what it printed nor its idle status."""
+    session.run("1")
+    decode = decode_websocket
+
+    def without_output(data: str | bytes) -> KernelMessage:
+        message = decode(data)
+        return KernelMessage("", "malformed", None, {}) if message.channel == "iopub" else message
+
+    monkeypatch.setattr(standard_run, "_SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(kernel_websocket, "decode_websocket", without_output)
+    result = session.run("print('unseen')")
+    assert (result.state, result.stdout) == (ExecutionState.OK, "")
+    assert result.truncated is not None and result.truncated.upstream
 
 
 def test_a_silent_connection_is_pinged_and_replaced_while_the_code_runs(

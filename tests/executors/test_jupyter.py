@@ -66,7 +66,8 @@ def after_its_kernel_was_killed(executor: StatefulCodeExecutor, blocks: list[Cod
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < give_up_at:
             time.sleep(0.01)
         result = executor.execute_code_blocks(blocks)
-        if "KernelDied" not in result.output:
+        # A server without exec/v1 may begin to read the new kernel's output too late; the result says so.
+        if "KernelDied" not in result.output and "incomplete" not in result.output.lower():
             return result
     raise AssertionError(result)
 

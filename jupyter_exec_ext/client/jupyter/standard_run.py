@@ -172,6 +172,10 @@ class Follower:
             seconds = _SETTLE_SECONDS if states.is_half_complete else _LOOK_SECONDS
             if states.is_half_complete and now - self._quiet_since > _SETTLE_SECONDS:
                 states.feed(RunInput.SILENCE)
+                if (
+                    states.code is Code.NO_IDLE
+                ):  # after a restart the server may not have had all output of the new kernel
+                    run.incomplete = True
                 return
             if run.give_up_at is not None and states.code is not Code.REPLIED:
                 if now >= run.give_up_at:
