@@ -131,7 +131,7 @@ def test_rejected_code_reports_reason(tmp_path: Path, state: ExecutionState, rea
 
 def test_lost_output_is_reported(tmp_path: Path) -> None:
     collector = collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000, upstream=True)))
-    assert collector.text.startswith("a\nIncomplete: some output was lost")
+    assert collector.text.startswith("a\nIncomplete: some output may have been lost")
     assert collect(tmp_path, execution(stream("a\n"), truncated=Truncation(1000))).text == "a\n"
 
 
