@@ -478,7 +478,11 @@ def test_starting_and_stopping_leaves_no_thread_process_or_descriptor() -> None:
         gc.collect()
         return threading.active_count(), len(os.listdir("/proc/self/fd")), len(psutil.Process().children())
 
-    assert use() == use()
+    threads, descriptors, processes = use()
+    threads_later, descriptors_later, processes_later = use()
+    assert threads_later <= threads
+    assert descriptors_later <= descriptors
+    assert processes_later <= processes
 
 
 def test_a_flood_of_output_does_not_freeze_it(shared: DockerJupyterServer) -> None:

@@ -58,9 +58,11 @@ def test_refused_code_is_a_result_also_by_a_token_with_a_policy(tmp_path: Path) 
 
 def after_its_kernel_was_killed(executor: StatefulCodeExecutor, blocks: list[CodeBlock]) -> IPythonCodeResult:
     """Kill the kernel while nothing runs, and run blocks; again if they reached the kernel that was just ending."""
-    for _ in range(5):
-        pid = int(executor.execute_code_blocks(python("import os; marker = 1; print(os.getpid())")).output.split()[-1])
-        process = psutil.Process(pid)
+    for _ in range(10):
+        marked = executor.execute_code_blocks(python("import os; marker = 1; print(os.getpid())"))
+        if marked.exit_code:  # the end of the kernel before was only noticed by this code
+            continue
+        process = psutil.Process(int(marked.output.split()[-1]))
         process.kill()
         give_up_at = time.monotonic() + 10
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < give_up_at:

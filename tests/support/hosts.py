@@ -91,7 +91,8 @@ def free_port() -> int:
 
 def clean_environment(home: Path, **extra: str) -> dict[str, str]:
     """Return an environment with Jupyter's directories below `home` and no settings of the caller's."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "KG_", "JPY_", "PYTEST_"))}
+    callers = ("JUPYTER", "IPYTHON", "KG_", "JPY_", "PYTEST_", "COLUMNS", "LINES")  # the size comes from the terminal
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(callers)}
     # The first has a short name, since kernels have sockets there.
     directories = {"JUPYTER_RUNTIME_DIR": str(home / "run"), "JUPYTER_DATA_DIR": str(home / "jupyter_data_dir")}
     own = {
