@@ -288,7 +288,7 @@ class _Place:
 
     @property
     def is_given(self) -> bool:
-        """Whether the session was given."""
+        """True if the session was given."""
         return self.session_id is not None or self.standard_session is not None
 
     def __repr__(self) -> str:

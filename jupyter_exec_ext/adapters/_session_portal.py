@@ -111,7 +111,7 @@ class _BackgroundLoop:
 
     @property
     def is_running(self) -> bool:
-        """Whether the loop has been started."""
+        """True if the loop has been started."""
         return self._loop is not None
 
     def start(self, work: Coroutine[Any, Any, T]) -> tuple[Future[T], Callable[[], object]]:

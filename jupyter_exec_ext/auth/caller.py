@@ -66,7 +66,7 @@ class Caller:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the caller is the owner of the server."""
+        """True if the caller is the owner of the server."""
         return self.principal == OWNER
 
     @property

@@ -187,7 +187,7 @@ class Channels:
         return self._closed or self._death_told or self._generation != self._kernel.generation
 
     def _has_died(self) -> bool:
-        """Whether the process had ended when nothing more came from it for a while."""
+        """True if the process had ended when nothing more came from it for a while."""
         seen, self._death_seen = self._death_seen, not self._kernel.alive
         return seen
 

@@ -122,7 +122,7 @@ class EmbeddedKernel:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return not self._loop.is_closed() and bool(self._call(self._manager.is_alive()))
 
     @property

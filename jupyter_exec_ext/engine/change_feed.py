@@ -185,7 +185,7 @@ class ChangeFeed:
 
     @property
     def closed(self) -> bool:
-        """Whether there will be no more changes."""
+        """True if there will be no more changes."""
         return self._closed
 
     def close(self) -> None:

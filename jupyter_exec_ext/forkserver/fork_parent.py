@@ -187,12 +187,12 @@ class ForkParent:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, or was told to."""
+        """True if it has ended, or was told to."""
         return self._retired or self._process.poll() is not None
 
     @property
     def is_outdated(self) -> bool:
-        """Whether what it has imported has changed since: packages were installed, or the configuration is another."""
+        """True if what it has imported has changed since: packages were installed, or the configuration is another."""
         return any(_changed_at(path) != stamp for path, stamp in self._stamps.items())
 
     def fork(self, descriptors: Sequence[int]) -> ForkedProcess:

@@ -140,7 +140,7 @@ def _of_process(_: int) -> ForkParents:
 
 
 _READY_SECONDS = 30.0
-# What a session's kernel says when it has been told to wait for its readers; see ``kernel.py``.
+# What a session's kernel says when it has been told to wait for its readers; see `prepared_kernel.py`.
 _WAITS = b"w"
 # What the engine's sessions are known by.
 _SESSION = "JUPYTER_EXEC_SESSION"

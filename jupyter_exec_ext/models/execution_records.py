@@ -34,7 +34,7 @@ class ExecutionState(str, Enum):
 
     @property
     def finished(self) -> bool:
-        """Whether this is a terminal state."""
+        """True if this is a terminal state."""
         return self not in _OPEN_STATES
 
 
@@ -109,7 +109,7 @@ class Execution:
 
     @property
     def ok(self) -> bool:
-        """Whether the code ran to its end without an error."""
+        """True if the code ran to its end without an error."""
         return self.state is ExecutionState.OK
 
     @property

@@ -46,7 +46,7 @@ class Token:
 
     @property
     def active(self) -> bool:
-        """Whether it lets anybody in."""
+        """True if it lets anybody in."""
         return self.revoked_at is None and not self.expired
 
 

@@ -193,7 +193,7 @@ def _slices(text: str) -> Iterator[str]:
 
 
 def _is_base64(texts: Iterable[str]) -> bool:
-    """Whether it is base64, white space aside; with the fastest there is, since nobody else runs meanwhile."""
+    """True if it is base64, white space aside; with the fastest there is, since nobody else runs meanwhile."""
     padded, length = False, 0
     for text in texts:
         if not text.isascii():

@@ -163,7 +163,7 @@ class RunTranslator:
 
     @property
     def skipped(self) -> bool:
-        """Whether the kernel says that it did not run the code, because an earlier request failed."""
+        """True if the kernel says that it did not run the code, because an earlier request failed."""
         return self._status in ("aborted", "abort")
 
     def feed(self, message: KernelMessage) -> OutputEvent | None:

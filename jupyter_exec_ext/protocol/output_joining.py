@@ -114,11 +114,11 @@ class OutputFold:
 
     @property
     def clear_pending(self) -> bool:
-        """Whether the next output voids all that came before it."""
+        """True if the next output voids all that came before it."""
         return self._clear_pending
 
     def shows(self, display_id: str | None) -> bool:
-        """Whether an output with this id was shown and not cleared."""
+        """True if an output with this id was shown and not cleared."""
         return display_id in self._by_display_id
 
     def _before_output(self) -> None:

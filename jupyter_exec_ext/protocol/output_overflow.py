@@ -143,7 +143,7 @@ class Overflow(LeftOutWatcher, Generic[S]):
             self._clear()
 
     def _shows(self, display_id: str | None) -> bool:
-        """Whether there is something to update, as the fold has it: if not, an update is a new output."""
+        """True if there is something to update, as the fold has it: if not, an update is a new output."""
         if display_id in (None, ""):
             return False
         in_tail = [*self._held.values(), *(value.display_id for value in self._values.values())]

@@ -209,30 +209,30 @@ class RunStates:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run is to be stopped, with or without a grace period."""
+        """True if the run is to be stopped, with or without a grace period."""
         return self.stop in (Stop.STOPPING, Stop.KILLING)
 
     @property
     def is_decided(self) -> bool:
-        """Whether there is something to do: the run has ended or is to be stopped."""
+        """True if there is something to do: the run has ended or is to be stopped."""
         return self.end is not None or self.is_stopping
 
     @property
     def has_reply(self) -> bool:
-        """Whether the kernel has replied."""
+        """True if the kernel has replied."""
         return self.code in (Code.REPLIED, Code.COMPLETE, Code.NO_IDLE)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the kernel has reported idle."""
+        """True if the kernel has reported idle."""
         return self.code in (Code.IDLE, Code.COMPLETE, Code.NO_REPLY, Code.STOPPED)
 
     @property
     def is_half_complete(self) -> bool:
-        """Whether one half of completion has come and the other is awaited."""
+        """True if one half of completion has come and the other is awaited."""
         return self.code in (Code.REPLIED, Code.IDLE)
 
     @property
     def can_be_interrupted(self) -> bool:
-        """Whether an interrupt reaches this code, and not the code that runs next."""
+        """True if an interrupt reaches this code, and not the code that runs next."""
         return self.code in (Code.SENT, Code.TAKEN_UP, Code.RUNNING) and self.end is None

@@ -52,7 +52,7 @@ class ExecutionBase(StreamingHandler):
 
     @property
     def responds_async(self) -> bool:
-        """Whether the caller wants an answer before the execution has ended: ``respond-async`` in ``Prefer``."""
+        """True if the caller wants an answer before the execution has ended: ``respond-async`` in ``Prefer``."""
         return "respond-async" in self.preferences
 
     def hold_if_waited_for(self) -> None:
@@ -68,7 +68,7 @@ class ExecutionBase(StreamingHandler):
 
     @property
     def minimal(self) -> bool:
-        """Whether the caller wants no output twice: ``return=minimal`` in the ``Prefer`` header."""
+        """True if the caller wants no output twice: ``return=minimal`` in the ``Prefer`` header."""
         return _MINIMAL.search(self.preferences) is not None
 
     async def answer_with(

@@ -41,7 +41,7 @@ class UploadHandler(ExecHandler, Generic[U]):
 
     @property
     def takes_upload(self) -> bool:
-        """Whether the request is an upload."""
+        """True if the request is an upload."""
         return self.request.method == self.upload_method
 
     def decode_argument(self, value: bytes, name: str | None = None) -> str:

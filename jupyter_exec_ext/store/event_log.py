@@ -117,7 +117,7 @@ class DurableLog:
 
     @property
     def full(self) -> bool:
-        """Whether the store has no room for more output; further events are written nevertheless."""
+        """True if the store has no room for more output; further events are written nevertheless."""
         return self._files.is_full
 
     def append(self, event: OutputEvent) -> None:

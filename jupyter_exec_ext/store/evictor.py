@@ -168,7 +168,7 @@ class GrowingFiles:
 
     @property
     def is_full(self) -> bool:
-        """Whether the store has no room for more."""
+        """True if the store has no room for more."""
         return self._account.is_full_for(self._owner)
 
     def grow(self, size_bytes: int) -> None:

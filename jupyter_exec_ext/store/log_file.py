@@ -66,7 +66,7 @@ class LogLines(ABC):
     @property
     @abstractmethod
     def exists(self) -> bool:
-        """Whether the log can be opened."""
+        """True if the log can be opened."""
 
     @abstractmethod
     def open(self) -> BinaryIO:
@@ -140,7 +140,7 @@ class LogFile(LogLines):
 
     @property
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """True if the file is there."""
         return self.path.exists()
 
     def open(self) -> BinaryIO:

@@ -66,7 +66,7 @@ class RunStatus(str, Enum):
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended."""
+        """True if the run has ended."""
         return self not in (RunStatus.NOT_STARTED, RunStatus.RUNNING)
 
 
@@ -117,7 +117,7 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the code ran to its end without an error."""
+        """True if the code ran to its end without an error."""
         return self.status is RunStatus.SUCCEEDED
 
     @property

@@ -230,7 +230,7 @@ class ACAProvisioner(KernelProvisionerBase):
 
     @property
     def has_process(self) -> bool:
-        """Whether there is a kernel; a dead one counts until `wait`."""
+        """True if there is a kernel; a dead one counts until `wait`."""
         return self._has_process
 
     @property

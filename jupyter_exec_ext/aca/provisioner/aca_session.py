@@ -91,7 +91,7 @@ class ACASession:
 
     @property
     def is_started(self) -> bool:
-        """Whether the session may exist on Azure."""
+        """True if the session may exist on Azure."""
         return bool(self.identifier)
 
     async def execute(

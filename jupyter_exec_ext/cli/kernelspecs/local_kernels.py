@@ -50,12 +50,12 @@ class LocalKernel:
 
     @cached_property
     def is_startable(self) -> bool:
-        """Whether its provisioner is installed; Jupyter does not list it otherwise."""
+        """True if its provisioner is installed; Jupyter does not list it otherwise."""
         return self.provisioner in KernelProvisionerFactory.instance().provisioners
 
     @property
     def has_host_network(self) -> bool:
-        """Whether its kernels get the host's network, which undoes their isolation."""
+        """True if its kernels get the host's network, which undoes their isolation."""
         config = self._stanza.get("config")
         return isinstance(config, dict) and config.get("network", "none") != "none"
 

@@ -127,7 +127,7 @@ class LiveExecution:
 
     @property
     def awaits_approval(self) -> bool:
-        """Whether a person has to decide about it."""
+        """True if a person has to decide about it."""
         return self.record.state is ExecutionState.AWAITING_APPROVAL
 
     def approve(self, approval: Approval, code: str) -> None:

@@ -107,7 +107,7 @@ class HostedKernel:
 
     @property
     def present(self) -> bool:
-        """Whether the host still has the kernel, alive or dead."""
+        """True if the host still has the kernel, alive or dead."""
         return self._hidden or self._in_list
 
     @property
@@ -160,7 +160,7 @@ class HostedKernel:
 
     @property
     def being_shut_down(self) -> bool:
-        """Whether the host is ending its process on purpose."""
+        """True if the host is ending its process on purpose."""
         return bool(self._km.shutting_down)
 
     async def alive(self) -> bool:

@@ -53,12 +53,12 @@ class LibzmqChannel:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return bool(self._socket.closed)
 
     @property
     def has_input(self) -> bool:
-        """Whether something has arrived that `receive` has not returned yet."""
+        """True if something has arrived that `receive` has not returned yet."""
         return False
 
     def send(self, frames: Sequence[bytes]) -> None:
@@ -134,11 +134,11 @@ class KernelChannel(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
 
     @property
     def has_input(self) -> bool:
-        """Whether something has arrived that `receive` has not returned yet."""
+        """True if something has arrived that `receive` has not returned yet."""
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a message, as soon as there is a connection."""

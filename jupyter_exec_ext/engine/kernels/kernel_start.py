@@ -109,7 +109,7 @@ class KernelStarter:
 
     @property
     def is_python(self) -> bool:
-        """Whether the kernel runs Python."""
+        """True if the kernel runs Python."""
         return normalize_language(self.language) == _ANSWERING_LANGUAGE
 
     def open(self, kernel: Kernel, receiver: MessageReceiver) -> KernelConnection:

@@ -50,7 +50,7 @@ class ProcessLimits:
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit at all."""
+        """True if there is a limit at all."""
         return self.cpu_seconds is not None or self.memory_bytes is not None
 
     def variables(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ NO_PROCESS_LIMITS = ProcessLimits()
 
 
 def can_limit() -> bool:
-    """Whether this system lets limits be set on a process that runs."""
+    """True if this system lets limits be set on a process that runs."""
     return sys.platform == "linux"
 
 

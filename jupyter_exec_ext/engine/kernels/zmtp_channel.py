@@ -161,7 +161,7 @@ class ZmtpChannel:
 
     @property
     def has_input(self) -> bool:
-        """Whether something has arrived that `receive` has not returned yet."""
+        """True if something has arrived that `receive` has not returned yet."""
         return self._reader.buffered_bytes > 0
 
     def partial_bytes(self) -> int:

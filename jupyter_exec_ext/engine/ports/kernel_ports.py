@@ -74,7 +74,7 @@ class KernelTraits:
 
     @property
     def is_shared(self) -> bool:
-        """Whether its user goes on using it."""
+        """True if its user goes on using it."""
         return self.turn is not None
 
 
@@ -91,11 +91,11 @@ class Kernel(Protocol):
 
     @property
     def present(self) -> bool:
-        """Whether the host still has the kernel, alive or dead."""
+        """True if the host still has the kernel, alive or dead."""
 
     @property
     def being_shut_down(self) -> bool:
-        """Whether the host is ending its process on purpose."""
+        """True if the host is ending its process on purpose."""
 
     @property
     def pid(self) -> int | None:

@@ -47,7 +47,7 @@ class EventLog(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the last event is in."""
+        """True if the last event is in."""
 
     @property
     def end(self) -> bytes | None:
@@ -65,7 +65,7 @@ class WritableLog(EventLog, Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether the store has no room for more output; what is appended nevertheless is stored."""
+        """True if the store has no room for more output; what is appended nevertheless is stored."""
 
     def append(self, event: OutputEvent) -> None:
         """Number the event and store it."""

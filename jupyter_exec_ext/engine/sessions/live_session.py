@@ -87,12 +87,12 @@ class LiveSession:
 
     @property
     def is_closing(self) -> bool:
-        """Whether it has ended or is about to."""
+        """True if it has ended or is about to."""
         return self._closing is not None
 
     @property
     def has_run(self) -> bool:
-        """Whether any code has been sent to its kernel."""
+        """True if any code has been sent to its kernel."""
         return self._runner.has_run
 
     @property
