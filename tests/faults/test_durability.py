@@ -26,7 +26,7 @@ from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooM
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
 from jupyter_exec_ext.protocol.output_joining import OutputFold
 from tests.support.full import IS_FULL, SCALE
-from tests.support.hosts import Host, free_port, running_host
+from tests.support.hosts import FORKED, Host, free_port, running_host
 from tests.support.tcp_proxies import CuttingProxy, DroppingProxy
 
 PATIENT = 50
@@ -343,7 +343,10 @@ def settled_descriptors_of(host: Host, pooled: int) -> int:
     with requests.Session() as http:  # one connection for all questions: the server may still have that of the last one
         while time.monotonic() < give_up_at:
             metrics = http.get(f"{host.info.url}metrics", headers=host.info.auth_headers, timeout=10).text
-            settled = f"jupyter_exec_pooled_kernels {float(pooled)}\n" in metrics and len(children_of(host)) == pooled
+            settled = (
+                f"jupyter_exec_pooled_kernels {float(pooled)}\n" in metrics
+                and len(children_of(host)) == pooled + FORKED
+            )
             counted = [*counted, descriptors_of(host)] if settled else []
             if len(counted) >= 10 and len(set(counted[-10:])) == 1:
                 return counted[-1]
@@ -352,7 +355,8 @@ def settled_descriptors_of(host: Host, pooled: int) -> int:
 
 
 def children_of(host: Host) -> list[psutil.Process]:
-    return psutil.Process(host.process.pid).children()
+    """Return the kernels of a server and the fork server, if it has one."""
+    return psutil.Process(host.process.pid).children(recursive=True)
 
 
 @pytest.mark.timeout(120 * SCALE)

@@ -135,6 +135,8 @@ class Watch:
     trace: str = field(default_factory=lambda: secrets.token_hex(8))
     namespaces: set[str] = field(default_factory=set)
     mounts: set[str] = field(default_factory=mounted)
+    # What other tests in this process have left, which is none of this one's business.
+    children: set[int] = field(default_factory=lambda: set(children()))
 
     def note(self, *pids: int | None) -> None:
         """Note the namespaces of processes, to look for others in them afterwards."""
@@ -148,7 +150,7 @@ class Watch:
         """Return what is there now, by what it is; nothing of it should be."""
         found = {
             "processes": processes_with(f"{MARK}={own_name()}", f"{TRACE}={self.trace}"),
-            "children": [child.pid for child in psutil.Process().children(recursive=True) if is_ours(child)],
+            "children": [pid for pid in children() if pid not in self.children],
             "in their namespaces": processes_in(self.namespaces),
             "socket directories": directories_of(own_name()),
             "control groups": groups_of(own_name()),
@@ -166,6 +168,11 @@ def at_last(left: Callable[[], dict[str, object]], patience_seconds: float) -> d
     while (found := left()) and time.monotonic() < give_up_at:
         time.sleep(0.02)
     return found
+
+
+def children() -> list[int]:
+    """Return the descendants of this process that are, or may have been, a sandbox's."""
+    return [child.pid for child in psutil.Process().children(recursive=True) if is_ours(child)]
 
 
 def is_ours(child: psutil.Process) -> bool:
