@@ -23,9 +23,9 @@ from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
 from .files.local_files import LocalFiles
 from .files.remote_files import NOWHERE, RemoteFiles
-from .kernels.pooled_kernels import PoolBounds
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
+from .kernels.warm_pool_plan import PoolBounds
 from .ports import EventLog, FileLimits, KernelHost, SessionFiles, Store
 from .sessions.approval_service import ApprovalService
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of

@@ -4,7 +4,7 @@ Each has a session's id, its mark and its working directory. It is connected and
 to the end. Until a session takes it, it is hidden from the host's list: no client can list, use or cull it, and an idle
 server can stop. A kernel that runs anything else meanwhile, or ends, is discarded.
 
-`pooled_kernels` decides which kernels to hold. They are started one at a time, and not while another start waits.
+`warm_pool_plan` decides which kernels to hold. They are started one at a time, and not while another start waits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ...system.marked_processes import MARK
 from ..ports import KernelHost, SessionFiles, Store
 from .kernel_processes import memory_bytes
 from .kernel_start import KernelStarter
-from .pooled_kernels import Demand, KernelKind, Plan, PoolBounds, PooledKernel, plan
 from .session_kernel import SessionKernel
 from .shared_resources import EngineResources
+from .warm_pool_plan import Demand, KernelKind, Plan, PoolBounds, PooledKernel, plan
 
 # Delay of a start after its cause: by then the answer is out, and mostly the first run is over.
 _DELAY_SECONDS = 0.1

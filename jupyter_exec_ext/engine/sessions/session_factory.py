@@ -24,11 +24,11 @@ from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
 from ..files.remote_files import ATTACHED
 from ..kernels.kernel_start import KernelStarter
-from ..kernels.pooled_kernels import KernelKind, new_session_id
 from ..kernels.provisioners import plain_name
 from ..kernels.session_kernel import SessionKernel
 from ..kernels.shared_resources import EngineResources
 from ..kernels.warm_pool import KernelPool
+from ..kernels.warm_pool_plan import KernelKind, new_session_id
 from ..ports import KernelHost, SessionFiles, Store
 from ..settings import EngineSettings
 from .live_session import LiveSession

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.engine.kernels.pooled_kernels import (
+from jupyter_exec_ext.engine.kernels.warm_pool_plan import (
     ASSUMED_BYTES,
     MISS_SECONDS,
     Demand,
