@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         with_requirements,
     )
 
+# For `__getattr__`. Type checkers cannot follow it, so they read the imports above.
 _HOMES = {
     "ACAClient": "client",
     "ACADynamicSessionsCodeExecutor": "executors",

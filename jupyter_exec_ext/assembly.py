@@ -87,10 +87,12 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
         store.audit.subscribe(metrics.count)
         store.audit.subscribe(EventRecorder(events).emit)
     steps = OptionalSteps(store.log)
+    # Read before `recover`, which ends these sessions in the store.
     cut = steps.run("read which sessions earlier servers left open", store.left_behind) or []
     prepared = steps.run("read what earlier servers had prepared", store.left_prepared) or {}
     if cut or prepared:
         marks = {*(session.id for session in cut), *prepared}
+        # Attached kernels belong to notebooks, which may still use them.
         kernels = {session.kernel_id for session in cut if session.kernel_id and not session.attached}
         kernels.update(filter(None, prepared.values()))
         steps.run("end the processes of earlier kernels", partial(kill_marked, marks))

@@ -163,12 +163,14 @@ class KernelsHandler(stock.MainKernelHandler):
             "kernel_id": kernel_id,
         }
         if "env" in model:
+            # The stock handler replaces the manager's `start_kernel` while it awaits, so concurrent requests would mix.
             options["env"] = self._env(model["env"])
         try:
+            # A kernel of the warm pool gives its place to a request.
             await host.make_room()
             with host.reserve(kernel_id):
                 await ensure_async(manager.start_kernel(**options))
-        except TooManyKernels as error:
+        except TooManyKernels as error:  # the stock gateway's status and words
             raise web.HTTPError(HTTPStatus.FORBIDDEN, "Resource Limit: " + error.message) from None
         except NoSuchKernel as error:
             if model.get("name"):
@@ -237,6 +239,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
         )
         events = EventLogger(parent=self)  # the gateway has none of its own
         self.engine = build_engine(self.host, events=events, parent=self, log=self.log, config=self._engine_config())
+        # The event loop does not run yet.
         IOLoop.current().add_callback(self.engine.audit.start)
         IOLoop.current().add_callback(self.engine.fill_pool)
 
@@ -256,6 +259,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
         gate = GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens)
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
         ours = [
+            # `CORSMixin` has the headers of the gateway's options; Jupyter Server's handlers read others.
             (url_path_join("/", app.base_url, pattern), type(handler.__name__, (CORSMixin, handler), {}), options)
             for pattern, handler, options in tornado_rules(services)
         ]

@@ -47,6 +47,7 @@ class ACADynamicSessionsCodeExecutor(
     __doc__ = aca_executor.ACADynamicSessionsCodeExecutor.__doc__
 
     component_config_schema = ACADynamicSessionsCodeExecutorConfig
+    # Otherwise dumps would name this private module.
     component_provider_override = "jupyter_exec_ext.adapters.autogen.ACADynamicSessionsCodeExecutor"
     component_description = "Runs code blocks in a session of an Azure Container Apps session pool."
 
@@ -83,6 +84,7 @@ def _dumped(credential: Any) -> Any:
     if is_component_instance(credential):
         return credential.dump_component()
     kind = type(credential)
+    # A class of this name in another package may hold a secret.
     if kind.__name__ == _DEFAULT and kind.__module__.startswith("azure.identity."):
         return _DEFAULT
     raise ValueError(
@@ -93,9 +95,10 @@ def _dumped(credential: Any) -> Any:
 
 def _loaded(dumped: Any) -> Any:
     if dumped == _DEFAULT:
-        from azure.identity import DefaultAzureCredential
+        from azure.identity import DefaultAzureCredential  # an extra, which may be missing
 
         return DefaultAzureCredential()
+    # Credentials have no class in common: the method `get_token` makes one.
     credential = ComponentLoader.load_component(dumped, expected=object)
     if not callable(getattr(credential, "get_token", None)):
         raise ValueError(f"{dumped.provider} is no credential: it has no get_token")

@@ -84,7 +84,7 @@ class DockerJupyterServer:
             stop_container=stop_container,
             docker_env=docker_env,
             expose_port=expose_port,
-            token=self.GenerateToken() if token is None else token,
+            token=self.GenerateToken() if token is None else token,  # None is no token for the wrapped class
             work_dir=work_dir,
             bind_dir=bind_dir,
             **options,

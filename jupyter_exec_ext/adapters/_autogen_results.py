@@ -56,6 +56,7 @@ class AutoGenResultCollector(ResultCollector):
 
     def _of_bundle(self, data: Mapping[str, Any], save: Save | None) -> Iterator[str | ImageContent]:
         saved_before = len(self.files)
+        # Always, because this saves the pictures and pages.
         described = list(pieces_of_bundle(data, save))
         if "text/plain" not in data:
             yield from described  # AutoGen returns the JSON of such a value, which for a picture is its base64

@@ -159,6 +159,7 @@ class CodeSession:
         SessionEnded
             If a given session has ended.
         """
+        # A given session can have a kernel to replace before its first run here.
         if self._place.session_id is not None and self._opened is None:
             await self.open()
         session = self._place.standard_session or (self._opened and self._opened[1])
@@ -176,6 +177,7 @@ class CodeSession:
         """
         turn, self._turn = self._turn, asyncio.Lock()
         opened, self._opened = self._opened, None
+        # A run in a given session may finish. `_in_turn` then closes its connections.
         if opened is not None and not (self._place.is_given and turn.locked()):
             await self._close(*opened)
 
@@ -207,6 +209,7 @@ class CodeSession:
             opened = self._opened
             if opened is None and turn is self._turn:
                 opened = await self._open(AsyncExecClient(self.connection_info))
+                # `close` was called while the session opened, and could not end it yet.
                 if turn is not self._turn:
                     await self._close(*opened)
             if opened is None or turn is not self._turn:

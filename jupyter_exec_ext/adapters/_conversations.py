@@ -50,6 +50,7 @@ class Conversations:
 
     async def run(self, conversation: Hashable, code: str) -> Execution | NotRun:
         """Run code in a conversation's session, as `CodeSession.run` does."""
+        # Before the first await, so that no other run closes this session.
         self._runs[conversation] += 1
         try:
             if conversation in self._displaced:
@@ -60,6 +61,7 @@ class Conversations:
             self._sessions[conversation] = session
             return await session.run(code)
         finally:
+            # Unlike `subtract`, this drops counts of 0, so the keys are the conversations in use.
             self._runs -= Counter({conversation: 1})
 
     async def _make_room_for(self, conversation: Hashable) -> None:

@@ -38,9 +38,11 @@ class SessionKeeper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # Other programs can read an environment, so the token comes only through the pipe.
             env={name: value for name, value in os.environ.items() if name != "JUPYTER_TOKEN"},
             start_new_session=True,
         )
+        # `why_lost` is a function, which JSON cannot hold.
         kept = {"connection": asdict(replace(connection, why_lost=None)), "id": session_id, "is_kernel": is_kernel}
         # The watchdog may have been killed; then the server ends the session after its idle time.
         with contextlib.suppress(BrokenPipeError):
@@ -55,7 +57,7 @@ class SessionKeeper:
 
     def dismiss(self) -> None:
         """End the process and keep the session."""
-        self._process.kill()
+        self._process.kill()  # before the pipe closes, which would end the session
         self._process.wait()
         self._pipe.close()
 
@@ -63,7 +65,7 @@ class SessionKeeper:
 def keep(pipe: IO[bytes]) -> None:
     """Read the session from a pipe, wait for the end of the pipe, and end the session."""
     line = pipe.readline()
-    pipe.read()
+    pipe.read()  # returns when the program has ended
     if not line:
         return
     # Imported only now, so that the process is small while it waits.

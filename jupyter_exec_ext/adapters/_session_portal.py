@@ -53,6 +53,7 @@ class SessionPortal:
             raise ValueError("on a server without exec/v1, the session has to be one of the class StandardExecSession")
         self._session = CodeSession(server, token, name=name, **options)
         renew_after_fork(self)
+        # The callback must not refer to the portal itself, which would then live for ever.
         weakref.finalize(self, _disconnect, self._session)
 
     def after_fork(self) -> None:
@@ -140,7 +141,7 @@ class _BackgroundLoop:
         finally:
             if not outcome.done():
                 cancel()
-                concurrent.futures.wait([outcome], _CANCEL_WAIT_SECONDS)
+                concurrent.futures.wait([outcome], _CANCEL_WAIT_SECONDS)  # the code must stop first
 
 
 _BACKGROUND = _BackgroundLoop()

@@ -29,7 +29,7 @@ class NotRun:
     reason: str
     session_lost: bool = False
 
-    ok = False
+    ok = False  # no field, since it never differs
 
     @classmethod
     def from_lost_session(cls, reason: str) -> NotRun:

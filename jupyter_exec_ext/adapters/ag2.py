@@ -66,7 +66,7 @@ class JupyterCodeEnvironment:
 
     async def close(self) -> None:
         """End the session, unless it was given; calling it again does nothing."""
-        await asyncio.to_thread(self._session.close)
+        await asyncio.to_thread(self._session.close)  # it blocks until the session has ended
 
     async def aclose(self) -> None:
         """Call `close`; ag2's name for it."""

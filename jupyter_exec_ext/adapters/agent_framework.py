@@ -138,5 +138,5 @@ def _contents(outcome: Execution | NotRun) -> list[Content]:
         for part in outcome.to_content()
     ]
     if isinstance(outcome, Execution):
-        contents[0].raw_representation = outcome
+        contents[0].raw_representation = outcome  # never empty: "(no output)" is content, too
     return contents

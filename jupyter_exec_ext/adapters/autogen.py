@@ -133,7 +133,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             raise ValueError("the id of a session needs the server that it is on")
         try:
             self._connection_info = None if jupyter_server is None else connection_to(jupyter_server, token)
-        except TypeError:
+        except TypeError:  # AutoGen raises ValueError
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         self._kernel_name = kernel_name
         self._timeout = timeout
@@ -261,7 +261,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         """Run a block, and return whether the next one may follow."""
         language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
         code = quiet_pip(block.code, block.language) if self._like_autogen else block.code
-        outcome = await session.run(code, language)
+        outcome = await session.run(code, language)  # `NotRun` goes to the model, as in all adapters
         if not isinstance(outcome, Execution):
             collector.note(outcome.to_text())
             return False
@@ -340,6 +340,6 @@ class DockerJupyterCodeExecutor(JupyterCodeExecutor):
         output_dir: Path | str | None = None,
         **options: Unpack[AutoGenOptions],
     ) -> None:
-        if jupyter_server is None:
+        if jupyter_server is None:  # the base class would start a server
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.")
         super().__init__(kernel_name, timeout, output_dir, jupyter_server=jupyter_server, **options)

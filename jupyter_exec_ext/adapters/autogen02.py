@@ -67,7 +67,7 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
     ) -> None:
         try:
             connection_info = connection_to(jupyter_server, token)
-        except TypeError:
+        except TypeError:  # AutoGen raises ValueError
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         super().__init__(connection_info, kernel_name, timeout, output_dir, outage_seconds=outage_seconds, **options)
 

@@ -102,11 +102,12 @@ class _KeptSession(CodeSession):
         client, session = await super()._open(client)
         if not self._place.is_given:
             is_kernel = isinstance(session, AsyncStandardExecSession)
-            await self._dismiss()
+            await self._dismiss()  # the keeper of a session that the server has ended
             self._keeper = await asyncio.to_thread(SessionKeeper, self.connection_info, session.id, is_kernel=is_kernel)
         return client, session
 
     async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
+        # The keeper stays until then, because the program may be killed while it closes the session.
         await super()._close(client, session)
         await self._dismiss()
 

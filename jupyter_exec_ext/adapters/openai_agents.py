@@ -43,7 +43,7 @@ def execute_code_tool(session: CodeSession, *, needs_approval: NeedsApproval = F
 
     def data(context: FunctionToolCustomDataContext) -> dict[str, Any] | None:
         execution = finished.pop(context.tool_context.tool_call_id, None)
-        return None if execution is None else {"execution": asdict(execution)}
+        return None if execution is None else {"execution": asdict(execution)}  # the SDK requires JSON-compatible data
 
     return function_tool(
         execute_code,

@@ -100,7 +100,7 @@ class JupyterToolset(FunctionToolset[DepsT]):
         await self.conversations.close(conversation_id)
 
 
-@dataclass
+@dataclass  # Pydantic AI copies wrappers with `dataclasses.replace`
 class _OfOneRun(WrapperToolset[DepsT]):
     """The toolset in one run, which holds one conversation instead of all."""
 
@@ -108,6 +108,7 @@ class _OfOneRun(WrapperToolset[DepsT]):
     conversation_id: str | None
 
     async def __aenter__(self) -> Self:
+        # Not by the wrapped toolset, whose `__aenter__` holds all conversations.
         self.conversations.hold(self.conversation_id)
         return self
 

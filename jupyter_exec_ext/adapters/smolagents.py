@@ -101,6 +101,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         if agents := [name for name, tool in tools.items() if not isinstance(tool, Tool)]:
             raise ValueError(f"managed agents cannot be sent to a kernel: {', '.join(agents)}")
         self._tools.update(tools)
+        # Here and not in the constructor, because the session opens at its first use.
         missing = [name for name in self.additional_imports if name not in self.installed_packages]
         self.installed_packages += self.install_packages(missing)
         super().send_tools(tools)
@@ -125,6 +126,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
             If the code fails or is stopped, with its output; or if the server does not run it.
         """
         if self._kernel_is_fresh:
+            # Reset first: the two calls below run code, and so come back here.
             self._kernel_is_fresh = False
             super().send_variables(self._variables)
             super().send_tools(self._tools)
@@ -163,6 +165,7 @@ def _value(execution: Execution) -> Any:
     for kind in ("execute_result", "display_data"):
         outputs = [output for output in execution.outputs if output["output_type"] == kind]
         if outputs:
+            # The logs have the notes on files, lost output and a lost state.
             bare = replace(execution, files=(), truncated=None, session_state_lost=None, late_from=())
             shown = replace(bare, outputs=outputs[-1:])
             picture = next((item for item in shown.to_content() if isinstance(item, ImageContent)), None)

@@ -17,13 +17,15 @@ from typing import Any
 from ..models import AuditKind, AuditRecord, ChainEnds
 from ..protocol.strict_json import loads_strict
 
-GENESIS = "0" * 64
+GENESIS = "0" * 64  # the `previous` of the first record
 MAX_TEXT_BYTES = 300  # of a text in a record, escaped: with all of its texts a record is shown in 2 kB
 MAX_LINE_BYTES = 2000  # of a record as text
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/@+-]+")
+# 16 items of 60 bytes fill less than half of a line.
 _MAX_ITEM_BYTES = 60
 _MAX_ITEMS = 16
 
+# NaN is not JSON, so other programs could not verify a line with it.
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -74,12 +76,14 @@ def digest_of(line: str) -> str:
 
 def clipped(text: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Cut text to the length allowed in a record; its end then gives its full length."""
+    # A character takes at most 12 bytes: an escaped surrogate pair, such as `\ud83d\ude00`.
     if len(text) * 12 <= max_bytes or len(_CANONICAL.encode(text)) <= max_bytes:
         return text
     end = f"... ({len(text)} characters)"
     room = max_bytes - len(end)
     kept = text[:room]
     while len(_CANONICAL.encode(kept)) > room:
+        # Escapes differ in length, so the size is known only after encoding.
         kept = kept[: len(kept) * 9 // 10]
     return kept + end
 
@@ -182,6 +186,7 @@ def _end_faults(last_seq: int, last_digest: str, ends: ChainEnds, known: Head | 
         yield _missing(last_seq + 1, known.seq, "cut off at the end, as the head that was kept shows")
     elif known.seq < ends.first_seq - 1:
         yield f"record {known.seq}, whose head was kept, was removed at the beginning: nothing follows from that head"
+    # The record itself was removed, but the trail keeps its digest as `first_previous`.
     elif known.seq == ends.first_seq - 1 and known.digest != ends.first_previous:
         yield _not_the_known(known)
 

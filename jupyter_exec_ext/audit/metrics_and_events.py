@@ -35,6 +35,7 @@ POOL_SESSIONS = Counter(
     "jupyter_exec_pool_sessions", "Sessions whose kernel was ready in the pool (taken), or was not (missed)", ["kernel"]
 )
 POOL_DISCARDED = Counter("jupyter_exec_pool_discarded", "Kernels that were ready and that no session has had")
+# A label that was never used is not exported, and a rate needs the 0 before the first count.
 for _event in ("taken", "missed"):
     POOL_SESSIONS.labels(_event)
 for _state in _STATES:
@@ -106,6 +107,7 @@ def _count_denials(record: AuditRecord) -> None:
     codes = ExecError.codes()
     if record.action != "suppressed":
         DENIALS.labels(_one_of(record.data.get("code"), codes)).inc()
+    # Every denial record also carries the counts of those that the sampler left out before it.
     for code, number in record.data["suppressed"].items():
         DENIALS.labels(_one_of(code, codes)).inc(number)
 
@@ -128,6 +130,7 @@ class EventRecorder:
     def __init__(self, events: EventLogger) -> None:
         self._events = events
         for kind in AuditKind:
+            # Engines of one process share the logger, which raises an error for a second registration.
             if schema_id(kind) not in events.schemas:
                 events.register_event_schema(_SCHEMAS / kind.value / "v1.yaml")
 

@@ -36,8 +36,10 @@ _ESCAPES = f"[{_SPACES},;/]*"
 # Prompts of code that was pasted from a session. IPython removes them.
 _PROMPT = r"(?:>>>|\.\.\.(?!\.)|\.{3,}:|\[nav\] In \[\d+\]:|\[ins\] In \[\d+\]:|In \[\d+\]:)"
 _LINE_START = f"^{_ESCAPES}(?:{_PROMPT}{_ESCAPES}){{0,3}}"
+# IPython takes a command also after `=`, as in `files = !ls`.
 _MAGIC = re.compile(rf"(?:{_LINE_START}|={_SPACE})%{{1,2}}\w", re.MULTILINE)
 _SHELL = re.compile(rf"(?:{_LINE_START}|={_SPACE})(?:!|%{{1,2}}(?:bash|sh|script|sx|system)\b)", re.MULTILINE)
+# An import can follow `;`, or the colon of a compound statement.
 _IMPORT = re.compile(
     rf"(?:{_LINE_START}|[;:]{_SPACE})(?:from(?![\w=])([^\n;:#=]*)|import(?![\w=])([^\n;#]*))"
     r"|\b(?:__import__|import_module)\b",
@@ -82,8 +84,10 @@ def approval_reason(rule: ApprovalRule, code: str, *, first_run: bool) -> str | 
         return "every execution needs approval"
     if "first_run" in rule.when and first_run:
         return "it is the first execution of its session"
+    # `first_run` alone searches nothing, so code of any length is fine.
     if len(code) > MAX_SEARCHED_CHARACTERS and set(rule.when) - {"first_run"}:
         return f"it has more than {MAX_SEARCHED_CHARACTERS} characters, which are not searched"
+    # The variants of most code are equal, and each search blocks the event loop.
     variants = tuple(dict.fromkeys(_variants(code)))
     return next(
         (why for trigger in rule.when for variant in variants if (why := _match_trigger(rule, trigger, variant))), None
@@ -119,11 +123,13 @@ def _match_pattern(rule: ApprovalRule, code: str) -> str | None:
 
 
 def _match_import(rule: ApprovalRule, code: str) -> str | None:
+    # Code decides how many names it imports: each different one is looked up once, in a set.
     modules = frozenset(rule.modules)
     for match in _IMPORT.finditer(code):
         if match[1] is None and match[2] is None:
             return "it imports by a function"
         listed = match[2] if match[1] is None else _module_of(match[1])
+        # The name goes on in the next line, which `_IMPORT` does not read.
         if "\\" in listed:
             return "it imports a module that is named on another line"
         for name in dict.fromkeys(map(_dotted_name, listed.split(","))):
@@ -141,6 +147,8 @@ def _module_of(rest: str) -> str:
 def _dotted_name(listed: str) -> str:
     """Return a module's name without its alias, normalised like Python: spaces and forms of letters differ."""
     name, *_ = ".".join(part.strip() for part in listed.split(".")).split(None, 1) or [""]
+    # One character more than a policy's longest name, so a cut name matches none.
+    # The cut also bounds the work of `_with_parents`.
     return unicodedata.normalize("NFKC", name[: MAX_MODULE_CHARACTERS + 1])
 
 

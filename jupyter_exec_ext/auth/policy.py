@@ -17,6 +17,7 @@ from .approval_patterns import NEVER, NO_APPROVAL, ApprovalRule
 
 
 def _limit(default: Any, help_: str) -> Any:
+    # `tools/make_reference.py` writes the reference of policies from these texts.
     return field(default=default, metadata={"help": help_})
 
 
@@ -125,6 +126,7 @@ def check_kernel(policy: Policy, kernel_name: str, isolation: str, why: str = ""
         If the policy requires more isolation.
     """
     check_kernel_name(policy, kernel_name)
+    # The levels are in order, from the least isolation to the most.
     if ISOLATION_LEVELS.index(isolation) < ISOLATION_LEVELS.index(policy.isolation):
         raise IsolationRequired(
             f"the policy {policy.name!r} requires the isolation {policy.isolation!r}, and the kernel {kernel_name!r} "
@@ -170,6 +172,7 @@ def check_session_count(policy: Policy, sessions: int) -> None:
 
 def check_open_executions(policy: Policy, open_executions: int) -> None:
     """Check that one more open execution is allowed; raises `PolicyLimitReached`."""
+    # The end of a running execution is not known, so the time to retry is a guess.
     text = "executions that are queued or running at once; wait for one to end"
     _check_count(policy, "max_open_executions", open_executions, text, retry_after_seconds=1.0)
 
@@ -222,6 +225,7 @@ def check_stored(policy: Policy, full_share_bytes: int | None) -> None:
         raise PolicyLimitReached(
             f"the policy {policy.name!r} allows {full_share_bytes} bytes in the store, all of them taken by executions "
             "that have not ended; wait for one to end, or cancel it (max_stored_bytes)",
+            # The policy's own value can be None: then the share is the store's default.
             limit={**_limit_details(policy, "max_stored_bytes"), "value": full_share_bytes},
             retry_after_seconds=1.0,
         )
@@ -259,7 +263,7 @@ def allowed_seconds(policy: Policy, limit: str, asked: float | None, default: fl
         return default if asked is None else asked
     if asked is None:
         return min(default, most) or most  # no default at all is 0
-    if asked > most or asked == 0:
+    if asked > most or asked == 0:  # 0 asks for no limit
         _deny(policy, limit, f"allows at most {most:g} s, not {f'{asked:g} s' if asked else 'for ever'}")
     return asked
 
@@ -271,6 +275,7 @@ def least(values: Iterable[int | None]) -> int | None:
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return whether a name matches one of the patterns, in which ``*`` matches any text."""
+    # `fnmatch` depends on the system: on Windows it ignores case.
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -28,12 +28,15 @@ from .policy import BUILT_IN, Policy, matches
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
+# The types are strings because of `from __future__ import annotations`.
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
 _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
 # A session without files is useful, but one without output or executions is not.
 MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
+# Requests are checked against the lists of a token's policy and of all its ancestors' policies.
 MAX_PATTERNS = 100
 MAX_TEXT = MAX_MODULE_CHARACTERS
+# JSON parsers that read numbers as doubles are exact up to here.
 MAX_COUNT = 2**53
 MAX_SECONDS = 1e9
 
@@ -60,6 +63,7 @@ def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
 
 
 def _base(data: Mapping[str, Any], name: str) -> Policy:
+    # Only built-in policies can be a base, so the order of the configured ones has no effect.
     wanted = data.get(BASE_FIELD, name if name in BUILT_IN else "default")
     if not isinstance(wanted, str) or wanted not in BUILT_IN:
         raise InvalidRequest(f"{BASE_FIELD!r} must be one of {', '.join(BUILT_IN)}")
@@ -167,6 +171,7 @@ def _is_text(value: Any) -> bool:
 def _seconds(name: str, value: Any) -> float | None:
     if value is None:
         return None
+    # NaN fails the comparison, too.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_SECONDS:
         raise InvalidRequest(f"{name!r} must be a number of seconds greater than 0, or null for no limit")
     return float(value)
@@ -208,6 +213,7 @@ def _approval(name: str, value: Any) -> ApprovalRule:
     when = value.get("when", ALWAYS)
     if when in (NEVER, ALWAYS):
         return ApprovalRule(when, timeout_seconds=timeout)
+    # As text, because items may be lists, which no set can hold.
     if not isinstance(when, (list, tuple)) or not when or not set(map(str, when)) <= set(TRIGGERS):
         raise InvalidRequest(f"{name!r}: 'when' must be 'never', 'always' or a list of {', '.join(TRIGGERS)}")
     if len(when) > len(set(when)):  # each searches all of the code
@@ -235,11 +241,13 @@ def _exceeds(name: str, inner: Any, outer: Any) -> bool:
     Enforcement does not depend on this check, because both policies apply.
     """
     if name in _PATTERNS:
+        # A narrower pattern, such as `ab*` below `a*`, is refused, too: it is not worth an algebra of patterns.
         return not all("*" in outer or pattern in outer or _names_one_of(pattern, outer) for pattern in inner)
     if name == "isolation":
         return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
     if name in ("attach", "unseen_uploads"):
         return bool(inner and not outer)
+    # Rules cannot be compared. Both apply, so the inner one can only add questions.
     if name == "approval":
         return False
     return outer is not None and (inner is None or inner > outer)

@@ -41,7 +41,8 @@ class Budget:
         allowed = left >= 1.0
         at = max(now, self._kept.get(key, (0.0, now))[1])  # a clock that was set back must not refill twice
         self._kept[key] = (left - 1.0 if allowed else left, at)
+        # Also after a refusal: a key that is dropped would come back with a full burst.
         self._kept.move_to_end(key)
         if len(self._kept) > self._max_keys:
             self._kept.popitem(last=False)
-        return 0.0 if allowed else (1.0 - left) / self._per_second + (at - now)
+        return 0.0 if allowed else (1.0 - left) / self._per_second + (at - now)  # `at` can be later than `now`

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 PREFIX = "jex_"
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+# In base62, 43 digits hold 256 bits, and 6 digits hold any CRC32.
 _ID_LENGTH, _SECRET_LENGTH, _CHECK_LENGTH = 8, 43, 6
 _TOKEN = re.compile(rf"(jex_([0-9A-Za-z]{{{_ID_LENGTH}}})_([0-9A-Za-z]{{{_SECRET_LENGTH}}}))([0-9A-Za-z]{{6}})")
 # Compared with the secret of an unknown token, so that it takes the same time. No secret has this hash.
@@ -68,6 +69,7 @@ def parse_token(text: str) -> TokenText | None:
 
 def matches_any(presented: bytes, kept: Iterable[bytes]) -> bool:
     """Return whether a secret's hash is one of those kept, in constant time."""
+    # `any` would stop at the first match, and its time would show which one that was.
     found = False
     for secret_hash in kept:
         found |= hmac.compare_digest(presented, secret_hash)

@@ -112,6 +112,7 @@ def watch_executions(args: argparse.Namespace) -> int:
         while True:
             waiting = [execution for execution in client.approvals.list() if execution.id not in skipped]
             for execution in waiting:
+                # Before the question, so that code is asked about once, also if the decision comes too late.
                 skipped.add(execution.id)
                 _ask_about(client, execution)
             if not waiting:
@@ -160,6 +161,7 @@ def _ask(question: str) -> str:
 
 def _discard_typed_ahead() -> None:
     if sys.platform != "win32" and sys.stdin.isatty():
+        # A key that was pressed before the code was shown would approve code that the person has not read.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
@@ -194,6 +196,7 @@ def _whose(client: ExecClient, execution: Execution) -> str:
         principal = client.get_session(execution.session_id).record.owner
     except ExecError as error:
         return f"unknown: {error.message}"
+    # A principal is the path of token ids from the owner down; the last one is the session's token.
     token_id = principal.removeprefix("token:").rpartition("/")[2]
     try:
         return f"{token_id} ({client.tokens.get(token_id).name})"
@@ -235,10 +238,11 @@ def _edit(code: str) -> str:
     UsageError
         If the editor cannot be started, fails, or leaves a file that is not text.
     """
+    # It may have options, as in EDITOR='code --wait'.
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory() as directory:  # for its owner alone
         file = Path(directory) / "code.txt"
-        file.write_bytes(code.encode())
+        file.write_bytes(code.encode())  # bytes, since text mode would change line ends on Windows
         try:
             done = subprocess.run([*editor, str(file)], check=False)
             text = file.read_bytes().decode()

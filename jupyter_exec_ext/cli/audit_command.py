@@ -25,6 +25,7 @@ def _head(text: str) -> Head:
     return Head.parse(text)
 
 
+# argparse shows this name in its message; a bound method such as `Head.parse` has none that can be set.
 _head.__name__ = "head (SEQ:DIGEST)"
 
 
@@ -58,6 +59,7 @@ def verify_trail(args: argparse.Namespace) -> int:
     """Verify the whole chain, and print its faults or its head."""
     faults = 0
     try:
+        # One read transaction, since a running server appends records and removes old ones meanwhile.
         with _reader(args) as reader, reader.snapshot() as (ends, lines):
             for fault in verify(lines, ends, args.head):
                 faults += 1
@@ -69,6 +71,7 @@ def verify_trail(args: argparse.Namespace) -> int:
     if faults:
         print(f"the audit trail is not whole: {faults} faults")
         return 1
+    # Retention removes the oldest records, so a whole trail may begin later than at 1.
     count = ends.last_seq - ends.first_seq + 1
     print(f"the audit trail is whole: {count} records" + (f", from {ends.first_seq}" if ends.first_seq > 1 else ""))
     print(f"head {Head(ends.last_seq, ends.last_digest)}")
@@ -98,5 +101,6 @@ def _shown(line: ChainedLine, *, as_json: bool) -> str:
     except ValueError:
         return f"record {line.seq} was changed: it is no record"
     if as_json:
+        # Spliced into the stored text, since the digest is that of its exact bytes.
         return f'{line.line[:-1]},"digest":"{line.digest}"}}'
     return format_record(record)

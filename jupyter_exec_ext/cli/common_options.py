@@ -43,7 +43,7 @@ def add_isolation_option(parser: argparse.ArgumentParser) -> None:
 def seconds(text: str) -> float:
     """Parse a positive number of seconds; raise `ValueError` for any other text."""
     value = float(text)
-    if not (value > 0 and math.isfinite(value)):
+    if not (value > 0 and math.isfinite(value)):  # no comparison with NaN is true
         raise ValueError
     return value
 

@@ -96,6 +96,7 @@ def level_on_request(client: ExecClient, kernel_name: str) -> str | None:
 
 def problems_here() -> dict[str, str | None]:
     """Return, for each level of isolation, the problem that it has on this machine, or None."""
+    # If no provisioner is installed, the sandbox alone is reported, with that as its problem.
     present = [level for level in LOCAL_LEVELS if provisioner_class(PROVISIONERS[level]) is not None]
     return {level: why_unavailable(level) for level in present or LOCAL_LEVELS[:1]}
 
@@ -140,7 +141,7 @@ def _limits() -> Iterator[Finding]:
     """Report the limits that hold for all processes of a sandbox together."""
     group = cgroup.new_group(_TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES)
     limits = [] if group is None else group.limits
-    if group is not None:
+    if group is not None:  # a server makes its own; this one was a trial
         group.remove()
     if "memory" in limits:
         yield Finding("the memory of a sandbox is limited as a whole (control group)")
@@ -231,6 +232,7 @@ def _kernelspecs() -> Iterator[Finding]:
 def _gateway() -> Iterator[Finding]:
     """Start a gateway and run code on it, as an executor would."""
     try:
+        # A log file of its own: the default one would be left in the current directory.
         with (
             tempfile.TemporaryDirectory() as logs,
             LocalJupyterServer(log_file=str(Path(logs) / "gateway.log")) as server,
@@ -270,6 +272,7 @@ def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     if not open_:
         return
     plain = [spec.name for spec in open_ if spec.provisioner in ISOLATABLE]
+    # Only the server knows what its configuration and machine allow, so one kernel is started to find out.
     level = level_on_request(client, plain[0]) if plain else None
     if level is not None:
         yield Finding(f"kernels get the isolation {level!r} there where it is asked for or required")

@@ -76,6 +76,7 @@ def _check_packages() -> Iterator[Finding]:
     yield Finding(f"Python {sys.version.split()[0]}, {_DISTRIBUTION} {version(_DISTRIBUTION)}")
     for line in requires(_DISTRIBUTION) or []:
         requirement = Requirement(line)
+        # Extras are optional, and other markers name other platforms or versions of Python.
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
@@ -83,6 +84,7 @@ def _check_packages() -> Iterator[Finding]:
         except PackageNotFoundError:
             yield Finding(f"{requirement.name} is not installed", f"pip install '{requirement}'")
             continue
+        # By default a specifier excludes all pre-releases, also those that are newer than it requires.
         fits = requirement.specifier.contains(found, prereleases=True)
         remedy = "" if fits else f"pip install '{requirement}'"
         yield Finding(f"{requirement.name} {found}{'' if fits else f', but {requirement.specifier} is needed'}", remedy)

@@ -20,8 +20,9 @@ KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES = 60, 15, 4
 
 def notice_lost_peers(listening: socket.socket) -> None:
     """Have the operating system probe silent connections that a listening TCP socket accepts, and close dead ones."""
-    if listening.family not in (socket.AF_INET, socket.AF_INET6):
+    if listening.family not in (socket.AF_INET, socket.AF_INET6):  # a Unix socket's peer is on this machine
         return
+    # Accepted sockets inherit these options, so the listening one is enough.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))  # the latter on macOS
     settings = (
@@ -49,10 +50,11 @@ class ExecGatewayApp(KernelGatewayApp):
         self.api = "jupyter_exec_ext.gateway"
         super().initialize(argv, new_httpserver)
 
-    port: int
+    port: int  # a traitlet of the base class, which has no types
 
     def init_http_server(self) -> None:
         """Listen, and note the port."""
+        # Instead of the stock method, which tries other ports if this one is taken, and notes 0 for a free one.
         ssl_options = self._build_ssl_options()
         self.http_server = HTTPServer(
             self.web_app,
@@ -77,7 +79,7 @@ class ExecGatewayApp(KernelGatewayApp):
 
     def stop_soon(self) -> None:
         """Stop from another thread."""
-        self.io_loop.add_callback(self.stop)
+        self.io_loop.add_callback(self.stop)  # the one method of the loop that other threads may call
 
 
 def launch(argv: list[str], config: Any, on_listening: Any) -> None:

@@ -116,6 +116,7 @@ class _Uses:
             if isinstance(node, ast.Import):
                 self._imported.update(alias.name for alias in node.names if alias.asname is None)
         for tree in trees:
+            # Only the longest name counts: in `a.b.c`, `a` and `a.b` are not uses of their own.
             inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
             for node in ast.walk(tree):
                 if isinstance(node, (ast.Attribute, ast.Name)) and id(node) not in inner and (dotted := _dotted(node)):
@@ -128,6 +129,7 @@ class _Uses:
     def can_move_root(self, module: str) -> bool:
         """Return whether every use of a module's first part is a name of the table in an imported module."""
         chains = self._chains.get(module.partition(".")[0], set())
+        # `import a.b` binds `a`. Once it is rewritten, every other use of `a` would fail.
         return all(any(map(self._is_imported_name, _prefixes(chain))) for chain in chains)
 
     def can_move_chain(self, dotted: str) -> bool:
@@ -159,7 +161,7 @@ def _rewrite_from(source: _Source, node: ast.ImportFrom, uses: _Uses) -> Iterato
     """Rewrite ``from … import …``; yield notes."""
     module = node.module or ""
     home, moving = IMPORTS.get(module, ("", ()))
-    if node.level:
+    if node.level:  # relative, so it is a module of the project itself
         return
     kept, moved, modules = [], [], []
     for alias in node.names:
@@ -186,6 +188,7 @@ def _rewrite_from(source: _Source, node: ast.ImportFrom, uses: _Uses) -> Iterato
         separator = source.separator_after(node)
         # An import statement holds no text, so every # in it begins a comment.
         comments = [comment.decode() for comment in re.findall(rb"#[^\r\n]*", statement)]
+        # A comment ends its line, and would swallow the statements after it.
         if comments and ";" in separator:
             yield f"the import from {module} has comments and shares its line; give it a line, and run this again"
         else:
@@ -224,9 +227,11 @@ class _Source:
 
     def __init__(self, text: str, tree: ast.Module) -> None:
         self.tree = tree
+        # JSON can hold half a surrogate pair, which a masked line of a notebook may contain.
         self.raw = text.encode("utf-8", "surrogatepass")
         self._edits: list[tuple[int, int, bytes]] = []
         self._line_starts = [0]
+        # Bytes are split at \n, \r and \r\n, as Python's parser does; text would be split at form feeds, too.
         for line in self.raw.splitlines(keepends=True):
             self._line_starts.append(self._line_starts[-1] + len(line))
 
@@ -252,6 +257,7 @@ class _Source:
     def changed(self) -> str:
         """Return the text with all edits."""
         raw = self.raw
+        # From the end, so that the places of the other edits stay valid.
         for start, end, text in sorted(self._edits, reverse=True):
             raw = raw[:start] + text + raw[end:]
         return raw.decode("utf-8", "surrogatepass")

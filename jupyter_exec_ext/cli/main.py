@@ -23,6 +23,7 @@ from .terminal_text import protected_terminal
 from .token_command import add_token_command
 
 EXIT_SERVER_FAILED = 3
+# As shells report it: 128 and the number of SIGPIPE (13).
 _EXIT_USAGE, _EXIT_BROKEN_PIPE = 2, 141
 
 _DESCRIPTION = """\
@@ -88,7 +89,7 @@ def _run(args: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"jupyter exec: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        return 130
+        return 130  # 128 and the number of SIGINT (2)
     return EXIT_SERVER_FAILED
 
 

@@ -23,13 +23,14 @@ from traitlets.config import Config
 from .gateway_app import ExecGatewayApp, launch
 
 _LOOK_SECONDS = 1.0
+# Shorter than the 10 seconds after which `LocalJupyterServer` kills this process.
 _STOP_SECONDS = 8.0
 _PR_SET_DUMPABLE = 4
 
 
 def _has_lost_parent(parent: int) -> bool:
     """Wait a while and return whether the parent has ended; its forked children may hold the pipe open."""
-    if os.name != "posix":
+    if os.name != "posix":  # on Windows `select` takes sockets only
         return not sys.stdin.read(1)
     readable, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
     return (bool(readable) and not sys.stdin.read(1)) or os.getppid() != parent
@@ -39,6 +40,7 @@ def _stop_with_parent(app: ExecGatewayApp, parent: int) -> None:
     while not _has_lost_parent(parent):
         pass
     app.stop_soon()
+    # This thread is a daemon, so the process ends during the sleep if it stops in time.
     time.sleep(_STOP_SECONDS)
     os._exit(1)  # it did not stop in time; its kernels end with it
 
@@ -66,6 +68,7 @@ def main() -> None:
     """Read the settings and run."""
     parent = os.getppid()
     _hide_memory()
+    # After `_hide_memory`, since this line has the token.
     settings = json.loads(sys.stdin.readline() or "{}")
 
     def on_listening(app: ExecGatewayApp) -> None:
@@ -73,8 +76,10 @@ def main() -> None:
             _log_to_file(app, settings)
         if not settings.get("outlives_input"):
             threading.Thread(target=_stop_with_parent, args=(app, parent), daemon=True).start()
+        # Last, since the parent uses the gateway as soon as it has read this line.
         print(json.dumps({"listening": app.port}), flush=True)
 
+    # Not as command-line options, which every user of the machine can read.
     config = Config()
     config.KernelGatewayApp.ip = settings["ip"]
     config.KernelGatewayApp.port = settings["port"]

@@ -83,6 +83,7 @@ def _files(paths: list[str]) -> Iterator[Path]:
 
 def _below(directory: Path) -> Iterator[Path]:
     for root, names, files in os.walk(directory):
+        # In place, so that `os.walk` does not enter the others; pyvenv.cfg marks a virtual environment.
         names[:] = sorted(
             name
             for name in names
@@ -115,14 +116,15 @@ def _decoded(raw: bytes) -> tuple[str, str]:
 
 def _replace(path: Path, text: str) -> None:
     """Replace a file's text in one step, in its own encoding and with its own permissions."""
-    path = path.resolve()
+    path = path.resolve()  # a symbolic link stays one, and its target is replaced
+    # The encoding is that of the file's declaration or byte order mark, which must stay true.
     raw = text.encode(_decoded(path.read_bytes())[1])
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with contextlib.ExitStack() as undo:
         undo.callback(Path(temporary).unlink, missing_ok=True)  # Ctrl-C, too, must leave no temporary file
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
-        shutil.copymode(path, temporary)
+        shutil.copymode(path, temporary)  # mkstemp makes a file for its owner alone
         os.replace(temporary, path)
         undo.pop_all()
 
@@ -135,8 +137,10 @@ def _describe(path: Path, error: Exception) -> str:
 
 
 def _diff(path: Path, before: str, after: str) -> str:
+    # Lines end at \n only: `splitlines` would split at form feeds, and universal newlines would hide \r.
     old, new = (io.StringIO(text, newline="\n").readlines() for text in (before, after))
     lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    # The marker is that of diff(1), so that patch(1) restores a file without a final line end.
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
@@ -182,6 +186,7 @@ class Notebook:
         """Return the notebook's text with other code in its cells."""
         for cell, before, source in zip(self._cells, self.sources, sources, strict=True):
             if source != before:
+                # nbformat allows a string or a list of lines; the notebook keeps its form.
                 as_text = isinstance(cell["source"], str)
                 cell["source"] = source if as_text else source.splitlines(keepends=True)
         indent, ascii_only, end = self._style
@@ -194,10 +199,12 @@ def mask_magics(source: str) -> str:
     first = next((line for line in lines if line.strip()), "")
     if first.lstrip().startswith("%%") and not _PYTHON_CELL.match(first):
         return ""
+    # One line for each, so that the positions found in the masked code hold for the original.
     return "\n".join(map(_masked, lines))
 
 
 def _masked(line: str) -> str:
+    # A statement at the same indentation: an `if` whose only line is a magic must still parse.
     return f"{line[: len(line) - len(line.lstrip())]}pass" if _MAGIC.match(line) else line
 
 

@@ -46,6 +46,7 @@ from .terminal_text import EscapeFilter, printable, without_escapes
 
 _LANGUAGES = {".sh": "bash", ".bash": "bash"}
 _KEPT_CHARACTERS = 4000  # of the printed text, in which a traceback may already be
+# The first is that of timeout(1). Shells use the others: for a command that may not run, and for SIGINT.
 _EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
 _SHELLS = ("bash", "sh")
 _SHELL_EXIT = re.compile(r"Command '.*' returned non-zero exit status (\d{1,3})\.", re.DOTALL)
@@ -92,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         contextlib.closing(terminal),
         client_for(args) as client,
         _session(client, args) as session,
+        # Inside of the session: while that starts or ends there is no code to stop, and Ctrl-C ends the command.
         ctrl_c(Interrupts()) as interrupts,
         _started(session, code, options, interrupts) as events,
     ):
@@ -163,6 +165,7 @@ def _started(
         interrupts.stop = session.interrupt
         yield session.stream(code, **options, on_input=on_input)
         return
+    # Not `stream`: Ctrl-C cancels by the execution's id, so other code of a shared session goes on.
     execution = session.submit(code, **options, allow_input=on_input is not None)
     interrupts.stop = execution.cancel
     with contextlib.ExitStack() as undo:
@@ -215,7 +218,7 @@ class Interrupts:
             raise KeyboardInterrupt
         self._stopping = True
         print("Interrupting; once more to leave.", file=sys.stderr)
-        threading.Thread(target=self._stop, args=(self.stop,), daemon=True).start()
+        threading.Thread(target=self._stop, args=(self.stop,), daemon=True).start()  # the main thread must go on
 
     def _stop(self, stop: Callable[[], object]) -> None:
         try:
@@ -231,6 +234,7 @@ class Interrupts:
             return getpass.getpass(prompt) if event.password else input(prompt)
         except EOFError:
             print("\njupyter exec: there is no more input; the code is cancelled", file=sys.stderr)
+            # Ends the stream like a second Ctrl-C, and leaving its context cancels the code.
             raise KeyboardInterrupt from None
         finally:
             self._asking = False
@@ -321,13 +325,14 @@ def exit_code(execution: Execution) -> int:
     if execution.error is not None and execution.error.name == "SystemExit":
         return _system_exit(execution.error.value)
     if execution.error is not None and execution.error.name == "CalledProcessError":
+        # IPython's %%bash raises this error for the shell's exit code; Python code may raise it for any other command.
         match = (
             _SHELL_EXIT.fullmatch(execution.error.value)
             if normalize_language(execution.language or "") in _SHELLS
             else None
         )
         return int(match[1]) if match else 1
-    return execution.kernel_exit_code or 1
+    return execution.kernel_exit_code or 1  # a kernel that exits with 0 has not finished the code either
 
 
 def _system_exit(value: str) -> int:
@@ -335,6 +340,6 @@ def _system_exit(value: str) -> int:
     if value in ("", "None"):
         return 0
     if value.lstrip("-").isdecimal():
-        return int(value) & 0xFF
+        return int(value) & 0xFF  # as the operating system cuts it
     print(value, file=sys.stderr)
     return 1

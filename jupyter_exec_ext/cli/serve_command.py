@@ -99,11 +99,13 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
     config.KernelGatewayApp.ip = args.ip
     config.KernelGatewayApp.port = args.port
     config.KernelGatewayApp.base_url = args.base_url
+    # Not as a command-line option, which every user of the machine can read.
     config.KernelGatewayApp.auth_token = token
     config.JupyterWebsocketPersonality.list_kernels = True
     file = Path(jupyter_runtime_dir()) / f"jpserver-{os.getpid()}.json"
 
     def on_listening(app: ExecGatewayApp) -> None:
+        # A wildcard address is one to listen on; clients cannot connect to it everywhere.
         host = "localhost" if args.ip in ("", "0.0.0.0", "::") else args.ip  # noqa: S104  # only compared
         info = JupyterConnectionInfo(host, bool(app.keyfile), app.port, token, args.base_url)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -118,4 +120,4 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
     try:
         launch(args.options, config, on_listening)
     finally:
-        file.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)  # it holds the token, and `--server auto` would find a server that is gone

@@ -101,6 +101,7 @@ def check_server_options(args: argparse.Namespace) -> None:
     if "hub" not in args:  # the command needs no server
         return
     at_hub, at_binder = args.hub is not None, args.binder is not None
+    # `run --session ID` alone stands for `--server auto`, so a token and certificates have an effect there.
     elsewhere = at_hub or at_binder or args.server is not None or bool(getattr(args, "session", None))
     for option, value, has_effect, with_ in (
         ("--hub-user", args.hub_user, at_hub, "--hub URL"),
@@ -140,6 +141,7 @@ def _discovered() -> JupyterConnectionInfo:
     found = JupyterConnectionInfo.discover()
     if not found:
         raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
+    # A single-user server of a JupyterHub may write an empty token into its file; it accepts the Hub's tokens.
     own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
     if own and own[0].token is None:
         return replace(own[0], token=os.environ.get("JUPYTERHUB_API_TOKEN") or None)
@@ -173,6 +175,7 @@ def leaving_in_order() -> Iterator[None]:
 @contextmanager
 def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
     """Yield a client of the server that the options name, or of one that ends with the context."""
+    # Outermost, so that a server that is still starting is ended by a signal as well.
     with leaving_in_order(), contextlib.ExitStack() as stack:
         yield stack.enter_context(ExecClient(_server_for(args, stack)))
 
@@ -189,6 +192,7 @@ def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> Jupyte
         print(f"Starting a {'gateway' if args.docker is None else 'container'} ...", file=sys.stderr)
     if args.docker is not None:
         return stack.enter_context(_container(args.docker))
+    # Entered before the server, so that it is removed after the server has stopped writing to it.
     logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return stack.enter_context(LocalJupyterServer(log_file=str(logs / "gateway.log")))
 

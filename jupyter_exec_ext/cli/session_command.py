@@ -111,7 +111,7 @@ def stop_sessions(args: argparse.Namespace) -> int:
     """Shut sessions down."""
     with api_client_for(args) as client:
         for session_id in args.ids:
-            client.get_session(session_id).close()
+            client.get_session(session_id).close()  # read first, since deleting an unknown id is no error
     return 0
 
 
@@ -191,6 +191,6 @@ def progress_bar(name: str) -> Iterator[Progress | None]:
 
         def progress(done: int, total: int | None) -> None:
             bar.total = total
-            bar.update(done - bar.n)
+            bar.update(done - bar.n)  # negative if the transfer starts again after a cut
 
         yield progress

@@ -24,6 +24,7 @@ _MAX_PARAMETERS = 64
 # Tab and line feed pass, and so do backspace and carriage return: progress bars need them, and they stay in their line.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _CSI = r"(?:\x1b\[|\x9b)"
+# The first alternative that matches wins: colours before other CSI sequences, single control characters last.
 _SEQUENCE = re.compile(
     rf"{_CSI}(?P<colours>[0-9;:]{{0,{_MAX_PARAMETERS}}})m"
     rf"|{_CSI}[\x20-\x3f]{{0,{_MAX_PARAMETERS}}}[\x40-\x7e]?"
@@ -67,11 +68,13 @@ class EscapeFilter:
                 yield text[position:]
                 return
             yield text[position : match.start()]
+            # Here the piece ends inside of a sequence. Its bounded parameters bound what is kept.
             if _UNFINISHED.match(text, match.start()):
                 self._kept = text[match.start() :]
                 return
             colours = match["colours"]
             if colours is not None:
+                # Without parameters, or with 0 alone, the sequence is the reset itself.
                 self._coloured = colours.strip("0") != ""
                 yield f"\x1b[{colours}m"
             self._in_string = match["string"] is not None
@@ -115,6 +118,7 @@ class TerminalStream:
     def write(self, text: str) -> int:
         """Write a text; its escape sequences must not continue in the next one."""
         self._stream.write(self._escapes.feed(text))
+        # This program writes whole texts. So an unfinished sequence is hostile, and could swallow the next text.
         self._escapes.drop_unfinished()
         return len(text)
 
@@ -186,7 +190,7 @@ def numbered(code: str, columns: int | None) -> str:
         code chooses.
     """
     lines = []
-    room = None if columns is None else max(_LEAST_COLUMNS, columns - _GUTTER - 3)
+    room = None if columns is None else max(_LEAST_COLUMNS, columns - _GUTTER - 3)  # 3: the bar and its spaces
     for number, line in enumerate(code.removesuffix("\n").split("\n"), 1):
         for count, piece in enumerate(_pieces(visible(line.expandtabs()), room)):
             lines.append(f"{'' if count else number:>{_GUTTER}} | {piece}".rstrip())
@@ -204,7 +208,7 @@ def _is_visible(char: str) -> bool:
 
 def _pieces(text: str, room: int | None) -> Iterator[str]:
     """Cut a line into pieces that fit; characters of doubtful width count as two columns."""
-    if room is None or len(text) * 2 <= room:
+    if room is None or len(text) * 2 <= room:  # it fits even if all of its characters are wide
         yield text
         return
     start = used = 0

@@ -107,6 +107,7 @@ def _create_options(create: argparse.ArgumentParser) -> None:
 def create_token(args: argparse.Namespace) -> int:
     """Create a token and print or write its secret."""
     scopes = chosen_scopes(args.scopes)
+    # In this order, so that a file that cannot be written fails before the token exists.
     with _secret_output(args) as hand_out, api_client_for(args) as client:
         options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": dict(args.limits)}
         hand_out(client.tokens.create(args.name, scopes, **options))
@@ -209,13 +210,13 @@ def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken],
 
     def hand_out(issued: IssuedToken) -> None:
         _hand_out(issued, args, descriptor)
-        os.replace(draft, target)
+        os.replace(draft, target)  # a file that was there keeps its content until the secret is on the disk
 
     try:
         yield hand_out
     finally:
         os.close(descriptor)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):  # `hand_out` has moved it
             os.unlink(draft)
 
 
@@ -227,8 +228,10 @@ def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | N
     )
     print(f"It may: {', '.join(token.scopes)}", file=sys.stderr)
     print(f"It is shown this once. To revoke it: jupyter exec token revoke {token.id}", file=sys.stderr, flush=True)
+    # After the lines above: if the secret cannot be written, they name the token to revoke.
     if descriptor is not None:
         os.write(descriptor, f"{issued.text}\n".encode())
+        # The secret cannot be read again from the server, so a crash must not lose it.
         os.fsync(descriptor)
     if args.json:
         shown = to_json(token) if descriptor is not None else issued_token_to_json(issued)

@@ -91,6 +91,7 @@ class TokenCache:
 
     def current(self, rejected: str | None) -> AccessToken | None:
         """Return the current token, None if it has to be renewed or is the one that was rejected."""
+        # Only the rejected token is stale. Another task may have renewed it since that request was sent.
         if self._token is None or self._token.token == rejected or time.time() >= self._renew_at:
             return None
         return self._token
@@ -107,6 +108,7 @@ class TokenCache:
         # HTTP libraries reject other characters with a message that shows the whole header.
         if not isinstance(text, str) or not text or not (text.isascii() and text.isprintable()) or " " in text:
             raise Unauthenticated("the credential gave something that is not an access token")
+        # In Python a bool is an int; as an expiry, True would be one second after 1970.
         if isinstance(expires_on, bool) or not isinstance(expires_on, (int, float)):
             raise Unauthenticated("the credential gave an access token without an end (expires_on)")
         now = time.time()
@@ -151,11 +153,12 @@ def parse_claims(challenge: str) -> str | None:
     match = _CLAIMS.search(challenge)
     if match is None:
         return None
+    # The base64 may have its padding or lack it, so it is cut off and computed again.
     text = match[1].rstrip("=")
     try:
         claims = b64decode(text + "=" * (-len(text) % 4), altchars=b"-_" if set(text) & set("-_") else b"+/").decode()
         return claims if isinstance(json.loads(claims), dict) else None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # deeply nested JSON exhausts the parser's stack
         return None
 
 

@@ -22,7 +22,8 @@ class Renewable(Protocol):
 
 
 _renewables: WeakSet[Any] = WeakSet()
-_kept: list[object] = []
+_kept: list[object] = []  # never emptied: closing one would cut the parent's connection
+# Weak, since a stopped server leaves `atexit` and this list should not keep it alive.
 _at_exit: list[WeakMethod[Callable[[], object]]] = []
 
 
@@ -50,7 +51,7 @@ def _renew() -> None:
         thing.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_renew)
 
 

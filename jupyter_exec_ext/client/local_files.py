@@ -53,9 +53,11 @@ class FileSource:
         self._hash = hashlib.sha256()
         if self._path is not None:
             self.close()
+            # Reads are of whole blocks, so a buffer would only copy them once more.
             self._file = self._path.open("rb", buffering=0)
+            # The size of the open file: meanwhile another file may have been renamed to its path.
             found = os.fstat(self._file.fileno())
-            self.size_bytes = found.st_size if stat.S_ISREG(found.st_mode) else None
+            self.size_bytes = found.st_size if stat.S_ISREG(found.st_mode) else None  # a pipe or device has no size
         elif self._start is not None:
             assert self._file is not None
             end = self._file.seek(0, io.SEEK_END)
@@ -72,8 +74,10 @@ class FileSource:
 
     def _read(self) -> bytes:
         assert self._file is not None
+        # The size has been announced as Content-Length, so bytes that are appended meanwhile are not sent.
         size = BLOCK_BYTES if self.size_bytes is None else min(BLOCK_BYTES, self.size_bytes - self._read_bytes)
         piece = self._file.read(size) if size else b""
+        # Without this error the request would end before its announced length, and the server would wait for the rest.
         if not piece and self.size_bytes is not None and self._read_bytes < self.size_bytes:
             raise OSError(f"the file became shorter while it was being read: {self._path or self._file}")
         self._hash.update(piece)
@@ -115,6 +119,7 @@ class Target(ABC):
         """Write the next bytes."""
         assert self._file is not None
         self._hash.update(data)
+        # An unbuffered file may write a part only, such as on a disk that is nearly full.
         rest = memoryview(data)
         while rest:
             written = self._file.write(rest)

@@ -117,6 +117,7 @@ class JupyterConnectionInfo:
             return None
         proxies = getproxies()
         proxy = proxies.get("https" if self.use_https else "http") or proxies.get("all")
+        # aiohttp cannot use a SOCKS proxy, which ALL_PROXY often names.
         return proxy if proxy and urlsplit(proxy).scheme in ("http", "https") else None
 
     @classmethod
@@ -150,8 +151,10 @@ class JupyterConnectionInfo:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"not the URL of a server: it must look like https://host:port/path/, not {parts.scheme}:")
+        # The message must not repeat the URL, which holds a password here.
         if parts.username is not None:
             raise ValueError("a URL with a user name or password is not supported; pass the server's token instead")
+        # It is sent in a header instead, since servers and proxies log URLs.
         in_query = parse_qs(parts.query).get("token", [None])[0]
         return cls(
             host=parts.hostname,
@@ -209,6 +212,7 @@ def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
         info = JupyterConnectionInfo.from_url(data["url"], data.get("token") or None)
         port = info.port or (443 if info.use_https else 80)
         socket.create_connection((info.host, port), timeout=_PROBE_SECONDS).close()
+    # A server that was killed leaves its file behind, and one that is just starting may have written half of it.
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return info

@@ -44,11 +44,11 @@ from ..protocol.strict_json import dump_bytes
 from ..system.resources import try_descriptors
 from .embedded_kernel import EmbeddedKernel, start_failure
 
-_REQUESTS = ("shell", "stdin")
+_REQUESTS = ("shell", "stdin")  # interrupts and shutdowns go by the kernel's manager
 # ZeroMQ's own default. A kernel decides only that fewer wait.
 _MAX_WAITING_MESSAGES = 1000
 _MAX_FRAME_BYTES = 128 * 1024 * 1024
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.1  # so often the process is asked whether it lives: ZeroMQ does not report its end
 _ASK_AGAIN_SECONDS = 2.0
 _START_SECONDS = 60.0
 _OVER = Failure(True, "the kernel's process has ended, or the connection was closed")
@@ -79,6 +79,7 @@ class Channels:
         self._closed = False
         self._death_seen = self._death_told = False
         self._read: deque[tuple[str, list[bytes]]] = deque()
+        # Wakes the thread that polls: a ZeroMQ socket must not be closed while another thread uses it.
         self._wake, self._woken = socket.socketpair()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._poller = zmq.Poller()
@@ -100,6 +101,7 @@ class Channels:
         # Before the subscription: the mark of a socket in use cannot be changed without a loss.
         waits = agrees_to_wait(reply.content)
         self._connect("iopub", MAX_WAITING_MESSAGES if waits else _MAX_WAITING_MESSAGES)
+        # The kernel's answer is lost if the subscription has not reached it yet, so the question is repeated.
         self._ask("iopub", _LOOK_SECONDS, give_up_at)
         if waits:  # so it is an IPython kernel
             request = unattended_request(default_expressions(draws_plots=True))
@@ -109,10 +111,10 @@ class Channels:
 
     def _connect(self, channel: str, max_waiting_messages: int = _MAX_WAITING_MESSAGES) -> None:
         made = self._sockets[channel] = self._context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
-        made.linger = 0
+        made.linger = 0  # or `term` would wait for a dead kernel to read the rest
         made.rcvhwm = max_waiting_messages
         made.maxmsgsize = _MAX_FRAME_BYTES
-        made.reconnect_ivl, made.reconnect_ivl_max = 10, 500
+        made.reconnect_ivl, made.reconnect_ivl_max = 10, 500  # in ms: the kernel binds its sockets after this
         if self._info.get("curve_publickey"):
             made.curve_publickey = made.curve_serverkey = _as_bytes(self._info["curve_publickey"])
             made.curve_secretkey = _as_bytes(self._info["curve_secretkey"])
@@ -135,6 +137,7 @@ class Channels:
             while time.monotonic() < ask_again_at:
                 for name, message in self._waiting(ask_again_at - time.monotonic()):
                     if name == channel:
+                        # A kernel can send anything: what is not a proper message is skipped.
                         with contextlib.suppress(ValueError):
                             return self._codec.decode(name, message)
             if not self._kernel.alive:
@@ -188,6 +191,7 @@ class Channels:
 
     def _has_died(self) -> bool:
         """True if the process had ended when nothing more came from it for a while."""
+        # At the second look only: what the kernel sent before its end may still be on its way.
         seen, self._death_seen = self._death_seen, not self._kernel.alive
         return seen
 

@@ -64,7 +64,7 @@ class EmbeddedKernel:
     Attributes
     ----------
     generation : int
-        How many processes there have been.
+        Number of processes so far.
     connection : closeable or None
         The present connection to it; closed by `shutdown`.
 
@@ -79,6 +79,7 @@ class EmbeddedKernel:
         self.connection: SupportsClose | None = None
         # jupyter_client wants an event loop; one of our own works whatever loop the caller runs in.
         self._loop = asyncio.SelectorEventLoop()  # the kind that ZeroMQ works with, on Windows, too
+        # A daemon: an executor that was not stopped must not keep the program from ending.
         self._thread = threading.Thread(target=self._loop.run_forever, name="embedded kernel", daemon=True)
         self._restarting = threading.Lock()
         self._mark = f"embedded_{uuid.uuid4().hex}"
@@ -115,6 +116,7 @@ class EmbeddedKernel:
         return dict(self._manager.get_connection_info())
 
     def _call(self, work: Awaitable[T]) -> T:
+        # `run_coroutine_threadsafe` takes coroutines only, and jupyter_client's methods may return other awaitables.
         async def carry_out() -> T:
             return await work
 
@@ -155,6 +157,7 @@ class EmbeddedKernel:
         KernelStartFailed
         """
         with self._restarting:
+            # First: connections to the old process are over even if the new one does not start.
             self.generation += 1
             with _start_failures():
                 self._call(self._manager.restart_kernel(now=True))
@@ -197,5 +200,6 @@ class EmbeddedKernel:
     async def _end(self, *, now: bool) -> None:
         if self._manager.has_kernel:
             await self._manager.shutdown_kernel(now=now)
+        # The kernel has the mark, too: earlier, this would kill it before it could exit.
         kill_marked({self._mark})
         self._manager.cleanup_connection_file()  # which there is before the process: one that never started left it

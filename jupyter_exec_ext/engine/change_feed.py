@@ -27,7 +27,7 @@ _MAX_BYTES = 8 * 1024 * 1024
 _CHANGES_PER_READ = 128
 # Changes are kept this long after the last reader, which may come back.
 _KEPT_SECONDS = 60.0
-_MAX_DIGITS = 16
+_MAX_DIGITS = 16  # a longer number is not one of ours, and is not parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,7 @@ class ChangeFeed:
         change = FeedEntry.of(self._cursor(self._newest), kind, owner, dump_bytes({kind: record}))
         self._ring.append(change)
         self._ring_bytes += change.data_bytes
+        # A change that is larger than the ring empties it, and its readers get `RESET`.
         while len(self._ring) > _MAX_CHANGES or self._ring_bytes > _MAX_BYTES:
             self._ring_bytes -= self._ring.popleft().data_bytes
         self._wake()
@@ -160,6 +161,7 @@ class ChangeFeed:
     def _remove_reader(self, reader: FeedReader) -> None:
         self._readers.discard(reader)
         if not self._readers and self._forgetting is None and not self._closed:
+            # A reader whose connection was cut resumes by its cursor, without listing everything again.
             self._forgetting = asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._forget)
 
     def _forget(self) -> None:

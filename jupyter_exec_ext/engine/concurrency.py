@@ -54,7 +54,7 @@ async def ends_within(seconds: float, work: Awaitable[T], *, cancel: bool = True
     Parameters
     ----------
     seconds : float
-        How long the work may take.
+        Time limit of the work.
     cancel : bool
         Whether work that takes longer is cancelled; otherwise it goes on without anything waiting for it.
 
@@ -67,6 +67,7 @@ async def ends_within(seconds: float, work: Awaitable[T], *, cancel: bool = True
     try:
         await asyncio.wait([task], timeout=seconds)
     except asyncio.CancelledError:
+        # Also with `cancel=False`: that is for work which takes too long, not for a caller that is gone.
         task.cancel()
         raise
     if task.done():
@@ -109,7 +110,7 @@ class FairTurns:
         try:
             await granted
         except asyncio.CancelledError:
-            if granted.cancelled():
+            if granted.cancelled():  # otherwise it was granted in the same round of the loop, and is to be released
                 self._forget(key, granted)
             else:
                 self._release(key)
@@ -144,6 +145,6 @@ class FairTurns:
             granted = waiting.popleft()
             if waiting:
                 self._waiting[key] = waiting
-            if not granted.done():
+            if not granted.done():  # a cancelled one may still be here, until its task runs
                 self._taken[key] += 1
                 granted.set_result(None)

@@ -67,7 +67,7 @@ class ExecEngine(EngineSettings):
 
     def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        keep_freed_memory()
+        keep_freed_memory()  # a large picture is copied several times on its way: see `system.resources`
         settings: EngineSettings = self  # services read the traits, and nothing else of the engine
         self.host = host
         self.audit = store.audit
@@ -311,12 +311,15 @@ class ExecEngine(EngineSettings):
 
     async def shutdown(self) -> None:
         """End every session and execution and close every socket. The engine cannot be used again."""
+        # First, so that no session is created that this would not end.
         self._registry.stopping = True
         try:
             closing = asyncio.gather(self._sessions.close_all(), self.pool.close())
+            # Not cancelled: half a shutdown leaves a kernel manager with which the server could not stop.
             await ends_within(_SHUTDOWN_SECONDS, closing, cancel=False)
         except WatchdogExpired:  # the next server ends what is still open
             self.log.exception("not all sessions could be ended")
+        # After the sessions, whose ends are published. The store is last: background tasks still write to it.
         self.feed.close()
         self._token_watch.close()
         self._registry.close()

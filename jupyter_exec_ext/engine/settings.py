@@ -249,7 +249,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         found: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # wrong TOML, JSON and UTF-8 are ValueErrors
         raise TraitError(f"ExecEngine.policy_file: {path} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise TraitError(f"ExecEngine.policy_file: {path} must hold an object with policies by name")

@@ -12,7 +12,7 @@ class ClientError(ExecError):
     """Raised by the client; no server sends it."""
 
     code = "client_error"
-    status = 0
+    status = 0  # it never stands in an answer
 
 
 class ConnectionFailed(ClientError):

@@ -21,6 +21,7 @@ class ExecError(Exception):
         The limit that stands against it: ``policy``, ``name`` and ``value``.
     """
 
+    # As `InternalError` has it: a bare `ExecError` is sent under that code, and clients raise `InternalError`.
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
     _by_code: ClassVar[dict[str, type[ExecError]]] = {}
@@ -41,6 +42,7 @@ class ExecError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        # A class without a code of its own is sent under its parent's, which clients then raise.
         if "code" in cls.__dict__:
             if cls.code in ExecError._by_code:
                 raise TypeError(f"error code {cls.code!r} is taken by {ExecError._by_code[cls.code].__name__}")

@@ -119,6 +119,7 @@ class BinderLaunch:
             If the BinderHub cannot be reached, or the connection is lost after the build.
         """
         while True:
+            # Unknown until the first event: if the image is built already, a request starts a server at once.
             self._phase = ""
             outcome = yield from follow_events(path, self._handle_event)
             if outcome is None:
@@ -164,6 +165,7 @@ class BinderLaunch:
     def _launch_error(self) -> ExecError:
         said = to_one_line(self._last_event.get("message"))
         if self._last_event.get("status_code") == 429:
+            # An event has no Retry-After header; the seconds are in its message.
             wait = re.search(r"(\d+) seconds", said)
             return self._limit_error(said, float(wait[1]) if wait else None)
         lines = [line for line in self._log if line]

@@ -31,7 +31,7 @@ async def cancelled_by(token: CancellationToken | None, work: Coroutine[Any, Any
     if token is None:
         return await work
     if token.is_cancelled():
-        work.close()
+        work.close()  # or Python warns that it was never awaited
         raise asyncio.CancelledError
     task = asyncio.create_task(work)
     # A token outlives many tasks and keeps its callbacks, so these must not keep the tasks.

@@ -166,6 +166,7 @@ def _lines_in_strings(code: str) -> frozenset[int]:
             line
             for token in tokenize.generate_tokens(reader)
             for line in range(token.start[0] + 1, token.end[0] + 1)
+            # From Python 3.12 on an f-string is several tokens.
             if token.type == tokenize.STRING or tokenize.tok_name[token.type] == "FSTRING_MIDDLE"
         )
     except (tokenize.TokenError, SyntaxError):

@@ -90,7 +90,7 @@ class TextOptions:
     def __post_init__(self) -> None:
         if self.max_text_chars is not None and self.max_text_chars < 1:
             raise ValueError("max_text_chars must be greater than or equal to 1.")
-        TextCleaner(self.ansi)
+        TextCleaner(self.ansi)  # raises the error for another value
 
 
 class ResultCollector:

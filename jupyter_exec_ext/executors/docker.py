@@ -190,7 +190,7 @@ class DockerJupyterServer(ManagedServer):
             "port": port,
             "token": self._token,
             "log_level": "INFO",
-            "allowed_hosts": [reach.host] if reach.host else [],
+            "allowed_hosts": [reach.host] if reach.host else [],  # the gateway checks the Host header
             "inherited_env": env_names,
             "outlives_input": not self._stop_container,
         }

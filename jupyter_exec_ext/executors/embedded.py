@@ -64,6 +64,7 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
         from ..embedded.embedded_driver import EmbeddedDriver, shut_down  # loads ZeroMQ
 
         self._driver = EmbeddedDriver(env or {})
+        # A finalizer keeps its arguments alive, and the kernels do not refer to the executor.
         weakref.finalize(self, shut_down, self._driver.kernels)
         self._begin()
 

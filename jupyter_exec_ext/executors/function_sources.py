@@ -227,7 +227,7 @@ def _parsed(function: AnyFunction) -> tuple[str, ast.FunctionDef | ast.AsyncFunc
     inner = _inner(function)
     if isinstance(inner, str):
         return inner, _only_definition(inner)
-    inner = inspect.unwrap(inner)
+    inner = inspect.unwrap(inner)  # the function below decorators that use `functools.wraps`
     name = getattr(inner, "__name__", repr(inner))
     if not inspect.isfunction(inner) or name == "<lambda>":
         raise ValueError(f"{name} is not a function written with def, which alone can be given to a session")
@@ -239,7 +239,9 @@ def _parsed(function: AnyFunction) -> tuple[str, ast.FunctionDef | ast.AsyncFunc
     except OSError:
         raise ValueError(f"the source of {name} cannot be found; use FunctionWithRequirements.from_str") from None
     indented = source[:1].isspace()
+    # The source of a function inside another one is indented, which is no module by itself.
     tree = ast.parse(f"if True:\n{source}" if indented else source)
+    # `ast.walk` is breadth-first, so the first one is the outermost.
     definition = next((node for node in ast.walk(tree) if isinstance(node, _DEFINITION)), None)
     if definition is None:
         raise ValueError(f"the source of {name} cannot be found; use FunctionWithRequirements.from_str")

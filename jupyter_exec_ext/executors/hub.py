@@ -275,6 +275,7 @@ class JupyterHubServer(ManagedServer):
                 try:
                     server = driver.perform(run_until_deadline(deadline, launch.run()))
                 finally:
+                    # If the launch fails there is no start time: what it has asked for is stopped in any case.
                     self._ours = "" if launch.asked else self._ours
                 self._ours = server.started if launch.asked else self._ours
             own_token = None if self._own_token is None else self._own_token.text

@@ -122,6 +122,7 @@ class HubServerApi:
 
     def state(self) -> Operation[ServerState]:
         """Return the server's state."""
+        # The Hub has no GET for one server: they are part of the user's model.
         reply = yield from exchange(Request("GET", self._user_path), self.retry)
         if not reply.ok:
             raise self.refusal(reply, "see the servers", "read:servers")
@@ -183,6 +184,7 @@ class HubServerApi:
 
 def _refusal(reply: Reply, action: str, scope: str) -> ExecError:
     message = message_of(reply)
+    # JupyterHub answers 403, "Missing or invalid credentials.", also to a token that it does not know.
     if reply.status == 401 or (reply.status == 403 and "credentials" in message) or (reply.status == 403 and not scope):
         return Unauthenticated("the Hub does not know this token; was it revoked, or is its time over?")
     if reply.status == 403:

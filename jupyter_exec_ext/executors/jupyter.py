@@ -66,6 +66,7 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         super().__init__(kernel_name, timeout, output_dir, **options)
         try:
             self._connection_info = connection_to(jupyter_server)
+        # AutoGen raises this error in these words.
         except TypeError:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         self._client = ExecClient(self._connection_info, outage_seconds=outage_seconds)

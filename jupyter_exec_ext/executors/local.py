@@ -83,6 +83,7 @@ class LocalJupyterServer(ManagedServer):
     ) -> None:
         self.ip = ip
         self.token = secrets.token_hex(32) if isinstance(token, LocalJupyterServer.GenerateToken) else token
+        # The gateway itself chooses a free one: one that is chosen here could be taken before it listens.
         self.port = port or 0
         settings = {
             "ip": ip,
@@ -133,7 +134,7 @@ class LocalJupyterServer(ManagedServer):
     def _wait_until_ready(self, deadline: float) -> None:
         while not self._listening.wait(0.05):
             if self._subprocess.poll() is not None:
-                self._reader.join(1.0)
+                self._reader.join(1.0)  # its exit may be seen before its last lines are read
                 raise ValueError(
                     f"Jupyter gateway server failed to start with exit code {self._subprocess.returncode}:\n"
                     + "".join(self._last_lines)
@@ -154,6 +155,7 @@ class LocalJupyterServer(ManagedServer):
             with contextlib.suppress(OSError):
                 process.stdin.close()  # the gateway stops when its input ends
         try:
+            # A gateway that does not listen yet has no kernels to shut down, and is killed.
             process.wait(_STOP_SECONDS if self._listening.is_set() else 0)
         except subprocess.TimeoutExpired:
             process.kill()

@@ -96,7 +96,7 @@ class Deadline:
         ValueError
             If `seconds` is not positive.
         """
-        if not seconds > 0:
+        if not seconds > 0:  # also if it is not a number
             raise ValueError("startup_timeout_seconds must be positive")
         return cls(seconds, f"{server} did not start", "give it longer with startup_timeout_seconds")
 
@@ -226,6 +226,7 @@ def server_at(url: str, service: JupyterConnectionInfo, name: str, token: str | 
         port = parts.port
     except ValueError:
         raise UnexpectedAnswer(f"{name} names an address that is no URL") from None
+    # `urljoin` makes a URL of any text, so other texts are refused here.
     is_absolute = url.startswith("/") or urlsplit(url).scheme in ("http", "https")
     if not is_absolute or not parts.hostname or parts.username is not None:
         raise UnexpectedAnswer(f"{name} names an address that is no URL of a server")

@@ -257,7 +257,7 @@ class StatefulCodeExecutor(ABC):
     def _run_block(self, block: CodeBlock, collector: ResultCollector) -> bool:
         language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
         code = quiet_pip(block.code, block.language) if self._silence_pip else block.code
-        session = self._session
+        session = self._session  # another thread may replace it meanwhile
         try:
             self._functions.ensure(session)
             execution = session.run(code, timeout_seconds=float(self._timeout), language=language)
@@ -265,7 +265,7 @@ class StatefulCodeExecutor(ABC):
             collector.note(f"Not run: {error.message}")
             return False
         except (SessionEnded, SessionNotFound) as error:
-            self._check_running()
+            self._check_running()  # `stop` in another thread ends the session, too
             self._replace_session(session)
             collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
             return False
@@ -297,6 +297,7 @@ class StatefulCodeExecutor(ABC):
 
         A server that cannot be reached is no error: it ends the session when it has been idle for long.
         """
+        # A replacement under way is waited for, so that the session it opens is closed below.
         with self._replacing:
             if self._stopped:
                 return

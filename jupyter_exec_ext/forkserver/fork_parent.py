@@ -25,12 +25,12 @@ from ..protocol.kernel_preparation import BOUNDED_OUTPUT, DEFAULTS
 from .fork_program import ROOM
 from .forkable_command import NotForkableError, Program
 
-#: The return code of a kernel that outlived its parent, and so ended with nobody to tell how.
+#: The return code of a kernel that outlived its parent: how it ended cannot be known.
 UNKNOWN_EXIT = 255
 
 
 class ForkedProcess(subprocess.Popen[bytes]):
-    """A process that is another's child. Its parent tells when it has ended, and how.
+    """A process that is another's child. Its parent reports when it has ended, and how.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
         self.returncode: int | None = None
         #: How it ended, as `Popen` tells it; None if that is not known.
         self.exited: concurrent.futures.Future[int | None] = concurrent.futures.Future()
-        # Whoever gives up waiting for it must not cancel it for everybody.
+        # A caller that gives up waiting must not cancel it for all others.
         self.exited.set_running_or_notify_cancel()
         self.channel = channel
         # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
@@ -57,6 +57,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
 
     def end(self, code: int | None) -> None:
         """Note that it has ended."""
+        # In this order: `wait` reads the return code as soon as the future is done.
         self.returncode = UNKNOWN_EXIT if code is None else code
         self.channel.close()
         self.exited.set_result(code)
@@ -135,15 +136,16 @@ class ForkParent:
         self._socket, theirs = socket.socketpair()
         with ExitStack() as undo:
             undo.callback(self._socket.close)
+            # Our copy is closed, so that our socket ends when the parent's does.
             with theirs:
                 self._process = self._start(program, theirs)
-            undo.callback(self._process.wait)
+            undo.callback(self._process.wait)  # after the kill: the callbacks run in reverse
             undo.callback(self._process.kill)
             self._lines = undo.enter_context(self._socket.makefile("rb"))
             said = self._first_report()
             undo.pop_all()
         self._stamps: dict[str, int] = said["stamps"]
-        #: What there is to be said of its start.
+        #: Notes on its start, for the log.
         self.notes: list[str] = said["notes"]
         threading.Thread(target=self._read, name="forkserver-reader", daemon=True).start()
 
@@ -214,6 +216,7 @@ class ForkParent:
         asked: concurrent.futures.Future[ForkedProcess] = concurrent.futures.Future()
         with theirs:
             try:
+                # The parent answers in order, so the queue and the socket need the same order of requests.
                 with self._lock:
                     if self.is_gone:
                         raise ParentGoneError
@@ -239,7 +242,7 @@ class ForkParent:
     def _end_if_unused(self) -> None:
         if self._retired and not self._living and not self._asked:
             with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_WR)
+                self._socket.shutdown(socket.SHUT_WR)  # its last reports can still be read
 
     # --- in a thread of its own ---
 
@@ -257,6 +260,7 @@ class ForkParent:
     def _forked(self, pid: int) -> None:
         asked, channel = self._asked.popleft()
         process = ForkedProcess(pid, channel)
+        # Weakly, so that a kernel to which nothing refers any more ends by its channel.
         self._living[pid] = weakref.ref(process)
         asked.set_result(process)
 
@@ -267,11 +271,13 @@ class ForkParent:
 
     def _exited(self, pid: int, code: int) -> None:
         process = self._living.pop(pid)
+        # Nothing may refer to the kernel any more, such as after a start that was cancelled.
         if process is not None and (still_wanted := process()) is not None:
             still_wanted.end(code)
 
     def _end(self) -> None:
-        """The parent has ended; its kernels live on, with nobody to tell how they end."""
+        """Note the end of the parent. Its kernels live on, but how they end can no longer be known."""
+        # It may have closed its socket and still run.
         self._process.kill()
         self._process.wait()
         self._lines.close()
@@ -293,7 +299,7 @@ def _changed_at(path: str) -> int:
 
 
 def _watch_orphans(living: dict[int, Any]) -> None:
-    """Wait for the ends of kernels that are children of nobody we know."""
+    """Wait for the ends of kernels whose parent has ended."""
     if hasattr(os, "pidfd_open"):
         _watch_descriptors(living)
         return

@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-# What is written first into the area that other processes see as a kernel's environment.
+# Written first into the area that other processes see as a kernel's environment, so that there is room for it.
 _FIRST = "JUPYTER_EXEC_SESSION"
 #: Keeps room there for the variables that only kernels have.
 ROOM = "JUPYTER_EXEC_ROOM"
@@ -71,9 +71,10 @@ def main() -> None:
     del sys.path[0]  # the directory of this file
     del os.environ[ROOM]
     control = socket.socket(fileno=int(sys.argv[1]))
+    # Programs that imported modules start would otherwise keep the socket open.
     control.set_inheritable(False)
     orders = json.loads(sys.argv[2])
-    # Before anything is imported: what is changed meanwhile shall count as changed.
+    # Before anything is imported: a file that changes meanwhile has to count as changed.
     stamps = _stamps(_installed())
     notes: list[str] = []
     try:
@@ -81,16 +82,18 @@ def main() -> None:
         stamps.update(_stamps([*kernel.config_files(), *_files_of(orders["preload"])]))
     except _ThreadsError as error:
         _send_json(control, {"problem": "it starts threads when it is imported", "module": error.module})
-        os._exit(1)
+        os._exit(1)  # `sys.exit` would wait for the threads that a module has started
     except BaseException as error:  # what a module does when it is imported is up to it
         _send_json(control, {"problem": f"{type(error).__name__}: {error}"})
         os._exit(1)
-    # Kernels shall look for modules anew. That writes all over the memory: here, while nobody shares it. From now on
-    # nothing is imported any more, or what the import system learns by it would hold in all kernels.
+    # Kernels have to look for modules anew. Forgetting writes to many pages, so it is done before these are shared.
+    # Nothing may be imported from now on: what the import system learns would hold in all kernels.
     importlib.invalidate_caches()
     gc.collect()
+    # Later collections skip what exists by now. They would write to all of it, in each kernel.
     gc.freeze()
     gc.disable()
+    # A kernel that is started gets these from the same imports.
     added = {name: value for name, value in os.environ.items() if name not in started_with}
     _send_json(control, {"stamps": stamps, "notes": notes})
     descriptors = _serve(control)
@@ -162,8 +165,8 @@ def _load_kernel(orders: dict[str, Any], notes: list[str]) -> Any:
 
 
 def _require_one_thread(imported: str) -> None:
-    """See to it that there is one thread, now or when those that are about to end have ended."""
-    give_up_at = time.monotonic() + 1.0
+    """Wait until there is one thread; raise `_ThreadsError` if others do not end within a second."""
+    give_up_at = time.monotonic() + 1.0  # some modules use a thread for a moment while they are imported
     while _threads() > 1:
         if time.monotonic() > give_up_at:
             raise _ThreadsError(imported)
@@ -211,8 +214,9 @@ def _serve(control: socket.socket) -> list[int]:
     for end in (awake, wake):
         os.set_blocking(end, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It does nothing: `set_wakeup_fd` only reports signals that have a handler.
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)  # any byte in the pipe wakes us
     sources = select.poll()  # not `select`: the server that this socket comes from may have thousands of descriptors
     for descriptor in (control.fileno(), awake):
         sources.register(descriptor, select.POLLIN)
@@ -224,6 +228,7 @@ def _serve(control: socket.socket) -> list[int]:
                 _report(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
         if control.fileno() not in readable:
             continue
+        # One byte a call, or the descriptors of two requests could come together.
         request, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not request:  # the server is gone, or wants no more kernels from here
             os._exit(0)
@@ -234,6 +239,7 @@ def _serve(control: socket.socket) -> list[int]:
         else:
             if pid == 0:
                 signal.set_wakeup_fd(-1)
+                # Detached: the socket object would later close its number, which is another descriptor's by then.
                 for descriptor in (awake, wake, control.detach()):
                     os.close(descriptor)
                 return descriptors
@@ -268,7 +274,7 @@ def _enter(
     descriptors: list[int], area: EnvironmentArea, added: dict[str, str]
 ) -> tuple[socket.socket, dict[str, Any]]:
     """Become a process of its own; return the channel and what it says."""
-    os.setsid()
+    os.setsid()  # Jupyter sends interrupts to the process group
     *standard, number = descriptors
     for target, descriptor in enumerate(standard):
         os.dup2(descriptor, target)
@@ -280,13 +286,13 @@ def _enter(
     channel.set_inheritable(False)
     with channel.makefile("rb") as said:
         line = said.readline()
-    if not line.endswith(b"\n"):  # nobody waits for this kernel any more
+    if not line.endswith(b"\n"):  # the server has closed the channel already
         os._exit(0)
     told: dict[str, Any] = json.loads(line)
     os.environ.clear()
     os.environ.update({**added, **told["environment"]})
     area.write(told["environment"])
-    time.tzset()
+    time.tzset()  # the C library keeps the `TZ` that it has read
     os.chdir(told["directory"])
     _reseed_random_generators()
     if not told["independent"]:
@@ -304,19 +310,21 @@ def _end_with(channel: socket.socket) -> None:
             os._exit(1)
 
     thread: Any = threading.Thread(target=watch, name="ParentPoller", daemon=True)
-    # As ipykernel says of its own threads.
+    # As ipykernel marks its own threads, so that the debugger leaves them alone.
     thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
     thread.start()
 
 
 def _reseed_random_generators() -> None:
     """Seed generators anew, so that no two kernels draw the same numbers; `uuid` takes the system's."""
+    # The parent has seeded it when it imported `random`.
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
     tempfile: Any = sys.modules.get("tempfile")
     if tempfile is not None:
+        # `tempfile` keeps the directory that it has found in the parent.
         tempfile.tempdir = tempfile._name_sequence = None
 
 

@@ -11,14 +11,14 @@ _FILE_OPTIONS = ("-f", "--f", "--connection-file", "--IPKernelApp.connection_fil
 # Options of the interpreter whose value is an argument of its own.
 _OPTIONS_WITH_VALUE = ("-X", "-W")
 
-# What decides how an interpreter starts and what modules make of themselves when they are imported. Kernels that differ
-# in one of these have different parents, so that each has imported everything in the environment that it has itself.
+# Variables that decide how an interpreter starts, and what modules do when they are imported. Kernels that differ in
+# one of these have different parents, so that each has imported everything in the environment that it has itself.
 _SHAPING = (
     *("PYTHON*", "LD_*", "DYLD_*", "LANG", "LANGUAGE", "LC_*", "TZ", "HOME", "XDG_*", "TMPDIR", "VIRTUAL_ENV"),
     *("CONDA_*", "IPYTHONDIR", "MPL*", "OMP_*", "OPENBLAS_*", "GOTO_*", "MKL_*", "NUMEXPR_*", "BLIS_*", "VECLIB_*"),
     *("PYDEVD_*", "DEBUGPY_*", "CUDA_*", "NVIDIA_*", "FORCE_COLOR", "NO_COLOR"),
 )
-# What a program cannot well do without, whatever it is.
+# Variables that most programs need.
 _NEEDED = ("PATH", "USER", "LOGNAME")
 
 
@@ -60,6 +60,7 @@ def parsed(command: Sequence[str]) -> KernelCommand:
     for argument in remaining:
         if argument == "-m":
             break
+        # A script, code or standard input: it may start a kernel, but nothing shows that.
         if not argument.startswith("-") or argument in ("-c", "-"):
             raise _not_ipython(command)
         options.append(argument)
@@ -92,7 +93,7 @@ def _not_ipython(command: Sequence[str]) -> NotForkableError:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a fork parent has made of itself. Kernels for which all of it is equal come from the same one.
+    """Program that a fork parent runs. Kernels with equal programs come from the same parent.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ from .forkable_command import NotForkableError, Program, parsed, program_of
 
 # Each holds the memory of its imports.
 _MAX_PARENTS = 8
-# For so long a program that could not become a parent is not tried again.
+# A program that could not become a parent is tried again after this time.
 _PATIENCE_SECONDS = 30.0
 _TRIES = 3
 
@@ -73,17 +73,19 @@ class ForkParents:
         for _ in range(_TRIES):
             try:
                 return self.parent(program, log).fork(descriptors)
+            # The parent can end between the search in the table and the request.
             except ParentGoneError:
                 continue
         raise NotForkableError("its parent has ended again and again")
 
     def parent(self, program: Program, log: logging.Logger | logging.LoggerAdapter[Any]) -> ForkParent:
-        """Return the parent for a program; whoever comes first starts it, and the others wait for that.
+        """Return the parent for a program; the first caller starts it, and the others wait for that.
 
         Raises
         ------
         NotForkableError
         """
+        # Only the table is locked. A start takes seconds, and must not hold up kernels of other programs.
         with self._lock:
             entry = self._entries.get(program)
             outdated = None
@@ -97,7 +99,7 @@ class ForkParents:
             surplus = [self._entries.popitem(last=False)[1] for _ in range(len(self._entries) - _MAX_PARENTS)]
         for old in (outdated, *surplus):
             if old is not None:
-                old.parent.add_done_callback(_retire)
+                old.parent.add_done_callback(_retire)  # it may still be starting
         if is_first:
             try:
                 entry.parent.set_result(_started(program, log))
@@ -122,6 +124,7 @@ def _started(program: Program, log: logging.Logger | logging.LoggerAdapter[Any])
             if error.module not in program.preload:
                 raise
             log.warning("kernels are forked without a module of `preload`: %s", error)
+            # The table keeps the program as it was asked for, so the next kernel finds this parent.
             program = replace(program, preload=tuple(name for name in program.preload if name != error.module))
             continue
         for note in parent.notes:
@@ -140,11 +143,11 @@ def _of_process(_: int) -> ForkParents:
 
 
 _READY_SECONDS = 30.0
-# What a session's kernel says when it has been told to wait for its readers; see `prepared_kernel.py`.
+# A session's kernel that waits for its readers sends this byte; see `prepared_kernel.py`.
 _WAITS = b"w"
-# What the engine's sessions are known by.
+# The engine sets this variable for the kernels of its sessions.
 _SESSION = "JUPYTER_EXEC_SESSION"
-# What a start can be told that a forked kernel can be, too.
+# Options of a launch that also apply to a forked kernel.
 _KNOWN = frozenset({"env", "cwd", "stdin", "stdout", "stderr", "independent", "kernel_id", "extra_arguments"})
 
 
@@ -196,15 +199,15 @@ class ForkServerProvisioner(LocalProvisioner):
             self.log.warning("kernel %s is not forked, but started as usual: %s", self.kernel_id, error)
             return await super().launch_kernel(cmd, **kwargs)
         self.process = process
-        self.pid = self.pgid = process.pid
+        self.pid = self.pgid = process.pid  # it begins a session, and so a group, of its own
         self.cwd = Path(kwargs.get("cwd") or os.getcwd())
         return self.connection_info
 
     async def until_begun(self) -> None:
         """Wait until a session's kernel begins to answer, or has ended.
 
-        It may take its time beside what Jupyter does after a launch, a sleep of 10 ms among it; those who use other
-        kernels connect at once, and would wait for ZeroMQ to try again.
+        Meanwhile Jupyter does its own work after a launch, which includes a sleep of 10 ms. Users of other kernels
+        connect at once, and would wait for ZeroMQ to try again.
         """
         if isinstance(self.process, ForkedProcess):
             said = await in_thread(self._word_of, self.process)
@@ -216,7 +219,7 @@ class ForkServerProvisioner(LocalProvisioner):
             return await super().wait()
         process = self.process
         await finished(process.exited)
-        if self.process is process:
+        if self.process is process:  # a restart may have put another one there
             self.process = None
         return process.returncode
 
@@ -231,11 +234,13 @@ class ForkServerProvisioner(LocalProvisioner):
             raise NotForkableError(f"a forked kernel cannot be told {', '.join(unknown)}")
         command = parsed(cmd)
         directory = str(options.get("cwd") or Path.cwd())
+        # `Popen` raises this in the caller. A forked kernel could only end.
         if not await in_thread(os.path.isdir, directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         environment = dict(options.get("env") or os.environ)
         independent = bool(options.get("independent"))
         if not independent:
+            # As jupyter_client's launcher does for kernels that are started.
             environment["JPY_PARENT_PID"] = str(os.getpid())
         of_session = _SESSION in environment
         told = {
@@ -259,14 +264,15 @@ class ForkServerProvisioner(LocalProvisioner):
         process.channel.settimeout(_READY_SECONDS)
         try:
             process.channel.sendall(json.dumps(told).encode() + b"\n")
-        except OSError as error:  # whoever waits for its answers finds out that there are none
+        except OSError as error:  # clients that wait for its answers notice its end
             self.log.warning("kernel %s cannot be told what it is to be: %s", self.kernel_id, error)
+        # A session waits later, in `until_begun`. Other clients connect as soon as the launch returns.
         if not told["max_unsent_messages"]:
             self._word_of(process)
         return process
 
     def _word_of(self, process: ForkedProcess) -> bytes:
-        """Wait for what the kernel says when it is ready; nothing if it has ended."""
+        """Return the byte that the kernel sends when it is ready; nothing if it has ended."""
         try:
             return process.channel.recv(1)
         except OSError as error:
@@ -275,7 +281,7 @@ class ForkServerProvisioner(LocalProvisioner):
 
 
 def _descriptor(given: Any, usual: int, nothing: int) -> int:
-    """Return what a kernel gets for what `subprocess.Popen` would take."""
+    """Return the descriptor that a kernel gets for an argument of `subprocess.Popen`."""
     if given is None:
         return usual
     if given == subprocess.DEVNULL:

@@ -23,7 +23,7 @@ from IPython.core.application import BaseIPythonApplication
 
 ipkernel: Any = importlib.import_module("ipykernel.ipkernel")
 IPythonKernel = ipkernel.IPythonKernel
-# What a kernel imports when it begins, and with its first cells; what of it there is depends on the versions.
+# Modules that a kernel imports when it begins, and with its first cells. Some versions do without some of them.
 _LATER = (
     *("ipykernel.debugger", "tornado.locks", "tornado.platform.asyncio", "tornado.queues", "sqlite3", "faulthandler"),
     *("IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect", "IPython.core.completerlib"),
@@ -34,7 +34,7 @@ _LATER = (
     *("pygments.formatters.html", "pygments.formatters.terminal256", "pygments.lexers.python"),
     *("pygments.styles.default", "pexpect", "pydoc", "timeit", "concurrent.futures.thread"),
 )
-# What a kernel says: that its sockets are bound; that it waits for its readers, too.
+# Bytes that a kernel sends when its sockets are bound. The second means that it also waits for its readers.
 _BOUND, _WAITS = b"b", b"w"
 _OPENBLAS = [f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
 
@@ -90,6 +90,7 @@ class _Application(IPKernelApp, _Configured):
     def write_connection_file(self, **kwargs: Any) -> None:
         """Say that all sockets are bound, too."""
         super().write_connection_file(**kwargs)
+        # A session's kernel announces itself later, when it begins to answer.
         if not self.max_unsent_messages:
             self.announce(_BOUND)
 
@@ -116,16 +117,16 @@ class _Application(IPKernelApp, _Configured):
             shell.parent = shell.kernel = self.kernel
 
 
-_Application.__name__ = IPKernelApp.__name__  # what its log says
+_Application.__name__ = IPKernelApp.__name__  # the name in its log
 
 
 class ForkedKernel:
-    """What there is of a kernel before the fork.
+    """The parts of a kernel that exist before the fork.
 
     Parameters
     ----------
     arguments : list of str
-        What the kernel is told on its command line, but for its connection file.
+        The kernel's command line, without its connection file.
     prepare : callable
         Takes the kernel; bounds its output and sets its defaults (``bounded_output.py``, ``defaults.py``).
     """
@@ -139,12 +140,14 @@ class ForkedKernel:
         self._arguments = arguments
         self._prepare = prepare
         self._application = _Application.instance()
+        # Not the application's own `initialize`, which also binds the sockets.
         _Configured.initialize(self._application, arguments)
-        #: What there is to be said of it.
+        #: Notes for the log.
         self.notes: list[str] = []
         try:
             self._application.made_shell = _shell(self._application)
         except Exception as error:  # of a version that does something else
+            # Each kernel would take the half-made singleton for its shell.
             ZMQInteractiveShell.clear_instance()
             self.notes.append(f"each makes its own shell: {type(error).__name__}: {error}")
         self._application.files_of_modules = _Modules()
@@ -166,10 +169,11 @@ class ForkedKernel:
         application.parent_handle = int(not told["independent"])  # it only tells whether there is one
         application.announce = announce
         application.max_unsent_messages = told["max_unsent_messages"]
+        # It was made when the parent began, and may have been removed since.
         if not os.path.isdir(application.profile_dir.location):
             os.makedirs(application.profile_dir.location, exist_ok=True)
         application.profile_dir.check_dirs()
-        application.initialize([])
+        application.initialize([])  # the rest of it: the configuration was read by the parent
         self._finish(application.shell)
         if told["max_unsent_messages"]:
             announce(_WAITS if self._sends_our_way() else _BOUND)
@@ -185,6 +189,7 @@ class ForkedKernel:
     def _finish(self, shell: Any) -> None:
         backend = sys.modules.get("matplotlib_inline.backend_inline")
         if backend is not None:
+            # It runs when the backend is imported, but the parent had no shell yet.
             backend._enable_matplotlib_integration()
         if self._blas is not None and shell is not None:
             _with_first_cell(shell, self._blas)
@@ -193,6 +198,7 @@ class ForkedKernel:
 def _shell(application: Any) -> Any:
     """Return a shell for kernels that use the usual one."""
     configured = application.config.get("IPythonKernel", {})
+    # A kernel or shell of another class, by configuration, may be made in another way.
     if application.kernel_class is not IPythonKernel or "shell_class" in configured:
         return None
     kind: Any = ZMQInteractiveShell
@@ -229,6 +235,7 @@ def _renew(shell: Any) -> None:
 
 def _gather_names() -> None:
     """Put the names of all modules beside one another; a kernel's shell notes them, which writes to each."""
+    # Encoding makes a copy; any shorter way returns the same string.
     modules = {name.encode().decode(): module for name, module in sys.modules.items()}
     sys.modules.clear()
     sys.modules.update(modules)
@@ -243,7 +250,7 @@ def _launcher() -> str:
 
 
 def _openblas() -> Callable[[int], object] | None:
-    """Return what sets the number of OpenBLAS's threads; None if it is not loaded."""
+    """Return a function that sets the number of OpenBLAS's threads; None if OpenBLAS is not loaded."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             paths = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line}
@@ -260,6 +267,7 @@ def _openblas() -> Callable[[int], object] | None:
 
 
 def _wanted_threads() -> int:
+    # In the order in which OpenBLAS itself looks for them.
     for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:

@@ -43,9 +43,11 @@ def _print_in_parts(stream: Any) -> None:
 
     def write_in_parts(string: Any) -> Any:
         nonlocal unsent
+        # ipykernel's own `write` refuses what is no text.
         unsent += len(string) if isinstance(string, str) else 0
         if unsent < PART_CHARACTERS:
             return write(string)
+        # One print can be of any length, so it is cut as well.
         for start in range(0, len(string), PART_CHARACTERS):
             write(string[start : start + PART_CHARACTERS])
             stream.flush()

@@ -76,7 +76,7 @@ def pack_anything(pack: Any, message: Any) -> Any:
     try:
         return pack(message)
     except UnicodeEncodeError:
-        return json.dumps(message, default=str).encode("ascii")
+        return json.dumps(message, default=str).encode("ascii")  # it escapes a surrogate, which UTF-8 does not have
 
 
 def add_pictures(shell: Any) -> None:
@@ -119,6 +119,7 @@ class Drawing:
                 plot = _specification_of(shown)
             if plot is not None and self._failures[family] < MAX_FAILURES and _are_there(modules):
                 picture = _drawn(program, plot)
+                # A failure may take `DRAWING_SECONDS`, so a renderer that cannot work is left alone in the end.
                 self._failures[family] = 0 if picture else self._failures[family] + 1
                 return {**data, _PNG: picture} if picture else data
         return data
@@ -129,7 +130,7 @@ def _is_chart(shown: Any) -> bool:
 
 
 def _specification_of(chart: Any) -> Any:
-    with contextlib.suppress(Exception):  # whatever is wrong with a chart, what is shown of it says it
+    with contextlib.suppress(Exception):  # the display of the chart itself shows the error
         return chart.to_dict()
     return None
 
@@ -162,7 +163,7 @@ def _output_of(program: str, text: bytes) -> bytes | None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            start_new_session=True,  # a group of its own, to be killed with its children
         )
     except OSError:
         return None

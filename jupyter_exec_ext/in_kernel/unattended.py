@@ -64,12 +64,14 @@ class EndsCode:
 def _end_code_on_exit(shell: Any) -> None:
     replaced = shell.exiter
     shell.exiter = type("Exit", (EndsCode, type(replaced)), {})(shell)  # the shell checks its class
+    # In both: `%who` hides a name only while they have the same object.
     for namespace in (shell.user_ns, shell.user_ns_hidden):
         for name in ("exit", "quit"):
             if namespace.get(name) is replaced:
                 namespace[name] = shell.exiter
     # Modules have them as built-ins, which IPython hides while a cell runs.
     shell.builtin_trap.auto_builtins.update(exit=shell.exiter, quit=shell.exiter)
+    # ipykernel reads the result for its reply after this event.
     shell.events.register("post_run_cell", _forgive_success)
     show = shell.showtraceback
 
@@ -126,7 +128,7 @@ def _publish_output_by_descriptor(shell: Any) -> None:
         pipes.append(pipe)
 
         def fileno(number: int = number, pipe: int = pipe) -> int:
-            written.add(pipe)
+            written.add(pipe)  # the code may write to it by itself, past `write`
             return number
 
         stream.fileno = fileno
@@ -150,6 +152,7 @@ def _publish_output_by_descriptor(shell: Any) -> None:
 
 def _ended_processes() -> int:
     """Return a number that changes when a child process has ended."""
+    # A child's page faults, of which each process has some, are added when its exit is read.
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
@@ -171,6 +174,7 @@ def _waiting_bytes(pipe: int) -> int:
 class CalledProcessError(subprocess.CalledProcessError):
     """A script has failed; shown as one line."""
 
+    # IPython calls a method of this name for the traceback that it shows.
     def _render_traceback_(self) -> list[str]:
         return [f"CalledProcessError: {self}"]
 
@@ -180,9 +184,10 @@ def _end_cells_with_their_shell(shell: Any) -> None:
 
     def run(magic_name: str, line: str, cell: str) -> Any:
         words = _script_words(shell, magic_name, line)
+        # IPython's own options for output and background stay with IPython.
         if not words or any(word.startswith(_SHEBANG_OPTIONS) for word in words):
             return run_cell_magic(magic_name, line, cell)
-        returncode = run_script(words, cell if cell.endswith("\n") else cell + "\n")
+        returncode = run_script(words, cell if cell.endswith("\n") else cell + "\n")  # IPython adds the line end, too
         if returncode:
             raise CalledProcessError(returncode, " ".join(words)) from None
         return None
@@ -250,6 +255,7 @@ class Outputs:
     def __init__(self, process: Any) -> None:
         self._selector = selectors.DefaultSelector()
         for pipe, stream in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            # `print_what_is_left` reads until a pipe is empty, while a process in the background keeps it open.
             os.set_blocking(pipe.fileno(), False)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             self._selector.register(pipe, selectors.EVENT_READ, (stream, decoder))

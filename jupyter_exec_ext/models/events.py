@@ -12,6 +12,7 @@ from .session_records import Session
 from .token_and_audit_records import Token
 
 
+# Keyword-only, so that subclasses can have fields without defaults after these.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputEvent:
     """One numbered item of an execution's log.
@@ -131,7 +132,7 @@ class SessionStateLostEvent(OutputEvent):
     Parameters
     ----------
     reason : str
-        How it ended, as a clause, such as ``"the kernel exited with code 3"``.
+        End of the kernel as a clause, such as ``"the kernel exited with code 3"``.
     kernel_exit_code, kernel_signal
         The same as numbers and names, where that is known.
     """
@@ -178,8 +179,8 @@ class LateOutput:
     late_bytes : int
         Size of all late output of this execution so far, as in its record.
     events : sequence of OutputEvent
-        What came while nothing ran in the session, as far as it is kept: the session's next execution begins with it.
-        Of much output, the first events.
+        Output that came while nothing ran in the session, as far as it is kept. The session's next execution begins
+        with it. Of much output, the first events.
     """
 
     execution_id: str
@@ -195,7 +196,7 @@ class Change:
     Parameters
     ----------
     id : str
-        What to go on after.
+        Cursor of the feed: a reader resumes after it.
     execution : Execution or None
         Without its outputs, and of long code the beginning.
     """

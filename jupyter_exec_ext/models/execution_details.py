@@ -54,7 +54,7 @@ class SpooledOutput:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What an execution's output cap left out, in exact UTF-8 bytes of the dropped text or JSON.
+    """Output that the cap left out of an execution, in exact UTF-8 bytes of the dropped text or JSON.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Truncation:
     stdout_bytes, stderr_bytes, display_bytes, error_bytes : int
         Bytes dropped of each kind.
     display_count : int
-        How many display or result outputs were dropped as a whole.
+        Number of display or result outputs that were dropped as a whole.
     upstream : bool
         True where output between the kernel and the client may be missing that nobody counted: a server's rate limit
         dropped it, or it was under way when a connection was cut.
@@ -100,7 +100,7 @@ class FileInfo:
     mtime : str
         When its content was last changed, in UTC ISO 8601.
     mime_type : str
-        What its name says about its kind.
+        Type that its name suggests.
     sha256 : str or None
         Of its content, in hexadecimal; None where it was not worked out.
     """
@@ -113,32 +113,32 @@ class FileInfo:
 
 
 class Decision(str, Enum):
-    """What became of an execution that a person had to approve."""
+    """Outcome of an approval by a person."""
 
     APPROVED = "approved"
     EDITED = "edited"
     REJECTED = "rejected"
     TIMEOUT = "timeout"
 
-    __str__ = str.__str__
+    __str__ = str.__str__  # `str` and f-strings show the value in every Python version
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """That a person had to approve an execution, and what became of it.
+    """Approval of an execution by a person, and its outcome.
 
     Parameters
     ----------
     why : str
-        What the policy found in the code.
+        Findings of the policy in the code.
     expires_at : str
-        Until when it waits, in UTC ISO 8601.
+        End of the wait, in UTC ISO 8601.
     decision : Decision or None
         None while it waits.
     reason : str
-        What the person who decided has to say about it.
+        Remark of the person who decided.
     original_code : str or None
-        What the caller had sent, where the person edited it.
+        Code as the caller sent it, if the person edited it.
     """
 
     why: str
@@ -159,7 +159,7 @@ class StateLoss:
     reason : str
         A clause, such as ``"the kernel exited with code 3"``.
     kernel_exit_code, kernel_signal
-        How the process ended, where that is known.
+        End of the process, as far as it is known.
     """
 
     reason: str

@@ -14,7 +14,7 @@ from .plain_text import Ansi
 
 
 class ExecutionState(str, Enum):
-    """Where an execution is in its life; the transitions are in `engine.lifecycle`."""
+    """State of an execution; the transitions are in `engine.executions.lifecycle`."""
 
     AWAITING_APPROVAL = "awaiting_approval"
     QUEUED = "queued"
@@ -30,7 +30,7 @@ class ExecutionState(str, Enum):
     SERVER_RESTARTED = "server_restarted"
     TOKEN_REVOKED = "token_revoked"
 
-    __str__ = str.__str__
+    __str__ = str.__str__  # `str` and f-strings show the value in every Python version
 
     @property
     def finished(self) -> bool:
@@ -56,7 +56,7 @@ class Execution:
     files : sequence of FileInfo
         The files in the session's working directory that are new or changed since the execution before.
     files_omitted : int
-        How many more there are that `files` does not name.
+        Number of further files, which `files` does not name.
     session_state_preserved : bool or None
         Whether the session's variables are still there; None until the execution has finished.
     kernel_starts : int
@@ -64,11 +64,11 @@ class Execution:
     isolation : str
         That of its session.
     kernel_exit_code, kernel_signal
-        How the kernel process ended, where it did and where that is known.
+        End of the kernel process, as far as it is known.
     approval : Approval or None
         Where a person had to approve it.
     session_state_lost : StateLoss or None
-        How the session's kernel had ended before this execution, while nothing ran. None where the variables of the
+        End of the session's kernel before this execution, while nothing ran. None where the variables of the
         execution before were there.
     late_bytes : int
         Size of the output that its code has written after its end. It is not among the outputs; the session's next
@@ -161,9 +161,9 @@ class Execution:
         max_text_bytes : int
             Of all texts together.
         max_images : int
-            How many pictures there are at most; others are named by kind and size.
+            Highest number of pictures; others are named by kind and size.
         max_image_bytes : int
-            How large each of them may be; a larger one is named, too.
+            Highest size of each of them; a larger one is named, too.
         save : callable, optional
             As for `to_text`; pictures are then paths.
         ansi : {"remove", "keep"}
@@ -191,7 +191,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRequest:
-    """What a caller asks for when code is run."""
+    """Request to run code."""
 
     code: str
     language: str | None = None
@@ -202,14 +202,14 @@ class ExecutionRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
-    """What a person says about an execution that waits for approval.
+    """Answer of a person to an execution that waits for approval.
 
     Parameters
     ----------
     approve : bool
         False to reject it.
     code : str or None
-        What is to run instead of what was asked for.
+        Code to run in the place of the code that was sent.
     reason : str
         For the caller to read.
     """
@@ -221,7 +221,7 @@ class ApprovalAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """What a caller sends so that a repeated request does no more than one.
+    """Key from a caller, with which a repeated request does no more than one.
 
     Parameters
     ----------

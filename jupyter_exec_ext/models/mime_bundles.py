@@ -87,8 +87,8 @@ def pieces_of_bundle(data: Mapping[str, Any], save: Save | None) -> Iterator[str
     data : mapping
         The value by MIME type.
     save : callable or None
-        Where pictures, pages and data are saved. Without it, they are pictures for the model, short text, or a line
-        that names kind and size.
+        Saves pictures, pages and data. Without it, they are pictures for the model, short text, or a line that names
+        kind and size.
     """
     values = normalized_bundle(dict(data))
     picture = _picture_of(values)
@@ -188,6 +188,7 @@ def _json_text(value: Any, *, ascii_only: bool) -> str:
 
 def _decoded(value: str) -> bytes | None:
     try:
+        # Base64 of kernels has line ends, which `validate` refuses. Without it, text that is no base64 could decode.
         return base64.b64decode("".join(value.split()), validate=True)
     except (binascii.Error, ValueError):
         return None
@@ -212,7 +213,7 @@ def _type_in_text(mime: str) -> str:
 
 # --- MIME types: the extension of a file, how its value is encoded, and its name in a text ---
 
-# What the standard library does not know, or knows under several names, of which it takes any.
+# Types that the standard library does not know, or knows under several names, of which it takes any.
 _EXTENSIONS = {
     "application/javascript": "js",
     "application/pdf": "pdf",
@@ -275,11 +276,13 @@ def extension(mime_type: str) -> str:
     return _EXTENSIONS.get(mime_type) or _guessed_extension(mime_type)
 
 
+# Bounded, since code can make up types without end.
 @lru_cache(256)
 def _guessed_extension(mime_type: str) -> str:
     suffix = _SUFFIXES.get(mime_type.rpartition("+")[2])
     if is_json(mime_type) or suffix:
         return suffix or "json"
+    # Not `mimetypes.guess_extension`, which also reads tables of this machine, such as /etc/mime.types.
     known = mimetypes.MimeTypes().guess_extension(mime_type)
     return known.removeprefix(".") if known else "txt" if mime_type.startswith("text/") else "bin"
 

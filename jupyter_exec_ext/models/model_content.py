@@ -1,6 +1,7 @@
 """Content of an execution for a language model: text of limited size, pictures, and the names of files. Pure.
 
-`mime_bundles` decides how a single value is shown, `plain_text` what text may have in it, `repeats` folds tracebacks.
+`mime_bundles` decides how a single value is shown, `plain_text` what text may have in it and how tracebacks
+are folded.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def to_text(
 ) -> str:
     """Return all that an execution gave as text; see `Execution.to_text`."""
     cleaner = TextCleaner(ansi)
+    # A list, since the note counts what was replaced in all pieces.
     pieces = [cleaner.clean(named(piece)) for piece in _all_pieces(execution, save)]
     return shortened(joined([*pieces, cleaner.note]), max_bytes) or "(no output)"
 
@@ -112,9 +114,9 @@ def pieces_of(
     Parameters
     ----------
     save : callable or None
-        Where pictures, pages and data go, which are then named by their paths.
+        Saves pictures, pages and data, which are then named by their paths.
     of_bundle : callable
-        How a displayed value is given; takes its MIME bundle and `save`.
+        Returns the pieces of a displayed value; takes its MIME bundle and `save`.
     """
     printed = ""
     if execution.session_state_lost is not None:
@@ -152,8 +154,9 @@ def is_printed(error: str, printed: str) -> bool:
     printed : str
         The stream output before the error, or its end.
     """
+    # Only the end is searched, since the output can be long. The slice has room for escape sequences.
     error, last = strip_ansi(error).strip(), strip_ansi(printed[-2 * len(error) - 1000 :]).rstrip()
-    return last.endswith(error) and last[: -len(error)][-1:] in ("", "\n")
+    return last.endswith(error) and last[: -len(error)][-1:] in ("", "\n")  # it must begin a line
 
 
 def _closing_notes(execution: Execution) -> Iterator[str]:
@@ -192,6 +195,7 @@ def shortened(text: str, max_bytes: int) -> str:
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= max_bytes:
         return text
+    # A cut within a character drops its bytes, which then count as left out.
     head = encoded[: max_bytes // 2].decode("utf-8", "ignore")
     tail = encoded[len(encoded) - (max_bytes - max_bytes // 2) :].decode("utf-8", "ignore")
     left_out = len(encoded) - len(head.encode()) - len(tail.encode())

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-#: What becomes of escape sequences: they are obeyed and removed, or kept with everything else as the code wrote it.
+#: Treatment of escape sequences: applied and removed, or kept with everything else as the code wrote it.
 Ansi = Literal["remove", "keep"]
 
 # Moves of the cursor that programs use for progress bars: up, down, right, left, lines, column, and erasing a line.
 _MOVE = r"\x1b\[\d{0,4}[A-GK]"
+# An unterminated one ends at the next control character, so it cannot hide the rest of the text.
 _STRING = r"\x1b[\]PX^_][^\x00-\x1f\x7f\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, hyperlinks, clipboard
 _CSI = r"(?:\x1b\[[0-?]*|\x9b[0-?]+)[ -/]*[@-~]"
 _SHORT = r"\x1b[ -/]*[0-~]?"
@@ -23,7 +24,8 @@ _INERT = re.compile(rf"(?!{_MOVE})(?:{_STRING}|{_CSI}|{_SHORT}|[\x00\x07\x0e\x0f
 _TOKEN = re.compile(r"\r|\x08|\x1b\[(?P<count>\d{0,4})(?P<move>[A-GK])")
 _NEEDS_TERMINAL = re.compile("[\x00\x07\x08\r\x0e\x0f\x1b\x7f\x9b]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-#: A terminal's size: the cursor reaches no further to the right by itself, and no earlier lines.
+#: A terminal's size: the cursor reaches no further to the right by itself, and no earlier lines. Without the first
+#: bound, a few bytes (ESC[9999C) would become a line of 9,999 blanks.
 _COLUMNS, _LINES = 200, 100
 
 
@@ -40,6 +42,7 @@ def as_terminal_shows(text: str) -> str:
     """
     if _NEEDS_TERMINAL.search(text) is None:
         return text
+    # Line ends of Windows move no cursor, so a text with them alone needs no screen.
     text = _INERT.sub("", text.replace("\r\n", "\n"))
     if _TOKEN.search(text) is None:
         return text
@@ -156,7 +159,8 @@ class TextCleaner:
 
 # So many times a group of lines has to stand there before it is folded.
 _LEAST_TIMES = 5
-# Lines of a group: the frames of one round of a recursion. Equal lines that are looked at to find it.
+# Lines of a group: the frames of one round of a recursion. Equal lines that are looked at to find it. Both bounds keep
+# the time linear in the length of the text.
 _MAX_GROUP_LINES, _MAX_GUESSES = 400, 6
 
 

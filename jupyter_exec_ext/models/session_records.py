@@ -12,7 +12,7 @@ ISOLATION_LEVELS = ("none", "landlock", "sandbox", "remote")
 
 
 class SessionState(str, Enum):
-    """Where a session is in its life."""
+    """State of a session."""
 
     STARTING = "starting"
     IDLE = "idle"
@@ -20,7 +20,7 @@ class SessionState(str, Enum):
     RESTARTING = "restarting"
     ENDED = "ended"
 
-    __str__ = str.__str__
+    __str__ = str.__str__  # `str` and f-strings show the value in every Python version
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class Session:
     Parameters
     ----------
     isolation : str
-        What the kernel is kept from: ``none`` (it has the rights of the server's user), ``landlock``, ``sandbox`` or
+        Isolation of the kernel: ``none`` (it has the rights of the server's user), ``landlock``, ``sandbox`` or
         ``remote``.
     kernel_starts : int
-        How often a kernel was started for the session. When the number differs between two executions, the
+        Number of kernels that were started for the session. When the number differs between two executions, the
         variables of the first were gone in the second.
     attached : bool
         The kernel is somebody else's, such as a notebook's: it was there before the session and stays when it ends.
     ended_reason : str or None
         One sentence, once `state` is ``ended``.
     memory_bytes : int or None
-        What the kernel's process and those below it use, where a record was asked for with it. None in any other
+        Memory of the kernel's process and those below it, if the record was requested with it. None in any other
         record, and for a kernel that does not run or runs elsewhere.
     """
 
@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What a caller asks for when a session is created.
+    """Request to create a session.
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ class KernelSpecInfo:
     Parameters
     ----------
     provisioner : str
-        What starts its kernels.
+        Provisioner that starts its kernels.
     isolation : str
-        What its kernels are kept from: ``none``, ``landlock``, ``sandbox`` or ``remote``.
+        Isolation of its kernels: ``none``, ``landlock``, ``sandbox`` or ``remote``.
     host_network : bool
         Whether the kernelspec asks for this machine's network, with which isolation is none.
     """

@@ -15,7 +15,7 @@ class Token:
     Parameters
     ----------
     principal : str
-        Whom the sessions belong to that it creates: the ids of the tokens above it and its own.
+        Owner of the sessions that it creates: the ids of the tokens above it and its own.
     policy : str
         The name of its policy.
     limits : mapping
@@ -55,12 +55,12 @@ class IssuedToken:
     """A token with its secret: the only time that it is shown."""
 
     token: Token
-    text: str = field(repr=False)
+    text: str = field(repr=False)  # no log or traceback shows the secret
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """What a caller asks for when a token is created; None for what the server or the caller's own token has."""
+    """Request to create a token; None stands for the value of the server or of the caller's own token."""
 
     name: str
     policy: str | None = None
@@ -109,7 +109,7 @@ class StoredToken:
 
 
 class AuditKind(str, Enum):
-    """What an audit record is about."""
+    """Subject of an audit record."""
 
     SESSION = "session"
     EXECUTION = "execution"
@@ -119,7 +119,7 @@ class AuditKind(str, Enum):
     FILE = "file"
     TRAIL = "trail"
 
-    __str__ = str.__str__
+    __str__ = str.__str__  # `str` and f-strings show the value in every Python version
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChainEnds:
-    """Where an audit trail begins and ends: what comes before its first record, and its last."""
+    """Ends of an audit trail: its first record, with the digest before it, and its last record."""
 
     first_seq: int
     first_previous: str

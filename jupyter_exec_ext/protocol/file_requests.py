@@ -15,9 +15,10 @@ from urllib.parse import quote
 
 from ..errors import InvalidRequest
 
+# Linux takes 255 bytes in a name (NAME_MAX), and less than 4,096 in a path (PATH_MAX).
 MAX_COMPONENT_BYTES = 255
 MAX_PATH_BYTES = 4000
-MAX_DEPTH = 64
+MAX_DEPTH = 64  # each part is opened by a descriptor of its own (`engine/files/confinement.py`)
 # Uploads are written under such a name until they are complete.
 TEMPORARY_PREFIX = ".jupyter-exec-upload-"
 
@@ -32,7 +33,7 @@ def path_parts(path: str) -> tuple[str, ...]:
     """
     try:
         raw = path.encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # a name that is not UTF-8, which Python shows with lone surrogates
         raise InvalidRequest("the path must be valid UTF-8") from None
     if not path:
         raise InvalidRequest("the path is empty")
@@ -80,8 +81,10 @@ WANT_DIGEST_HEADER = "Want-Repr-Digest"
 WANT_SHA256 = "sha-256=10"
 DEFAULT_MIME_TYPE = "application/octet-stream"
 
+# 32 bytes are 43 characters of base64 and one '='.
 _DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):")
 _WANTED = re.compile(r"(?:^|,)\s*sha-256\s*=\s*([0-9]|10)\b")
+# '%' is replaced, too, because some programs decode it in ``filename`` (RFC 6266, appendix D).
 _NOT_IN_QUOTES = re.compile(r"[^ !#$&'()+,\-.0-9;<=>@A-Z\[\]^_`a-z{|}~]")
 # The types that Python knows by itself: the answer does not depend on what else is installed on the server.
 _TYPES = mimetypes.MimeTypes()
@@ -97,6 +100,7 @@ def mime_type(path: str) -> str:
     name = path.rpartition("/")[2]
     # A harmless first letter keeps a name from being taken for a URL with a scheme, or for a dotfile.
     kind, encoding = _TYPES.guess_type("x" + name, strict=False)
+    # `guess_type` names the content of a compressed file (``a.csv.gz`` is text/csv), but what is sent is gzip.
     if encoding is not None:
         return _BY_ENCODING.get(encoding, DEFAULT_MIME_TYPE)
     return kind or DEFAULT_MIME_TYPE
@@ -130,4 +134,4 @@ def sha256_in(header: str) -> str | None:
 def wants_sha256(header: str) -> bool:
     """Return whether a ``Want-Repr-Digest`` asks for a SHA-256."""
     match = _WANTED.search(header)
-    return match is not None and match[1] != "0"
+    return match is not None and match[1] != "0"  # RFC 9530: 0 is "not acceptable"

@@ -22,6 +22,7 @@ from .strict_json import any_text, loads_lenient, only_escaped, parsed_bytes, ut
 
 PIECE_BYTES = 256 * 1024
 _SHORT_BYTES = 64 * 1024
+# Each window is copied, and most strings with escapes are short. So the first window is small.
 _FIRST_WINDOW_BYTES = 256
 _BACKSLASH = 0x5C
 # Of a text without its long strings: parsing it holds the interpreter lock, for 0.1 s at most, and takes memory.
@@ -82,9 +83,11 @@ class KeepUpTo:
             if self._has_room(size, characters * width):
                 kept.append(piece)
             else:
+                # Counting goes on: the record names the exact size of what is left out.
                 kept.clear()
         if not self._has_room(size, characters * width):
             return LeftOut(size, pieces)
+        # The bounds hold for all strings of a message together.
         self._max_bytes -= size
         self._max_memory_bytes -= characters * width
         return "".join(kept)
@@ -123,11 +126,13 @@ def loads_in_pieces(raw: Buffer, take: Take = "".join) -> Any:
 
 def _cut_out(raw: Buffer) -> tuple[bytearray, dict[str, tuple[int, int]]]:
     """Return the text with placeholders for its long strings, and where these are."""
+    # A kernel that guessed a placeholder could send it as text, and get another string in its place.
     skeleton, unguessable, at = bytearray(), uuid.uuid4().hex, 0
     spans: dict[str, tuple[int, int]] = {}
     while (quote := raw.find(b'"', at)) >= 0:
         end = _string_end(raw, quote + 1)
         is_long = end - quote > _SHORT_BYTES
+        # Checked before the copy, so that a message without long strings is not copied as a whole.
         _refuse_too_much(len(skeleton) + (quote if is_long else end) - at)
         if is_long:
             name = f"{unguessable}{len(spans)}"
@@ -149,6 +154,7 @@ def _refuse_too_much(skeleton_bytes: int) -> None:
 
 def _string_end(raw: Buffer, start: int) -> int:
     """Return the index of the quote that ends the string whose first character is at `start`."""
+    # Most strings are short and have no escape: two searches find their end without a copy.
     quote = raw.find(b'"', start, start + _SHORT_BYTES)
     if quote >= 0 and raw.rfind(b"\\", start, quote) < 0:
         return quote
@@ -170,8 +176,10 @@ def _window_end(raw: Buffer, start: int, end: int) -> int:
     if end == len(raw):
         return end
     cut = end
+    # A character of UTF-8 has at most three continuation bytes.
     while cut > end - 3 and raw[cut] & 0xC0 == 0x80:
         cut -= 1
+    # The longest escape (\u0041) has six bytes. Windows are longer by far, so a cut is always beyond `start`.
     last = raw.rfind(b"\\", max(start, cut - 6), cut)
     if last >= 0 and _begins_escape(raw, start, last):
         cut = last
@@ -200,6 +208,8 @@ class _Pieces:
             cut = self.end if self.end - start <= PIECE_BYTES else _window_end(self.raw, start, start + PIECE_BYTES)
             window = self.raw[start:cut]
             text = any_text(window)
+            # Base64 has nothing to unescape, and the decoder would look at each character.
+            # A raw control character counts as escaped, so that the decoder refuses it.
             yield loads_lenient(f'"{text}"') if only_escaped(window) else text
             start = cut
 
@@ -235,6 +245,7 @@ def _fill(root: Any, spans: dict[str, tuple[int, int]], raw: Buffer, take: Take)
 
 
 def _key(pieces: _Pieces) -> str:
+    # `take` never sees keys, so its bounds do not hold for them.
     if pieces.size > _MAX_KEY_BYTES:
         raise ValueError(f"a name in the JSON has more than {_MAX_KEY_BYTES:,} bytes")
     return "".join(pieces)

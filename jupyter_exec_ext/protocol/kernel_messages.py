@@ -27,6 +27,7 @@ WEBSOCKET_PROTOCOL = "v1.kernel.websocket.jupyter.org"
 DELIMITER = b"<IDS|MSG>"
 #: How many frames after the delimiter the content is: signature, header, parent header and metadata stand before it.
 CONTENT_AFTER_DELIMITER = 5
+# Kernels choose these texts, and the server keeps and logs them.
 _MAX_TYPE_CHARACTERS = 128
 _MAX_ID_CHARACTERS = 256
 _MAX_LANGUAGE_CHARACTERS = 128
@@ -76,6 +77,7 @@ class KernelMessage:
             return None
         session_id, _, rest = self._msg_id.partition("_")
         pid, _, number = rest.partition("_")
+        # Kernels of other languages have ids of other forms, such as a UUID.
         return Sender(session_id, pid) if pid.isdecimal() and number.isdecimal() else None
 
     @property
@@ -84,7 +86,7 @@ class KernelMessage:
         if isinstance(self._content, (bytes, bytearray, memoryview)):
             try:
                 self._content = loads_lenient(bytes(self._content))
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError):  # the message still counts, by its type
                 self._content = {}
         return self._content if isinstance(self._content, dict) else {}
 
@@ -148,7 +150,7 @@ class FrameCodec:
             return b""
         if sum(map(len, parts)) <= _SHORT_BYTES:  # copied in less time than several calls take
             return hmac.digest(self._key, b"".join(parts), self._digest).hex().encode()
-        signer = self._signer.copy()
+        signer = self._signer.copy()  # `hmac.new` would hash the key again
         for part in parts:
             signer.update(part)
         return signer.hexdigest().encode()
@@ -168,9 +170,11 @@ class FrameCodec:
             If the frames are malformed or the signature is wrong.
         """
         parts = self._checked(frames)
+        # Metadata (``parts[2]``) is never parsed, because nothing uses it.
         return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3])
 
     def _checked(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+        # On iopub the topic of the subscription stands before the delimiter.
         start = frames.index(DELIMITER) + 1
         parts = frames[start + 1 : start + 5]
         if len(parts) < 4:
@@ -240,12 +244,13 @@ def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMess
         _text_field(parent, "msg_id", _MAX_ID_CHARACTERS),
         content,
         _text_field(parent, "msg_type", _MAX_TYPE_CHARACTERS),
-        header.get("msg_id"),
+        header.get("msg_id"),  # `sender` checks it
     )
 
 
 def _text_field(header: Mapping[str, Any], name: str, max_characters: int) -> str | None:
     value = header.get(name)
+    # Parent ids are keys of dictionaries: a list among them would raise an error where a channel is read.
     if value is not None and (not isinstance(value, str) or len(value) > max_characters):
         raise ValueError(f"a kernel message has a malformed {name!r} in a header")
     return value
@@ -301,6 +306,7 @@ def _unpack(data: bytes) -> list[bytes]:
     """Return the parts of a message of the v1 sub-protocol, of which there are at least five."""
     try:
         (count,) = struct.unpack_from("<Q", data)
+        # The last offset is the message's end, so five parts have six.
         if not 6 <= count <= 1024:
             raise ValueError("a kernel message has too many parts, or too few")
         offsets = struct.unpack_from(f"<{count}Q", data, 8)

@@ -76,7 +76,7 @@ def waiting_request(*, draws_plots: bool | None) -> dict[str, Any]:
     Parameters
     ----------
     draws_plots : bool or None
-        Whether plots that are shown as data alone get pictures; see ``in_kernel/defaults.py``. None sets no defaults.
+        True to add pictures to plots that are data alone; see ``in_kernel/defaults.py``. None sets no defaults.
     """
     # The parts are expressions of their own, so that neither depends on what the other finds.
     defaults = {} if draws_plots is None else default_expressions(draws_plots=draws_plots)
@@ -125,6 +125,7 @@ def _expression(code: str) -> str:
 
 def _silent_request(expressions: Mapping[str, str]) -> dict[str, Any]:
     request = execute_request("", allow_input=False)
+    # A silent request gets no number and is in no history. IPython evaluates its expressions all the same.
     return {**request, "silent": True, "store_history": False, "user_expressions": dict(expressions)}
 
 
@@ -145,6 +146,7 @@ _RESERVED = ("JPY_*", "JUPYTER_*", "JUPYTERHUB_*", "KG_*")
 
 @lru_cache(16)  # the same few lists at every session's start
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    # Translated patterns are anchored at their ends. An empty expression would match every name, hence (?!).
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 
@@ -162,7 +164,7 @@ def kernel_environment(
     Parameters
     ----------
     inherited : mapping
-        What it gets of the server's.
+        The part of the server's environment that it gets.
     caller_names : iterable of str
         Patterns of the names that a caller may set.
 
@@ -173,6 +175,7 @@ def kernel_environment(
     """
     allowed = tuple(caller_names)
     for name in caller_env:
+        # Checked first: a setting that lets callers set `*` must not open these.
         if _any_of(_RESERVED).match(name):
             raise InvalidRequest(f"'env' may not set {name!r}: names like {', '.join(_RESERVED)} are Jupyter's own")
         if not _any_of(allowed).match(name):

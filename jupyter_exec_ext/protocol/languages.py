@@ -48,6 +48,7 @@ def normalize_language(language: str) -> str:
     if _PYTHON_2.fullmatch(name):
         return name
     plain = _VERSION.sub("", name)
+    # The whole name first: the digit of ``ps1`` is no version.
     return _CANONICAL.get(name) or _CANONICAL.get(plain, plain)
 
 

@@ -46,8 +46,10 @@ def read_large(
     ValueError
         If the message is malformed or its signature is wrong.
     """
+    # This checks the signature, so that nothing of a forged message is parsed.
     message = codec.open(channel, head, list(_slices(content)))
     if message.msg_type == "stream":
+        # `_UnreadText` decodes nothing yet. Each step of the caller decodes one piece, so memory for one is enough.
         yield from _split(message, loads_in_pieces(content, _UnreadText))
     elif message.msg_type in _BUNDLES:
         yield _with(message, _bundle(content, KeepUpTo(max_value_bytes, max_memory_bytes)))
@@ -105,6 +107,7 @@ def _plain(keep: KeepUpTo) -> Take:
     """Return a `take` that joins text without escape sequences, which are costly to find where there are many."""
 
     def take(pieces: Iterable[str]) -> Any:
+        # These fields are text, so what is left out becomes its marker.
         return str(keep(strip_ansi(piece) for piece in pieces))
 
     return take

@@ -29,7 +29,8 @@ _FEW = 32  # one character in so many
 
 
 def is_large(value: Any, characters: int = LARGE_CHARACTERS) -> bool:
-    """Return whether the JSON of `value` may take so long to write that others should not have to wait for it."""
+    """Return whether the JSON of `value` takes so long to write that it belongs in a worker thread."""
+    # Each item costs something, so that the walk is bounded in values of many small items, too.
     left = characters
     todo = [value]
     while todo:
@@ -141,6 +142,7 @@ def collect(parts: Iterator[bytes]) -> list[bytes]:
 
 
 _SLICE_CHARACTERS = 256 * 1024
+# All surrogates but U+DC80 to U+DCFF, by which 'surrogateescape' stands for the bytes 0x80 to 0xFF.
 _NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")
 _SPACE = b" \t\r\n\v\f"
 _DIGITS = (string.ascii_letters + string.digits + "+/").encode()
@@ -153,7 +155,7 @@ def raw_bytes(text: str) -> bytes:
     except UnicodeEncodeError:  # lone surrogates that stand for no byte, such as a program can print
         parts = _NO_BYTE.split(text)
         return b"".join(
-            part.encode("utf-8", "surrogatepass" if number % 2 else "surrogateescape")
+            part.encode("utf-8", "surrogatepass" if number % 2 else "surrogateescape")  # odd parts are matches
             for number, part in enumerate(parts)
         )
 
@@ -182,6 +184,7 @@ class ValueContent:
     def _texts(self) -> Iterable[str]:
         if isinstance(self.value, LeftOut):
             return self.value.pieces
+        # A list, because base64 is read twice: once to check it, once to decode it.
         return list(_slices(self.value)) if isinstance(self.value, str) else dump_in_pieces(self.value)
 
     def _may_be_base64(self) -> bool:
@@ -193,22 +196,23 @@ def _slices(text: str) -> Iterator[str]:
 
 
 def _is_base64(texts: Iterable[str]) -> bool:
-    """True if it is base64, white space aside; with the fastest there is, since nobody else runs meanwhile."""
+    """True if it is base64, white space aside. It uses `translate`, because the interpreter lock is held meanwhile."""
     padded, length = False, 0
     for text in texts:
         if not text.isascii():
             return False
         data = text.encode().translate(None, _SPACE)
         digits = data.rstrip(b"=")
-        if digits.translate(None, _DIGITS) or (padded and digits):
+        if digits.translate(None, _DIGITS) or (padded and digits):  # nothing follows padding
             return False
         padded, length = padded or len(digits) < len(data), length + len(digits)
-    return length % 4 != 1
+    return length % 4 != 1  # a digit alone is less than a byte
 
 
 def _decoded(texts: Iterable[str]) -> Iterator[bytes]:
     rest = b""
     for text in texts:
+        # Padding may be missing or incomplete, so it is dropped here and made anew at the end.
         rest += text.encode().translate(None, _SPACE + b"=")
         whole = len(rest) - len(rest) % 4
         yield binascii.a2b_base64(rest[:whole])

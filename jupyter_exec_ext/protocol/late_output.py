@@ -58,7 +58,7 @@ class LateOutputBuffer:
             return
         self._requests[msg_id] = LateCount(execution_id)
         if len(self._requests) > MAX_REQUESTS:
-            del self._requests[next(iter(self._requests))]
+            del self._requests[next(iter(self._requests))]  # dictionaries keep their order: the oldest
 
     def event_of(self, message: KernelMessage) -> LateEvent | None:
         """Return the late output in a message, counted; None if it has none of this session's."""

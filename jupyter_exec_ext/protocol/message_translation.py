@@ -27,11 +27,13 @@ from ..models.plain_text import strip_ansi
 from .kernel_messages import KernelMessage, Sender
 from .run_states import RunInput, RunStates
 
-_MAX_COUNT = 2**53 - 1
+_MAX_COUNT = 2**53 - 1  # the largest integer that a number of JavaScript holds exactly
+# The texts of SystemExit(), SystemExit(0), SystemExit(None) and SystemExit(False).
 _SUCCESSFUL_EXITS = ("", "0", "None", "False")
 
 
 def _text(value: Any) -> str:
+    # Some kernels send text as a list of lines, as notebook files have it.
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "".join(value)
     return value if isinstance(value, str) else "" if value is None else str(value)
@@ -134,16 +136,15 @@ class RunTranslator:
     msg_id : str
         The request's.
     allow_input : bool
-        Whether the code may ask for input.
-
+        True if the code may ask for input.
     states : RunStates, optional
         States of the run, which the messages advance.
 
     Attributes
     ----------
     has_output_after_idle : bool
-        Output came after idle: code can send that status itself, and a thread of it can print later. Nobody can tell
-        how much more of it comes after the run.
+        Output came after idle: code can send that status itself, and a thread of it can print later. It is
+        unknown how much more comes after the run.
     waiting_for_input : bool
         The code has asked for input that was not answered yet.
     """
@@ -195,6 +196,7 @@ class RunTranslator:
         state = message.content.get("execution_state")
         if state == "busy":
             self.states.feed(RunInput.BUSY)
+            # This status comes before the code begins, so its sender cannot be a child that the code forks.
             self._process = self._process or message.sender
         elif state == "idle" and not self._is_of_child(message):
             self.states.feed(RunInput.IDLE)
@@ -202,6 +204,7 @@ class RunTranslator:
     def _is_of_child(self, message: KernelMessage) -> bool:
         """Return whether the message was sent by a process that the code has forked."""
         process, sender = self._process, message.sender
+        # A restarted kernel has another session id, so it is not taken for a child.
         return process is not None and sender is not None and process != sender and process[0] == sender[0]
 
     def _count(self, content: Mapping[str, Any]) -> None:
@@ -217,6 +220,7 @@ class RunTranslator:
             if _is_success(error):
                 self._status = "ok"
             else:
+                # Kept until `close`: iopub usually has the same error, but may be read later.
                 self._late.append(error)
         payload = content.get("payload")
         for item in payload if isinstance(payload, list) else ():

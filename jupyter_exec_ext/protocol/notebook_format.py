@@ -31,6 +31,7 @@ def notebook_start(session: Session, display_name: str) -> bytes:
         },
         "cells": [],
     }
+    # `cells` is the last key, so that the text can go on with cells once its end is removed.
     return dump_bytes(frame).removesuffix(NOTEBOOK_END)
 
 
@@ -48,7 +49,7 @@ def cell_of(execution: Execution, kernel_language: str) -> JSONObject:
     }
     return {
         "cell_type": "code",
-        "id": execution.id,
+        "id": execution.id,  # nbformat 4.5 allows 1 to 64 letters, digits, '-' and '_'
         "source": source_for_kernel(execution.code, execution.language, kernel_language),
         "execution_count": execution.execution_count,
         "outputs": [_output(output) for output in execution.outputs],

@@ -53,12 +53,13 @@ _MAX_PROMPT_BYTES, _SHORT_PROMPT_BYTES = 4096, 64
 #: A bundle's values under other MIME types than these are left out: with a longer name, or beyond so many.
 MAX_MIME_LENGTH, MAX_MIME_TYPES = 255, 64
 _MAX_DISPLAY_ID_LENGTH = 256
+# All allowances beyond the cap together keep a log within 64 KiB of it (tests/protocol/test_output_cap.py).
 # Events that pass whatever the cap says, since they are of use only at once: so many of each kind.
 _MAX_NEWS = 50
 # Of text in the tail: short enough to be cut again and again.
 _PART_CHARACTERS = 8 * 1024
 _MAX_INPUT_REQUESTS = 10
-# What lines take beside their content, such as their numbers, is free up to so much: a small cap is one on content.
+# Bytes of lines beside their content, such as numbers, that are free: a small cap is one on content.
 _FREE_BYTES = 12 * 1024
 # For the names of the files that a run has changed, beside what is left of the cap.
 _FILES_BYTES = 4 * 1024
@@ -245,7 +246,7 @@ class OutputLimiter:
                 self._tail_used -= cost
                 self._drop(event)
         if last_error is not None:
-            self._tail.appendleft((last_error, cost_of(last_error)))
+            self._tail.appendleft((last_error, cost_of(last_error)))  # its cost was never subtracted
 
     def _trim_text(self, event: StreamEvent, cost: int) -> None:
         size = utf8_size(event.text)

@@ -79,6 +79,7 @@ class OutputFold:
         if event.late_from is not None and event.late_from not in self.late_from:
             self.late_from += (event.late_from,)
         if isinstance(event, ClearEvent):
+            # Jupyter: with ``wait`` the old output stays until new output comes, so that animations do not flicker.
             self._clear_pending = event.wait
             if not event.wait:
                 self._clear()
@@ -127,6 +128,7 @@ class OutputFold:
             self._clear()
 
     def _clear(self) -> None:
+        # `error` stays, because the run has failed even if its traceback is cleared.
         self._items.clear()
         self._by_display_id.clear()
 
@@ -148,6 +150,7 @@ class OutputFold:
     def _display(self, event: DisplayEvent) -> None:
         known = self._by_display_id.get(event.display_id or "", ()) if event.update else ()
         for item in known:
+            # A new dictionary, because `outputs` may have returned the old one.
             item.output = {**item.output, "data": event.data, "metadata": event.metadata}
         if not known:
             self._show(
@@ -156,6 +159,7 @@ class OutputFold:
 
     def _truncate(self, truncated: Truncation) -> None:
         self.truncated = truncated
+        # The event comes between head and tail, so the marker stands where the bytes are missing.
         for name, dropped in (("stdout", truncated.stdout_bytes), ("stderr", truncated.stderr_bytes)):
             if dropped:
                 self._stream(name, truncation_marker(dropped, name))
@@ -171,6 +175,7 @@ class OutputFold:
 
     def text(self, name: str) -> str:
         """Return all text of the stream `name`, joined exactly as it came."""
+        # One text alone is returned as it is: `outputs` has the same object, so that it is in memory once.
         texts = [item.text() for item in self._items if isinstance(item, _Stream) and item.name == name]
         return texts[0] if len(texts) == 1 else "".join(texts)
 

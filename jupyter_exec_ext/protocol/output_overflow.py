@@ -33,6 +33,7 @@ from .strict_json import encoded_size, utf8_size
 
 #: Files of values in a spool. Each is named twice in the log, with its MIME type and digest.
 MAX_SPOOLED_VALUES = 100
+# Of all entries together: a part of the 64 KiB that a log may have beyond its cap.
 _MAX_NAMED_BYTES = 18 * 1024
 _ENTRY_BYTES = 160  # of a file's entry, beside its MIME type
 _MAX_NAMED_MIME_LENGTH = 64
@@ -41,7 +42,7 @@ OFF = "this server keeps nothing beyond the cap (ExecStore.max_spool_bytes is 0)
 
 @dataclass(frozen=True, slots=True)
 class SpooledFile:
-    """What has become of one file; `complete` if all that was to be written was."""
+    """Result of writing one file; `complete` if nothing is missing."""
 
     size_bytes: int
     sha256: str
@@ -106,9 +107,9 @@ class Overflow(LeftOutWatcher, Generic[S]):
     Attributes
     ----------
     active : bool
-        Whether anything has been held back or left out.
+        True once anything has been held back or left out.
     spool : Spool or None
-        What was opened.
+        The spool, once it was opened.
     """
 
     def __init__(self, fold: OutputFold, open_spool: Callable[[], S | None]) -> None:
@@ -188,6 +189,7 @@ class Overflow(LeftOutWatcher, Generic[S]):
             else:
                 held.append(event.text)
         elif not isinstance(event, ClearEvent):
+            # The limiter's tail keeps these events alive, so no id is used twice.
             self._held[id(event)] = _display_id(event)
         elif first:  # the first that the fold does not hear of
             self.see(event)
@@ -221,9 +223,11 @@ class Overflow(LeftOutWatcher, Generic[S]):
             entry_bytes = _ENTRY_BYTES + encoded_size(named)
             if len(self._values) >= MAX_SPOOLED_VALUES or self._named_bytes + entry_bytes > _MAX_NAMED_BYTES:
                 self._reason = f"of the values left out, only {len(self._values)} are kept"
+            # A part of a picture or of JSON is of no use, so values are kept whole or left out.
             elif size > spool.max_bytes - self._used_bytes:
                 self._too_much(spool)
             else:
+                # `extension` takes the suffix from tables: a kernel's MIME type must not choose a file's name.
                 name = f"{_kind(event, mime_type)}-{self._named}.{extension(mime_type)}"
                 self._values[name] = _Value(named, size, entry_bytes, _display_id(event))
                 self._named_bytes += entry_bytes
@@ -238,6 +242,7 @@ class Overflow(LeftOutWatcher, Generic[S]):
             name = self._cut.pop()
             stream = self._streams[name]
             held, stream.held = stream.held, None
+            # After a clear, what the log has of the stream is no longer a part of its output.
             void = self._head_is_void or self._fold.clear_pending
             for text in ("" if void else self._fold.text(name), *(held or ())):
                 self._append(name, text)
@@ -273,7 +278,7 @@ class Overflow(LeftOutWatcher, Generic[S]):
         Parameters
         ----------
         files : mapping
-            What has become of the files.
+            The results of writing them.
         problem : str or None
             Why some could not be written.
         """

@@ -15,7 +15,7 @@ from .output_joining import truncation_marker
 from .strict_json import dumps, encoded_size, parsed_bytes, utf8_size
 
 #: Bytes of an event's line beside its texts and values, and its MIME types, each at most.
-LINE_BYTES = 160
+LINE_BYTES = 160  # `test_cost_is_at_least_the_line` holds it
 #: Bytes of the name of the execution that a late event is from.
 LATE_BYTES = 64
 #: Bytes of a short string beside its text.
@@ -91,6 +91,7 @@ def fitting_head(text: str, max_cost: int) -> str:
     size = max_cost
     while size > 0:
         head = head_of(text, size)
+        # Escapes make text longer in JSON, and by how much is known only afterwards.
         cost = encoded_size(head)
         if cost <= max_cost:
             return head
@@ -110,7 +111,7 @@ def _is_continuation(byte: int) -> bool:
 
 def head_of(text: str, max_bytes: int) -> str:
     """Return the longest prefix of `text` with at most `max_bytes` in UTF-8, cut between characters."""
-    if text.isascii():
+    if text.isascii():  # CPython notes that with each text, so it costs nothing
         return text[:max_bytes]
     raw = text.encode("utf-8", "surrogatepass")
     end = min(max_bytes, len(raw))

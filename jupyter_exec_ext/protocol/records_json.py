@@ -211,7 +211,7 @@ def _build(cls: type[R], data: Any, convert: Mapping[str, Callable[[Any], Any]])
             **{
                 name: convert[name](value) if name in convert and value is not None else value
                 for name, value in data.items()
-                if name in known
+                if name in known  # a newer server may send more
             }
         )
     except (TypeError, ValueError) as error:
@@ -253,7 +253,7 @@ def execution_from_json(data: Any) -> Execution:
             "files": _files_from_json,
             "approval": approval_from_json,
             "session_state_lost": state_loss_from_json,
-            "late_from": tuple,
+            "late_from": tuple,  # JSON has no tuples
         },
     )
     if not execution.outputs or "stdout" in data:

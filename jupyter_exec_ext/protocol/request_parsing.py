@@ -50,6 +50,7 @@ class _Body:
 
     def seconds(self, name: str, *, zero_allowed: bool) -> float | None:
         def check(value: Any) -> bool:
+            # In Python, JSON's ``true`` is an integer.
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= _MAX_SECONDS:
                 return False
             return value >= 0 if zero_allowed else value > 0
@@ -89,7 +90,7 @@ class _Body:
 
     def done(self) -> None:
         for name in self._left:
-            name = str(name)[:64]
+            name = str(name)[:64]  # `get_close_matches` takes very long for a long name
             near = difflib.get_close_matches(name, self._known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known fields: {', '.join(self._known)}"
             raise InvalidRequest(f"unknown field {name!r}{hint}")

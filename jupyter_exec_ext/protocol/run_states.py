@@ -191,6 +191,7 @@ class RunStates:
             self.stop = STOP_TRANSITIONS[self.stop].get(input_, self.stop)
         self.code = CODE_TRANSITIONS[self.code].get(input_, self.code)
         self.process = PROCESS_TRANSITIONS[self.process].get(input_, self.process)
+        # Not rows of the table: idle and the wish to stop may come in either order.
         if self.code is Code.IDLE and self.is_stopping:
             self.code = Code.STOPPED
         return before != (self.code, self.stop, self.process)
@@ -203,6 +204,7 @@ class RunStates:
             return end
         if self.process is Process.REMOVED:
             return End.REMOVED
+        # The kernel that answers a later request may be the new one. The old one took this request with it.
         if self.process is Process.ENDED or (end is End.LOST and self.process is Process.RESTARTED):
             return End.DIED
         return end

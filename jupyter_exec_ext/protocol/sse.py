@@ -60,7 +60,7 @@ class EventStreamDecoder:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._begun.append(end)
-            line = b"".join(self._begun).removesuffix(b"\r")
+            line = b"".join(self._begun).removesuffix(b"\r")  # the format allows CRLF, too
             self._begun.clear()
             self._begun_bytes = 0
             if line:
@@ -92,4 +92,5 @@ def _parse(lines: list[bytes]) -> ServerSentEvent | None:
             event_type = value
         elif name == b"data":
             data.append(value)
+    # The specification drops events without data. Comments, such as `KEEP_ALIVE`, have an empty name here.
     return ServerSentEvent(event_id, event_type, "\n".join(data)) if data else None

@@ -54,6 +54,7 @@ def dump_bytes(value: Any) -> bytes:
 
 def to_bytes(text: str) -> bytes:
     """Encode JSON text; lone surrogates become JSON escapes."""
+    # Only surrogates cannot be encoded, and Python's replacement for them (\ud800) is JSON's escape.
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -78,6 +79,7 @@ def loads_lenient(raw: bytes | str) -> Any:
         value = _LENIENT.decode(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    # Counting brackets is quick. Only values with many of them are walked.
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     return value
@@ -110,7 +112,7 @@ def any_text(raw: bytes | bytearray) -> str:
     try:
         return raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        return raw.decode("utf-8", "surrogateescape")
+        return raw.decode("utf-8", "surrogateescape")  # jupyter_client encodes with this handler
 
 
 def loads_strict(raw: bytes | str) -> Any:

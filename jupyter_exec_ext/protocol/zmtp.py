@@ -26,6 +26,7 @@ from .zmtp_frames import COMMAND, ERROR, LONG, MAJOR_VERSION, MORE, READY, SIGNA
 LARGE_BYTES = 256 * 1024
 #: All frames before the content together. Each is read whole, so a connection has to buffer as much.
 MAX_HEAD_BYTES = 1024 * 1024
+# Jupyter sends one at most: the topic, on iopub.
 _MAX_FRAMES_BEFORE_DELIMITER = 16
 _MAX_FRAMES = 4096
 _MAX_COMMAND_BYTES = 64 * 1024
@@ -53,6 +54,7 @@ class FrameBuffer(bytearray):
 
     def __del__(self) -> None:
         """Give the memory back."""
+        # Values that were left out are read from the message later, so only the last reference shows when it is free.
         self._release(self.reserved_bytes)
 
 
@@ -79,9 +81,9 @@ class SkippedMessage:
     Parameters
     ----------
     reason : str
-        Which bound it exceeds.
+        The bound that it exceeds.
     too_large : bool
-        Whether that is a bound on its size; otherwise it is no Jupyter message.
+        True if that is a bound on its size; otherwise it is no Jupyter message.
     """
 
     reason: str
@@ -110,11 +112,11 @@ class MessageReader:
     Attributes
     ----------
     buffered_bytes : int
-        What was fed and not read yet.
+        Number of bytes that were fed and not read yet.
     ready : bool
-        Whether the other side's handshake has been read.
+        True once the other side's handshake has been read.
     waits_for_memory : bool
-        Whether what was fed waits until `reserve` allows more.
+        True while reading waits until `reserve` allows more.
     """
 
     def __init__(self, max_message_bytes: int, reserve: Callable[[int], bool], release: Callable[[int], None]) -> None:
@@ -183,6 +185,7 @@ class MessageReader:
         while len(self._chunk) - self._at < size:
             if not self._chunks:
                 return False
+            # Only starts of frames and frames that are read whole are joined; large contents are taken chunk by chunk.
             self._chunk, self._at = self._chunk[self._at :] + self._chunks.popleft(), 0
         return True
 
@@ -246,6 +249,7 @@ class MessageReader:
         is_content = self._frames == self._content_index
         is_head = self._content_index < 0 or self._frames < self._content_index
         is_large = is_content and size > LARGE_BYTES
+        # The announced size is enough to refuse a message, before any of it is buffered.
         problem = None if self._skipping else self._problem_with(size, is_head)
         if problem is not None:
             self.skip()
@@ -262,6 +266,7 @@ class MessageReader:
         self._frames += 1
         self._message_bytes += size
         self._left, self._more, self._in_frame = left, bool(flags & MORE), True
+        # Reported now: the end of the message may never come.
         return problem or _GO_ON
 
     def _problem_with(self, size: int, is_head: bool) -> SkippedMessage | None:
@@ -293,6 +298,7 @@ class MessageReader:
                 if not self._have(1):
                     return None
                 continue
+            # Memory is reserved for what has arrived. A kernel can announce much and never send it.
             if self._collecting is not None and not self._reserve(size):
                 if self._collecting is not None:  # and it was not given up meanwhile
                     self.waits_for_memory = True

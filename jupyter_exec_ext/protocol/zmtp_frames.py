@@ -44,10 +44,12 @@ def opening(socket_type: str, identity: bytes = b"") -> bytes:
     identity : bytes
         Under which a ROUTER socket knows the client.
     """
+    # Version 3.0: from 3.1 on a subscription is a command instead of a message.
     greeting = bytes((SIGNATURE_START, *bytes(8), SIGNATURE_END, MAJOR_VERSION, 0))
     ready = READY + _property(b"Socket-Type", socket_type.encode())
     if identity:
         ready += _property(b"Identity", identity)
+    # The 32 zeros are the flag "as server", which is off with NULL, and the filler up to 64 bytes.
     return greeting + b"NULL".ljust(20, b"\0") + bytes(32) + _frame_start(COMMAND, len(ready)) + ready
 
 

@@ -100,6 +100,7 @@ class ExecHandler(BodyHandler):
             await self.services.gate.preflight(self)
             return
         self.caller = await self.services.gate.authenticate(self)
+        # Before the checks, which await: a token that ends meanwhile must end this request.
         self._unwatch = self.engine.watch_token(self.caller, self._token_ended)
         access = self._access.get(self.request.method or "")
         if access is None:
@@ -141,6 +142,7 @@ class ExecHandler(BodyHandler):
 
     def on_connection_close(self) -> None:
         """Release the caller's token and stream."""
+        # Tornado may call `on_finish` as well, so both functions below may be called twice.
         super().on_connection_close()
         self.is_abandoned = True
         self._unwatch()
@@ -163,6 +165,7 @@ class ExecHandler(BodyHandler):
         text = self.get_query_argument(name, None)
         if text is None:
             return default
+        # The length is checked first, since `int` raises for more than 4,300 digits.
         if not text.isascii() or not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
             raise InvalidRequest(f"{name!r} must be a whole number from {least} to {most}")
         return int(text)
@@ -312,6 +315,6 @@ def _nothing() -> None:
 
 def one_line(text: str) -> str:
     """Return text for the log: escaped to ASCII, in one line, cut after `MAX_LOGGED_CHARACTERS`."""
-    shown = ascii(text[:MAX_LOGGED_CHARACTERS])[1:-1]
+    shown = ascii(text[:MAX_LOGGED_CHARACTERS])[1:-1]  # an escape takes up to 10 characters
     is_cut = len(text) > MAX_LOGGED_CHARACTERS or len(shown) > MAX_LOGGED_CHARACTERS
     return shown[:MAX_LOGGED_CHARACTERS] + ("..." if is_cut else "")

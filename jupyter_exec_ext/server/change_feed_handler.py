@@ -74,7 +74,7 @@ class ChangesHandler(StreamingHandler):
             try:
                 await authorize(self, access.action, access.resource)
             except Forbidden:
-                if kind == SESSION:
+                if kind == SESSION:  # the right that the route itself needs
                     raise
                 continue
             kinds.add(kind)

@@ -26,10 +26,11 @@ from .gate import authorize
 from .streaming import StreamingHandler
 
 _MAX_LIST = 1000
-_MAX_SEQ = 2**53
+_MAX_SEQ = 2**53  # JavaScript's numbers are exact up to here
 _KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
 _MINIMAL = re.compile(r"\breturn\s*=\s*minimal\b")
+# Longest wait for the finished record of an execution whose last event is in the log already.
 _TO_THE_END_SECONDS = 60.0
 
 
@@ -82,12 +83,14 @@ class ExecutionBase(StreamingHandler):
         self.locate(execution.record)
         media_type = self.wanted_stream()
         if media_type is not None:
+            # The answer names the execution, which must therefore survive a power failure from here on.
             await execution.durable()
             await self.stream(execution.log, 0, media_type, execution.wait)
             return
         if self.responds_async:
             self.set_header("Preference-Applied", "respond-async")
         record = await execution.outcome(self.wait_seconds() if self.responds_async else None)
+        # The last event of a short log has the whole record as JSON, so this is not encoded again.
         if execution.log.end is not None:
             await self.send(execution_in(execution.log.end))
         elif record.state.finished:
@@ -104,9 +107,12 @@ class ExecutionBase(StreamingHandler):
         async with self.streaming(media_type, "an event stream"):
             async for batch in follow(log, after, heartbeat_seconds=self.heartbeat_seconds):
                 lines = [entry.line for entry in batch]
+                # The last event of a long log has no outputs, since the events before it hold them. Only readers with
+                # `return=minimal` join these themselves; others get the whole record.
                 if batch and batch[-1].type == EndEvent.type and not (self.minimal or log.end):
                     lines[-1] = await asyncio.to_thread(_whole, lines[-1], await ended())
                 parts = [p for entry, line in zip(batch, lines, strict=True) for p in _frame(entry, line, sse)]
+                # An empty batch means that nothing came for the time of a heartbeat.
                 await self.send_parts(parts or [KEEP_ALIVE if sse else b"\n"])
 
     def idempotency_key(self, header: str = "Idempotency-Key") -> str | None:

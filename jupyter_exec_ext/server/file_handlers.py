@@ -74,7 +74,7 @@ class UploadHandler(ExecHandler, Generic[U]):
         """Reject the upload at the end of its body, if little is left, or at once."""
         length = self.content_length()
         if length is None or length - received > DRAIN_BYTES:
-            self._is_admitted = False
+            self._is_admitted = False  # `write_error` then closes the connection, with the body unread
             raise error
         self._refusal = error
 
@@ -84,7 +84,7 @@ class UploadHandler(ExecHandler, Generic[U]):
             super().data_received(chunk)
             return
         self._body_bytes += len(chunk)
-        if self._upload is None:
+        if self._upload is None:  # rejected: the rest of a short body is dropped
             return
         try:
             await self._upload.write(chunk)
@@ -93,6 +93,7 @@ class UploadHandler(ExecHandler, Generic[U]):
             try:
                 self._refuse(error, self._body_bytes)
             except ExecError:
+                # Tornado would close the connection without an answer if this method raised.
                 self.send_error(error.status, exc_info=(type(error), error, None))
 
     def take_upload(self) -> U:
@@ -100,7 +101,7 @@ class UploadHandler(ExecHandler, Generic[U]):
         if self._refusal is not None:
             raise self._refusal
         assert self._upload is not None
-        upload, self._upload = self._upload, None
+        upload, self._upload = self._upload, None  # `on_finish` must not discard it
         return upload
 
     async def _discard(self) -> None:
@@ -137,6 +138,7 @@ async def send_file(handler: ExecHandler, reader: FileReader, sha256: str | None
         if sha256 is not None:
             handler.set_header(DIGEST_HEADER, digest_header(sha256))
         with handler.log_closed_stream("a file"):
+            # Sends the headers. `APIHandler.finish` sets JSON as the type, which is then too late.
             await handler.flush()
             async for block in reader.blocks():
                 handler.write(block)

@@ -145,6 +145,7 @@ def let_in(handler: APIHandler, user: User) -> None:
     """Set a handler's user like `JupyterHandler.prepare`, but without a login cookie or identity provider."""
     state: Any = handler  # the attributes are Jupyter Server's own
     state.current_user = state._jupyter_current_user = user
+    # `set_cors_headers` reads this: a page that sends a token gets its own origin back.
     state._token_authenticated = True
     handler.set_cors_headers()
 
@@ -180,6 +181,7 @@ class ServerGate:
         return owner(name, describe_user(user))
 
     async def _bearer(self, handler: APIHandler, text: str) -> Caller:
+        # `JupyterHandler.prepare` makes these checks otherwise, and it is not called for scoped tokens.
         if not handler.check_host():
             raise HostNotAllowed(HOST_REFUSED)
         handler.current_user = None  # with a user, the server would skip the origin check
@@ -239,7 +241,7 @@ async def _translate(handler: APIHandler, error: HTTPError) -> ExecError:
         return Unavailable("the server could not find out who sends this; its identity provider failed")
     if handler.current_user is None:
         return await _unknown(handler)
-    if error.status_code == 404:
+    if error.status_code == 404:  # the status that `APIHandler.prepare` has for a foreign origin
         return OriginNotAllowed(ORIGIN_REFUSED)
     if error.status_code == 403 and "xsrf" in (error.log_message or "").lower():
         return XSRFCheckFailed("send the cookie '_xsrf' and its value in the header 'X-XSRFToken', or use a token")
@@ -313,6 +315,7 @@ async def user_from(handler: APIHandler, described: Mapping[str, Any]) -> User:
     Unavailable
         If JupyterHub does not answer for the user.
     """
+    # `AllowAllAuthorizer` reads no user, so the Hub need not be asked.
     if described.get(_OF_THE_HUB) and type(handler.authorizer) is not AllowAllAuthorizer:
         return await _present_hub_user(handler)
     return User(**{name: value for name, value in described.items() if name in User.__dataclass_fields__})

@@ -54,6 +54,7 @@ class InfoHandler(ExecHandler):
                 "limits": self.engine.limits(),
                 "policies": [policy_to_json(policy) for policy in self.caller.policies],
                 "unprotected_tokens": self.engine.allow_unprotected_tokens,
+                # Not for tokens, since it names files and directories of the machine.
                 "trouble": self.engine.trouble() if self.caller.is_owner else None,
                 "default_kernel_name": host.default_kernel_name,
                 "kernelspecs": [to_json(spec) for spec in await self.engine.kernelspecs(self.caller)],

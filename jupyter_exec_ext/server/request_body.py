@@ -34,6 +34,7 @@ class BodyHandler(APIHandler):
 
     def limit_body(self, max_bytes: int) -> None:
         """Close the connection when the body becomes longer than this."""
+        # The host's own limit (`ServerApp.max_body_size`, 512 MiB by default) is the same for all handlers.
         connection = self.request.connection
         if connection is not None and hasattr(connection, "set_max_body_size"):
             connection.set_max_body_size(max_bytes)
@@ -42,7 +43,7 @@ class BodyHandler(APIHandler):
         """Set the limit of the body, and reject one that is known to exceed it by far."""
         max_bytes = self._max_body_bytes = _BODY_FACTOR * self._max_code_bytes + _BODY_SPARE_BYTES
         length = self.request.headers.get("Content-Length", "").lstrip("0")
-        if not length.isdecimal():
+        if not length.isdecimal():  # also 0, which has become an empty text
             # A chunked body has no known length; past this limit the connection is closed.
             self.limit_body(max_bytes + _BODY_SPARE_BYTES)
         elif len(length) > _MAX_DIGITS or int(length) > max_bytes + DRAIN_BYTES:
@@ -62,6 +63,7 @@ class BodyHandler(APIHandler):
         if self._body_bytes <= self._max_body_bytes:
             self._chunks.append(chunk)
         else:
+            # The rest is read and dropped, and `json_body` then rejects it with the limit.
             self._chunks.clear()
         return None
 

@@ -68,6 +68,7 @@ _READ_FILES = Access("files:read", "read", "contents")
 _WRITE_FILES = Access("files:write", "write", "contents")
 _READ_TOKENS = Access("tokens:create", "read", "tokens")
 _WRITE_TOKENS = Access("tokens:create", "write", "tokens")
+# A token must not approve its own code.
 _APPROVE = Access(None, "execute", owner_only=True)
 
 ROUTES = (
@@ -228,6 +229,7 @@ def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
         for route in ROUTES
     ]
+    # Without these rules the host would answer unknown paths, also to callers that it does not know.
     rules.append((f"/{PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}}))
     rules += [
         (_aca_pattern(route.path), route.handler, {"services": services, "access": route.methods})

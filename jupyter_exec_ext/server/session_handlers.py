@@ -107,6 +107,7 @@ class SessionNotebookHandler(StreamingHandler):
         try:
             saved = await ensure_async(contents.save(model, path))
         except web.HTTPError as error:
+            # The contents manager answers 500 for a full disk or a long name; the error behind it says which.
             with api_errors(path, "server"):
                 raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
         self.answer({"path": saved["path"]}, 201)

@@ -16,6 +16,7 @@ from ..protocol.sse import MEDIA_TYPE
 from ..protocol.strict_json import dumps
 from .base_handler import ExecHandler
 
+# Well below the time after which proxies close a silent connection: nginx waits for 60 s by default.
 HEARTBEAT_SECONDS = 15.0
 _PIECE_BYTES = 512 * 1024
 _HEARTBEAT = re.compile(r"\bheartbeat\s*=\s*(\d{1,2})\b")
@@ -60,6 +61,7 @@ class StreamingHandler(ExecHandler):
         stream = self.connection_stream
         if stream is None:
             raise StreamClosedError
+        # Events are short. With Nagle's algorithm, each would wait until the client has acknowledged the one before.
         stream.set_nodelay(True)
         await self.flush()
 
@@ -94,6 +96,7 @@ class StreamingHandler(ExecHandler):
     async def _send_pieces(
         self, pieces: Sequence[bytes], may_end: Callable[[], Awaitable[object]] | None = None
     ) -> None:
+        # With its length, an answer that lacks the last piece is known to be incomplete.
         self.set_header("Content-Length", str(sum(map(len, pieces))))
         *most, last = pieces
         with self.log_closed_stream("a large answer"):

@@ -30,6 +30,7 @@ def put(db: Database, record: AuditRecord) -> AuditRecord:
     """
     end = db.execute("SELECT last_seq, last_digest FROM audit_ends").fetchone()
     if end is None:
+        # A new chain would hide that the end of the old one was removed.
         raise StoreUnavailable("the audit trail was tampered with, so nothing is accepted; see 'jupyter exec audit'")
     linked = replace(record, seq=end["last_seq"] + 1, previous=end["last_digest"])
     line = chained(linked)
@@ -46,6 +47,7 @@ def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
     ends = _ends_of(db)
     keep_from = min(_first_since(db, ends, moment), ends.first_seq + limit)
     before = db.execute("SELECT digest FROM audit WHERE seq = ?", (keep_from - 1,)).fetchone()
+    # The last record to remove has to be there: its digest is where the rest of the chain begins.
     if keep_from == ends.first_seq or before is None:
         return None
     db.execute("DELETE FROM audit WHERE seq < ?", (keep_from,))
@@ -57,6 +59,7 @@ def _first_since(db: Database, ends: ChainEnds, moment: str) -> int:
     """Return the number of the first record from `moment` or later, by bisection."""
     low, high = ends.first_seq, ends.last_seq + 1
     while low < high:
+        # Numbers have no gaps, so bisection needs no index on time. A missing row counts as new, and its gap stays.
         middle = (low + high) // 2
         row = db.execute("SELECT seq, record, digest FROM audit WHERE seq = ?", (middle,)).fetchone()
         if row is not None and _is_before(ChainedLine(*row), moment):
@@ -139,7 +142,7 @@ class AuditReader:
             finally:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            if "no such table" in str(error):
+            if "no such table" in str(error):  # a version before the trail made the database
                 raise StoreUnavailable(self._no_trail) from None
             raise translated(error) from error
 

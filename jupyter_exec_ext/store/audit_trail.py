@@ -24,7 +24,7 @@ from .database import Database
 from .database_writer import Log, Writer
 
 _KEY = "audit"
-_MAX_WAITING = 10_000
+_MAX_WAITING = 10_000  # while the storage takes nothing; later records are counted as lost
 _SUPPRESSED_SECONDS = 60.0
 _PRUNE_SECONDS = 3600.0
 _PRUNE_AGAIN_SECONDS = 60.0
@@ -53,6 +53,7 @@ class DenialSampler:
         """Return whether to record a denial with the error `code`; count it if not."""
         if self._budget.spend(principal, now) == 0.0:
             return True
+        # Only known codes are keys, so that the counter stays small.
         self._suppressed[code if isinstance(code, str) and code in ExecError.codes() else _OTHER] += 1
         return False
 
@@ -118,6 +119,7 @@ class AuditLog:
 
     def _append(self, db: Database, entry: _Entry) -> None:
         data = clipped_data(entry.data)
+        # Of an execution `code` is its source, kept whole for `ExecStore.audit_code`. A denial's is an error code.
         if "code" in entry.data and entry.kind is AuditKind.EXECUTION:
             data["code"] = entry.data["code"]
         at, principal, subject = utc_timestamp(entry.at), clipped(entry.principal), clipped(entry.subject)
@@ -139,6 +141,7 @@ class AuditLog:
         removed = prune(db, moment, limit)
         if removed is None:
             return 0
+        # The same transaction records it, so that a missing beginning is always explained.
         first, last = removed
         self._append(db, _entry(AuditKind.TRAIL, "pruned", first_seq=first, last_seq=last))
         return last - first + 1
@@ -203,6 +206,8 @@ class AuditLog:
 
     def _write(self, db: Database) -> None:
         self._is_scheduled = False
+        # Copied after the flag is reset: an entry that comes now is either in the copy or schedules a write.
+        # If the transaction fails, the entries stay in `_waiting` for the retry.
         batch, lost = self._waiting[:], self._lost - self._recorded_lost
         self._prune_if_due(db)
         for entry in batch:
@@ -212,7 +217,7 @@ class AuditLog:
         db.after_commit(lambda: self._remove_written(len(batch), lost))
 
     def _remove_written(self, count: int, lost: int) -> None:
-        del self._waiting[:count]
+        del self._waiting[:count]  # others may have come since
         self._recorded_lost += lost
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ def is_corruption(error: sqlite3.Error) -> bool:
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Return whether a failed read shows that the file is damaged or was emptied."""
+    # SQLite takes an emptied file for a valid database without tables.
     return is_corruption(error) or "no such table" in str(error).lower()
 
 
@@ -78,9 +79,9 @@ def check_file(path: Path) -> str | None:
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=0)
         ) as reader:
             (found,) = reader.execute("PRAGMA quick_check(1)").fetchone()
-            reader.execute("SELECT version FROM migrations").fetchall()
+            reader.execute("SELECT version FROM migrations").fetchall()  # an emptied file passes the check above
     except sqlite3.Error as error:
-        return str(error) if is_damage(error) else None
+        return str(error) if is_damage(error) else None  # a lock, for example, is no damage
     return None if found == "ok" else str(found).splitlines()[-1]  # after a heading
 
 
@@ -105,7 +106,10 @@ class Database:
         self._wal_fd: int | None = None
         self._after_commit: list[Callable[[], None]] = []
         if path is not None:
+            # SQLite would use the umask's mode. It gives the `-wal` and `-shm` files the mode of the database.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # No `isolation_level`: the module must not begin transactions. No `timeout`: each job has its own deadline.
+        # The connection is opened in the caller's thread and used in the store's.
         self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=0, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         with ExitStack() as undo:
@@ -114,11 +118,14 @@ class Database:
             undo.pop_all()
 
     def _set_up(self) -> None:
-        # It takes effect only in a new file. Another server may be creating the same file now.
+        # It takes effect only in a new file, before WAL mode writes the first page.
+        # Another server may be creating the same file now.
         self._execute_when_unlocked("PRAGMA auto_vacuum=INCREMENTAL", LOCK_WAIT_SECONDS)
         self._execute_when_unlocked("PRAGMA journal_mode=WAL", LOCK_WAIT_SECONDS)
+        # With a write-ahead log, NORMAL syncs at checkpoints only. `sync` does the rest.
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.execute(f"PRAGMA journal_size_limit={_LOG_SIZE_LIMIT_BYTES}")
+        # Off by default in SQLite. `ON DELETE CASCADE` needs it.
         self._connection.execute("PRAGMA foreign_keys=ON")
         (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
@@ -188,19 +195,21 @@ class Database:
         sqlite3.OperationalError
             If the lock is not free in time, with nothing written.
         """
+        # IMMEDIATE takes the write lock now. A transaction that begins by reading could fail at its first write.
         self._execute_when_unlocked("BEGIN IMMEDIATE", lock_wait_seconds)
         with ExitStack() as undo:
             undo.callback(self._roll_back)
             yield
             self._connection.execute("COMMIT")
             undo.pop_all()
+        # Outside of the undo block: a call that raises must not undo what is committed.
         calls, self._after_commit = self._after_commit, []
         for call in calls:
             call()
 
     def _roll_back(self) -> None:
         self._after_commit.clear()
-        if self._connection.in_transaction:
+        if self._connection.in_transaction:  # after some errors, such as a full disk, SQLite itself has rolled back
             self._connection.execute("ROLLBACK")
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -263,6 +272,7 @@ def set_aside(path: Path) -> Path:
     """Rename a damaged database with its write-ahead log; return its new name."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    # A log that stays could be applied to a new database of this name.
     for suffix in ("", "-wal", "-shm"):
         part = Path(f"{path}{suffix}")
         if part.exists():

@@ -22,7 +22,7 @@ from ..errors import ExecError, StorageFull, StoreUnavailable
 from .database import LOCK_WAIT_SECONDS, Database, check_file, damage_message, is_corruption, set_aside, translated
 
 _RETRY_SECONDS = 1.0
-_SYNC_BEHIND_SECONDS = 0.05
+_SYNC_BEHIND_SECONDS = 0.05  # a run that ends sooner is synced once, with its end
 _SYNC_THREADS = 4  # a disk takes several files together
 # Free pages up to this size stay in the file for the next writes.
 _KEPT_FREE_BYTES = 1024 * 1024
@@ -144,7 +144,7 @@ class Writer:
     sync_threads : ThreadPoolExecutor
         Threads that wait for the disk, so that no write waits behind a sync.
     closed : bool
-        Whether jobs are refused.
+        True once jobs are refused.
     """
 
     def __init__(self, path: Path | None, reserve: DiskReserve | None, health: StoreHealth) -> None:
@@ -196,7 +196,7 @@ class Writer:
         return self.thread.submit(self.perform, job, write).result()
 
     def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
-        """Run `job`; for the store's thread."""
+        """Run `job` in the store's thread; without `give_up_at` it waits for no lock."""
         self.health.require_undamaged()
         try:
             return self._attempt(job, write, give_up_at)
@@ -216,8 +216,8 @@ class Writer:
             result = job(self._database)
         self._commits += 1
         if time.monotonic() >= self._check_at:
-            self._check_at = math.inf
-            self.sync_threads.submit(self.check)
+            self._check_at = math.inf  # until this check has ended
+            self.sync_threads.submit(self.check)  # it reads the whole file
         return result
 
     # --- jobs that are retried until they succeed ---
@@ -301,7 +301,7 @@ class Writer:
         with self._sync_lock:
             if self._synced >= commits:
                 return  # another sync, made since, was for these commits too
-            newest = self._commits
+            newest = self._commits  # read before the sync, which may miss later ones
             try:
                 self._database.sync()
             except OSError as error:
@@ -340,7 +340,7 @@ class Writer:
             if timer is not None:
                 timer.cancel()
         self.thread.submit(self._retry_all)
-        self.thread.shutdown(wait=True)
+        self.thread.shutdown(wait=True)  # first: its jobs may still start a check in the other threads
         self.sync_threads.shutdown(wait=True)
         self._sync_up_to(self._commits)
         self._database.close()

@@ -181,6 +181,7 @@ class DurableLog:
         self._cancel_timer()
         self._end_is_whole = not is_long(execution_end.execution)
         self._add(execution_end)
+        # A write that goes on now starts no further one. `save_rest` comes after it in the same thread.
         self._is_ending = True
 
     def whole_log(self) -> list[LogLine] | None:
@@ -221,6 +222,7 @@ class DurableLog:
 
     def publish_end(self, lines: list[LogLine]) -> None:
         """Show the last events to readers, and that there are no more."""
+        # Earlier lines are published by now: one thread wrote them, and callbacks keep the order of its jobs.
         self.closed = True
         self._publish(lines)
 
@@ -230,6 +232,7 @@ class DurableLog:
         self._recent.extend(lines)
         self._recent_bytes += sum(len(line.line) for line in lines)
         # Lines that no file has are kept whatever their size; the cap on output bounds it.
+        # One line stays in any case, because `read` and `end` look at the ends.
         while self._recent_bytes > _RECENT_BYTES and len(self._recent) > 1 and not self._unsaved:
             self._recent_bytes -= len(self._recent.popleft().line)
         if self._readers is not None:
@@ -246,6 +249,7 @@ class DurableLog:
         if after + 1 >= first_recent:
             start = after + 1 - first_recent
             return [self._recent[position] for position in range(start, min(start + limit, len(self._recent)))]
+        # No further than the lines in memory: the file may have later ones that are not published yet.
         return await _read_lines(self._file, after, min(limit, first_recent - after - 1))
 
     async def changed(self, after: int) -> None:

@@ -61,6 +61,7 @@ class Evictor:
         self._audit = audit
         self._look_at = 0.0
         self._retry_at = 0.0
+        # The event loop, the spools' thread and workers ask for evictions.
         self._lock = threading.Lock()
         self._waiting: concurrent.futures.Future[None] | None = None
         writer.run_blocking(lambda db: self.account.load(measure(db, logs, server)))
@@ -113,6 +114,7 @@ class Evictor:
     def _evict(self, done: concurrent.futures.Future[None]) -> None:
         """Run one step of an eviction; the next step is queued behind the jobs that others wait for."""
         with self._lock:
+            # From now on a caller gets an eviction of its own: this one may have measured before the caller wrote.
             if self._waiting is done:
                 self._waiting = None
         self._look_at = time.monotonic() + LOOK_SECONDS
@@ -132,6 +134,7 @@ class Evictor:
         results: list[Removed] = []
 
         def job(db: Database) -> None:
+            # Set anew, because a transaction that failed is run again.
             results[:] = [expire(db, self._logs, self._retention.max_age_seconds)]
             stored = measure(db, self._logs, self._server)
             if stored.without_owner > self._retention.max_bytes // AUDIT_DIVISOR:
@@ -140,6 +143,7 @@ class Evictor:
             self.account.load(stored)
             results.append(Eviction(db, self._logs, self.account).run())
 
+        # A removal writes, too, so on a full disk it may need the reserve.
         self._writer.perform_last("expire", job)
         if self._writer.has_unsaved("expire"):
             return False  # the writer retries it
@@ -182,6 +186,7 @@ class GrowingFiles:
         self._account.grow(self._execution_id, self._owner, size_bytes)
         if self._account.needs_eviction(self._owner):
             self._evictor.evict_and_wait()
+        # The size was added before the write, so that several spools cannot pass the bound together.
         if not self.is_full:
             return True
         self.grow(-size_bytes)

@@ -35,7 +35,7 @@ class ExecutionTrail:
     audit : AuditLog
         The trail.
     with_code : bool
-        Whether to record the code itself beside its digest.
+        True to record the code itself beside its digest.
     """
 
     def __init__(self, audit: AuditLog, with_code: bool) -> None:
@@ -93,6 +93,7 @@ def row_of_key(db: Database, session_id: str, owner: str, key: IdempotencyKey) -
         If the key came with another request.
     """
     if key.of_fresh_session:
+        # SQLite uses a partial index only for a query that repeats its condition.
         sql = f"SELECT * FROM executions WHERE owner = ? AND idempotency_key = ? AND {IS_OF_FRESH_SESSION}"
         found = db.execute(sql, (owner, _stored_key(key)))
     else:
@@ -133,6 +134,7 @@ def insert_row(db: Database, execution: Execution, owner: str, server: str, key:
     record = dump_bytes(to_json(execution))
     row_bytes = ROW_BYTES + len(record)
     cursor = db.execute(
+        # An end that is written again finds its row here, finished.
         "INSERT OR IGNORE INTO executions "
         "(id, session_id, owner, server, finished, accepted_at, idempotency_key, request_hash, record, row_bytes, "
         "file_bytes) VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0)",
@@ -190,6 +192,8 @@ def complete_row(
         ),
     )
     trail.record_ended(db, execution, owner)
+    # An entry at offset 0 is left out: without one, a look-up begins there.
     offsets = [(execution.id, seq, offset) for seq, offset in log.index.entries if offset]
     db.executemany("INSERT OR IGNORE INTO event_offsets VALUES (?, ?, ?)", offsets)
+    # A row of an earlier version has no size (migration 8).
     return CompletedSize(row_bytes - (before["row_bytes"] or ROW_BYTES), file_bytes + spool_bytes)

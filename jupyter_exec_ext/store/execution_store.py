@@ -110,6 +110,7 @@ class ExecutionRepository:
         """
 
         def job(db: Database) -> sqlite3.Row | None:
+            # In the transaction that inserts: of two requests with one key the second finds the first.
             earlier = None if key is None else row_of_key(db, execution.session_id, owner, key)
             if earlier is None:
                 self._writer.require_reserve()
@@ -123,6 +124,7 @@ class ExecutionRepository:
             return await asyncio.to_thread(self._stored, earlier)
         if self._evictor.account.needs_eviction(owner):
             self._evictor.evict_soon()
+        # Not waited for, so that the code goes to the kernel while the disk works.
         self._writer.sync_soon()
         file = LogFile(log_path(self._logs, execution.session_id, execution.id))
         return DurableLog(file, self._writer.thread, self._report, GrowingFiles(self._evictor, execution.id, owner))
@@ -176,9 +178,11 @@ class ExecutionRepository:
             # The log has the whole record: if a power failure takes the row, `recovery` makes it from the log.
             await loop.run_in_executor(self._writer.sync_threads, log.sync)
         await self._writer.sync()
+        # Before readers learn of the end: until the row is written, they get the record from memory.
         if self._writer.has_unsaved(execution.id):
             self._unsaved[execution.id] = _Unsaved(StoredExecution(owner, execution), log)
             self._writer.retry_soon(loop)
+        # After the syncs: a power failure must not take back an end that readers have seen.
         log.publish_end(lines)
         self._evictor.note_end()
         if self._evictor.is_due(owner):
@@ -190,11 +194,13 @@ class ExecutionRepository:
         text = LogText.of([line.line for line in lines or ()])
         if lines is not None and text.size_bytes <= _ROW_LOG_BYTES:
             try:
+                # This waits for no lock. `perform_last` below does, once the log is safe in a file.
                 self._writer.perform(lambda db: self._complete(db, execution, owner, text), write=True)
                 return lines, False
             except (StorageFull, StoreUnavailable):
                 pass  # a file keeps the log until the database takes the row
         lines = log.save_rest()
+        # `require_saved` is a part of the job, so that each retry completes the file first.
         self._writer.perform_last(execution.id, lambda db: self._complete(db, execution, owner, log.require_saved()))
         return lines, True
 
@@ -206,7 +212,9 @@ class ExecutionRepository:
 
         def job(db: Database) -> None:
             if self._writer.has_unsaved(execution_id):
+                # The writer retries this job. If it came first, the row's own write would overwrite the count.
                 raise StoreUnavailable(f"execution {execution_id} is not written yet")
+            # Without `json_valid` a damaged record would fail this job again and again.
             sql = "UPDATE executions SET record = json_set(record, '$.late_bytes', ?) "
             sql += "WHERE id = ? AND finished AND json_valid(record)"
             db.execute(sql, (late_bytes, execution_id))
@@ -234,7 +242,7 @@ class ExecutionRepository:
 
     def _not_yet_saved(self, execution_id: str) -> _Unsaved | None:
         if not self._writer.has_unsaved(execution_id):
-            self._unsaved.pop(execution_id, None)
+            self._unsaved.pop(execution_id, None)  # a retry has written it
         return self._unsaved.get(execution_id)
 
     async def get(self, execution_id: str) -> StoredExecution | None:
@@ -250,6 +258,7 @@ class ExecutionRepository:
         if row["finished"]:
             try:
                 in_log = record_in(self._finished_log(row), row["end_offset"])
+                # Late output is counted after the log has its end, so the row knows more.
                 execution = replace(in_log, late_bytes=execution.late_bytes) if execution.late_bytes else in_log
             except (OSError, ValueError, UnexpectedAnswer):
                 # The file was removed or damaged from outside; the row is left.

@@ -31,7 +31,7 @@ from ..protocol.records_json import (
 from ..protocol.strict_json import dump_bytes, loads_strict, to_bytes
 from ..system.removal import remove_tree
 
-INDEX_STEP_BYTES = 64 * 1024
+INDEX_STEP_BYTES = 64 * 1024  # what a look-up may have to skip, beside one line
 _BLOCK_BYTES = 256 * 1024
 # In JSON a character may take six bytes, and the log has all outputs a second time.
 _SHORT_CHARACTERS = 2 * 1024
@@ -50,6 +50,7 @@ class LogIndex:
 
     def at_or_before(self, seq: int) -> tuple[int, int]:
         """Return the last entry at or before line `seq`."""
+        # The second number is larger than any offset, so that an entry of `seq` itself is found.
         position = bisect_right(self.entries, (seq, 1 << 62)) - 1
         return self.entries[position] if position >= 0 else (1, 0)
 
@@ -79,6 +80,7 @@ class LogLines(ABC):
         taken = 0
         with self.open() as file:
             file.seek(offset)
+            # `size_bytes` counts whole lines. The file may have a part of one that is being written.
             while offset < self.size_bytes and len(lines) < max_lines and taken < max_bytes:
                 line = file.readline()
                 offset += len(line)
@@ -158,6 +160,7 @@ class LogFile(LogLines):
         fd = open_to_write(self.path)
         try:
             try:
+                # Not O_APPEND: if cutting off a torn line fails, too, the next write goes over it.
                 offset = self.size_bytes
                 for block in blocks(part for line in lines for part in (line, b"\n")):
                     offset = _write_all(fd, block, offset)
@@ -175,6 +178,7 @@ class LogFile(LogLines):
 
 def open_to_write(path: Path) -> int:
     """Return a descriptor of a file that is made if necessary, with mode 0600, in a directory with mode 0700."""
+    # Code without isolation can put a link at this name.
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     try:
         return os.open(path, flags, 0o600)
@@ -224,6 +228,7 @@ def recovered(path: Path, is_whole: Callable[[bytes], bool]) -> LogFile:
                 if not line.endswith(b"\n") or not is_whole(line):
                     break
                 log.note([line[:-1]])
+            # Lines that are written next must not follow a torn one.
             file.truncate(log.size_bytes)
     except FileNotFoundError:
         pass

@@ -18,7 +18,7 @@ class Migration:
 
 
 #: Condition on the keys of runs in fresh sessions; an index has only these.
-IS_OF_FRESH_SESSION = "idempotency_key GLOB ' *'"
+IS_OF_FRESH_SESSION = "idempotency_key GLOB ' *'"  # `execution_rows` puts the space there
 
 RECORD_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (
@@ -95,6 +95,7 @@ MIGRATIONS = (
                 record TEXT NOT NULL
             )
             """,
+            # Without it the deletion of a token would read all tokens for its children (ON DELETE CASCADE).
             "CREATE INDEX tokens_by_parent ON tokens (parent_id)",
         ),
     ),

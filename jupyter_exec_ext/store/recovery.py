@@ -38,6 +38,7 @@ class ServerInstance:
         self.id = secrets.token_hex(8)
         # Lock the file before it gets the name under which others look for it, or they might find it free.
         new = directory / f"{self.id}.new"
+        # O_CLOEXEC: a kernel that inherited the descriptor would hold the lock beyond the server's end.
         self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         new.rename(self._lock_of(self.id))
@@ -55,6 +56,7 @@ class ServerInstance:
         if not sessions:
             path.unlink(missing_ok=True)
             return
+        # Renamed when it is complete, so that a kill leaves the old list or the new one.
         new = path.with_suffix(".prepared.new")
         new.write_text("".join(f"{session} {kernel}\n" for session, kernel in sessions.items()), encoding="utf-8")
         new.rename(path)
@@ -81,7 +83,7 @@ class ServerInstance:
             return False
         try:
             fd = os.open(self._lock_of(server), os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, IsADirectoryError):  # a server's lock is never a directory
+        except (FileNotFoundError, IsADirectoryError):  # `close` has removed it; a lock is never a directory
             return True
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,7 +132,7 @@ def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog,
         ended = replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason)
         put_session(db, ended, instance.id, audit)
     for server in gone:
-        instance.forget(server)
+        instance.forget(server)  # even before the commit: without a file it counts as ended, too
     return count
 
 
@@ -155,6 +157,8 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTr
     lines.append((file.last_seq + len(lines) + 1, EndEvent(execution)))
     moment = utc_timestamp(time.time())
     file.append([line_of(event, seq, moment) for seq, event in lines])
+    # Before the row is committed: a terminal row must not name a log that a power failure took.
+    # If the transaction then fails, the next start finds the end in the log.
     file.sync()
     complete_row(db, execution, row["owner"], file, trail)
 

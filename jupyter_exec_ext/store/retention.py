@@ -22,6 +22,7 @@ from .storage_account import ROW_BYTES, StorageAccount, StoredTotals, entitlemen
 
 #: Records removed in one transaction. The rest follows in later ones, so that other writes come between.
 MAX_REMOVED = 256
+# An eviction goes so much below the share, or the next write would cause another one.
 _SHARE_SLACK_DIVISOR = 16
 # Rows from before migration 8 have no sizes. Their logs count as files, which is never too little.
 _ROW_SIZE = f"COALESCE(row_bytes, {ROW_BYTES})"
@@ -56,7 +57,7 @@ class Removed:
     sessions : list of str
         Ids of sessions of which no record is left.
     more : bool
-        Whether there is more to remove, in another transaction.
+        True if there is more to remove, in another transaction.
     """
 
     sessions: list[str] = field(default_factory=list)
@@ -75,6 +76,7 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
     ).fetchall()
     for row in expired:
         _remove_execution(db, logs, row["session_id"], row["id"])
+    # The earlier of both ends counts: a token can be revoked after it has expired.
     db.execute("DELETE FROM tokens WHERE MIN(COALESCE(revoked_at, expires_at), expires_at) < ?", (horizon,))
     bare = db.execute(
         f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",
@@ -178,6 +180,7 @@ class Eviction:
         full = set(self._keep_shares())
         full.update(self._keep_whole())
         self._removed.more = self._left <= 0
+        # The principals without room are known only when nothing more can be removed.
         if not self._removed.more:
             self._account.full = frozenset(full)
         return self._removed
@@ -201,6 +204,7 @@ class Eviction:
             return
         roots = account.roots()
         entitled = entitlements(account, roots)
+        # Generators: a root is queried only when it is its turn.
         items = {root: self._items(root) for root in roots}
         while items and account.total > account.eviction_target and self._left > 0:
             root = max(items, key=lambda root: account.used(root) - entitled[root])
@@ -243,6 +247,7 @@ class Eviction:
             f"SELECT id, session_id, owner, {_ROW_SIZE}, {_FILE_SIZE} FROM executions "
             f"WHERE {_WITHIN} AND finished ORDER BY finished_at, id LIMIT ?"
         )
+        # Without spools: `_items` has removed all of them by now, or the transaction's number is reached.
         for execution_id, session_id, owner, row_bytes, file_bytes in self._rows(sql, principal):
             remove = partial(_remove_execution, self._db, self._logs, session_id, execution_id)
             yield _Item(owner, row_bytes, file_bytes, remove)

@@ -60,10 +60,13 @@ class SessionRepository:
 
     async def save(self, session: Session) -> None:
         """Replace a record, now or as soon as the storage permits."""
+        # The key is the session's id, so that a newer record replaces one that still waits.
+        # A changed size is counted at the next eviction, by `measure`.
         await self._writer.submit_last(session.id, lambda db: put_session(db, session, self._server, self._audit))
 
     async def get(self, session_id: str) -> Session | None:
         """Return a record."""
+        # Active sessions of another server are its own: this one cannot reach their kernels.
         sql = "SELECT record FROM sessions WHERE id = ? AND (ended OR server = ?)"
         row = await self._writer.run(lambda db: db.execute(sql, (session_id, self._server)).fetchone())
         return None if row is None else session_from_json(loads_strict(row["record"]))
@@ -78,6 +81,7 @@ class SessionRepository:
 def put_session(db: Database, session: Session, server: str, audit: AuditLog) -> int:
     """Insert or replace a record and record its changes in the audit trail; return its size in bytes."""
     row = db.execute("SELECT record FROM sessions WHERE id = ?", (session.id,)).fetchone()
+    # Compared with the stored record, because a save can be repeated, or can replace one that was not written.
     before = None if row is None else session_from_json(loads_strict(row["record"]))
     for action, data in _changes(before, session):
         audit.append(db, AuditKind.SESSION, action, session.owner, session.id, data)
@@ -87,6 +91,7 @@ def put_session(db: Database, session: Session, server: str, audit: AuditLog) ->
     db.execute(
         "INSERT INTO sessions (id, server, ended, created_at, ended_at, record, owner, row_bytes) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+        # REPLACE would give the row a new rowid, which decides in `list_ended` where times are equal.
         "ON CONFLICT (id) DO UPDATE SET server = excluded.server, ended = excluded.ended, "
         "ended_at = excluded.ended_at, record = excluded.record, row_bytes = excluded.row_bytes",
         (

@@ -190,11 +190,12 @@ class FileSpool:
                     self._write(fd, file, data)
             finally:
                 os.close(fd)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # ValueError: what a kernel sent is decoded only here
             self.problem = f"it could not be written: {getattr(error, 'strerror', error)}"
             file.complete = False
 
     def _write(self, fd: int, file: _File, data: bytes) -> None:
+        # For each block, because other programs write to this disk, too.
         if shutil.disk_usage(self._directory).free < LEAVE_FREE_BYTES + len(data):
             raise OSError(errno.ENOSPC, "the disk is almost full")
         if not self._account.try_grow(len(data)):
@@ -208,7 +209,7 @@ class FileSpool:
                 rest = rest[written:]
         finally:
             if rest:
-                self._account.grow(-len(rest))
+                self._account.grow(-len(rest))  # added by `try_grow`, and not written
 
     def _cut(self, name: str) -> None:
         if name in self._files:

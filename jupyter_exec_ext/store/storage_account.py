@@ -118,6 +118,7 @@ class StorageAccount:
         """Set the shares of principals, in bytes; None for the default."""
         with self._lock:
             if len(self._shares) + len(shares) > _MAX_SHARES:
+                # Each request of a token sets its share again, so those without records can be dropped.
                 self._shares = {who: share for who, share in self._shares.items() if self._within[who]}
             for principal, share in shares.items():
                 if share is None:
@@ -149,6 +150,7 @@ class StorageAccount:
         with self._lock:
             principals = list(self._within)
         found = [who for who in principals if (share := self.share_of(who)) is not None and self.used(who) > share]
+        # A child's losses lower its ancestors as well, which may then be within their shares.
         return sorted(found, key=lambda who: -who.count("/"))
 
     def needs_eviction(self, owner: str) -> bool:
@@ -170,6 +172,7 @@ class StorageAccount:
             self._within = Counter()
             for owner, size in stored.by_owner.items():
                 self._add(owner, size)
+            # The database has no sizes of files that still grow.
             for growing in self._growing.values():
                 self._add(growing.owner, growing.size_bytes)
             self._files = stored.files + sum(growing.size_bytes for growing in self._growing.values())

@@ -74,6 +74,7 @@ class ExecStore(LoggingConfigurable):
         try:
             self._open(directory)
         except (OSError, ExecError) as error:
+            # The server starts all the same, and `trouble` names the directory.
             private = Path(tempfile.mkdtemp(prefix="jupyter_exec_ext-"))
             reason = error.message if isinstance(error, ExecError) else str(error)
             self.health.raise_alarm(
@@ -89,6 +90,7 @@ class ExecStore(LoggingConfigurable):
         self.logs.mkdir(mode=0o700, exist_ok=True)
         self._instance = ServerInstance(directory / "servers")
         with ExitStack() as undo:
+            # If the database cannot be opened, this server must not count as alive in this directory.
             undo.callback(self._instance.close)
             reserve = DiskReserve(self._instance.reserve_path(), self.reserve_bytes)
             self._writer = Writer(directory / DATABASE, reserve, self.health)
@@ -160,8 +162,9 @@ class ExecStore(LoggingConfigurable):
         """Write what is left, and close every file."""
         if not self._closed:
             self._closed = True
+            # Spools use the writer, so they end before it.
             self.executions.close()
             self._reader.close()
             self.audit.close()
             self._writer.close()
-            self._instance.close()
+            self._instance.close()  # last: until then no other server takes its records for orphans

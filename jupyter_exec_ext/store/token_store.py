@@ -25,6 +25,7 @@ _HASHES = (
     "SELECT secret_hash, previous_hash, previous_until FROM (SELECT ? AS wanted) LEFT JOIN tokens ON tokens.id = wanted"
 )
 _OWNER_PART_DIVISOR = 10  # one in ten of the tokens is reserved for the owner
+# `LIKE` would ignore case, and ids in base62 differ by it.
 _BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
 _ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
 
@@ -63,7 +64,7 @@ class DatabaseReader:
             self.close()
             if is_damage(error):
                 self._health.report_damage(str(error))
-            elif "i/o error" in str(error).lower():
+            elif "i/o error" in str(error).lower():  # else only writes would show that the disk fails
                 self._health.report(translated(error).message)
             raise translated(error) from None
         except OSError as error:
@@ -76,6 +77,7 @@ class DatabaseReader:
         file = (found.st_dev, found.st_ino)
         if self._connection is None or self._file != file:
             self.close()
+            # No `timeout`: the event loop cannot wait for a lock.
             self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA query_only=ON")
@@ -125,8 +127,10 @@ class TokenRepository:
 
     def ended(self, token_ids: Collection[str]) -> dict[str, Token | None]:
         """Return those of these tokens that have ended; None stands for a token that the database does not have."""
+        # One parameter for all ids, because SQLite bounds the number of parameters.
         sql = f"SELECT id FROM tokens WHERE id IN (SELECT value FROM json_each(?)) AND NOT {_ENDED}"
         rows = self._reader.rows(sql, (dumps(list(token_ids)), time.time()))
+        # `_expired` has tokens that the database would call active again after the clock was set back.
         active = {row["id"] for row in rows} - self._expired
         return {token_id: self._token(token_id) for token_id in token_ids if token_id not in active}
 
@@ -152,6 +156,7 @@ class TokenRepository:
         """Record that a token was seen expired; return whether that was not recorded before."""
         sql = "UPDATE tokens SET expired_at = ? WHERE id = ? AND expired_at IS NULL"
         moment = time.time()
+        # The job may run after this call has returned, if the storage takes it later.
         changed: list[int] = []
         await self._writer.submit_last(
             f"expired {token_id}", lambda db: changed.append(db.execute(sql, (moment, token_id)).rowcount)
@@ -184,6 +189,7 @@ class TokenRepository:
 
         def job(db: Database) -> None:
             self._writer.require_reserve()
+            # In the transaction that inserts: a revocation either ends the parent before it, or finds the child.
             above = f"SELECT 1 FROM tokens WHERE id = ? AND NOT {_ENDED}"
             if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
                 raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")

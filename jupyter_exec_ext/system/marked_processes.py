@@ -60,7 +60,7 @@ def _kill(session_ids: set[str], spared_root: int | None) -> list[int]:
             with suppress(psutil.Error):  # it ended meanwhile, or changed its user
                 process.kill()
                 killed.append(process.pid)
-        # Not `psutil.wait_procs`: it would take the exit status of a child of ours from whoever waits for it.
+        # Not `psutil.wait_procs`: it would take a child's exit status from the code that waits for it.
         time.sleep(_ROUND_SECONDS)
     return list(dict.fromkeys(killed))
 
@@ -78,11 +78,12 @@ def _marked(session_ids: set[str]) -> Iterator[psutil.Process]:
     """Yield living processes of our user with a mark in `session_ids`."""
     uid = os.getuid() if hasattr(os, "getuid") else None
     for pid in psutil.pids():
-        if pid == os.getpid():
+        if pid == os.getpid():  # a server that was started from a kernel has its mark
             continue
         try:
             process = psutil.Process(pid)
             ours = uid is None or process.uids().real == uid
+            # A zombie would be found again in every round, although it has ended.
             if ours and process.environ().get(MARK) in session_ids and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
         except (psutil.Error, OSError):

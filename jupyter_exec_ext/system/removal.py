@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-#: How long a caller waits for the removal of one tree, by default. A background thread goes on after that.
+#: Time that a caller waits for the removal of one tree, by default. A background thread goes on after that.
 REMOVAL_SECONDS = 1.0
 #: Directory, beside a tree that could not be removed, that this tree is moved to.
 ASIDE_NAME = "not-removed"
@@ -29,7 +29,7 @@ _BACKGROUND_SECONDS = 600.0
 _MAX_QUEUED = 1000
 _MAX_NAMED = 5
 _MAX_FAILURES = 1000  # in one directory; each is remembered
-_BATCH_ENTRIES = 256
+_BATCH_ENTRIES = 256  # a hostile directory can have millions of entries
 _TIME_IS_UP = "its removal takes long and goes on in the background"
 _TOO_MUCH = f"it could not be removed within {_BACKGROUND_SECONDS:g} s; the next start of a server goes on"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,9 +42,9 @@ class Leftover:
     Parameters
     ----------
     path : Path
-        Where it is now.
+        Present place of the tree.
     reason : str
-        Why it is still there, for an administrator.
+        Reason for an administrator why it is still there.
     """
 
     path: Path
@@ -61,12 +61,12 @@ def remove_tree(path: Path, *, move_aside: bool = True, seconds: float = REMOVAL
     move_aside : bool
         Whether to free the name of a tree that resists: it is moved to the directory ``not-removed`` beside it.
     seconds : float
-        How long to try. When the time is up, a background thread goes on.
+        Time limit. When the time is up, a background thread goes on.
 
     Returns
     -------
     Leftover or None
-        What is left, and why; None if nothing is.
+        Tree that is left, with the reason; None if nothing is.
     """
     removal = _Removal(time.monotonic() + seconds)
     removal.remove(path)
@@ -169,12 +169,13 @@ class _Removal:
             os.close(parent)
 
     def _note(self, error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
+        if not isinstance(error, FileNotFoundError):  # running code may remove its own files meanwhile
             self.reason = self.reason or os.strerror(error.errno or 0)
 
     def _out_of_time(self) -> bool:
         if time.monotonic() < self._give_up_at:
             return False
+        # It replaces an earlier reason, since only this one has the background thread go on.
         self.reason = _TIME_IS_UP
         return True
 
@@ -208,6 +209,7 @@ class _Removal:
 
     def _parent_of(self, directory: int, level: _Level) -> int:
         parent = os.open("..", _DIRECTORY, dir_fd=directory)
+        # A process that still runs may have moved the directory, and `..` must not lead out of the tree.
         if _identity(parent) != level.identity:
             os.close(parent)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
@@ -264,7 +266,7 @@ def _open_directory(name: str, parent: int) -> int:
         _allow_access(name, parent)
         return os.open(name, _DIRECTORY, dir_fd=parent)
     if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-        with suppress(OSError):  # of somebody else; whether it matters shows when an entry is removed
+        with suppress(OSError):  # another user's; whether it matters shows when an entry is removed
             os.fchmod(descriptor, stat.S_IRWXU)
     return descriptor
 
@@ -276,6 +278,7 @@ def _allow_access(name: str, parent: int) -> None:
         return
     descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
+        # `fchmod` refuses an O_PATH descriptor, and `chmod` by name would follow a link.
         os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IRWXU)
     finally:
         os.close(descriptor)
@@ -284,6 +287,7 @@ def _allow_access(name: str, parent: int) -> None:
 def _moved_aside(path: Path) -> Path:
     """Move a tree that resists; return where it is now."""
     aside = path.parent / ASIDE_NAME
+    # Room for the suffix: names may already be as long as the file system allows.
     moved = aside / f"{path.name[:100]}-{secrets.token_hex(4)}"
     try:
         aside.mkdir(mode=0o700, exist_ok=True)

@@ -2,8 +2,8 @@
 
 For a large block glibc's malloc asks the system for pages, and gives them back when it is freed. Each page costs when
 it is first written to, on a virtual machine 3 µs. A picture of 5 MB is copied several times on its way, by each process
-that it passes, so that a third of the time went into that. From which size on malloc does so follows the largest block
-that was ever freed that way.
+that it passes, so that a third of the time went into that. The size from which malloc does so rises
+to the largest block that was ever freed that way.
 
 References
 ----------
@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from ..errors import OutOfResources
 
+# EAGAIN: no more processes or threads (fork, pthread_create). EADDRNOTAVAIL: no more local ports.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
 
@@ -61,6 +62,7 @@ def require_descriptors(count: int = 1) -> None:
 
 def try_descriptors(count: int) -> None:
     """Open so many descriptors, and close them; raises OSError if there are not as many."""
+    # libzmq can abort the process when it gets no descriptor, so callers try before they use it.
     opened: list[int] = []
     try:
         opened.append(os.open(os.devnull, os.O_RDONLY))

@@ -22,7 +22,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Starts wait here for fork parents and sandboxes, which take seconds at the first time: as many as asyncio has at most.
+# Starts wait here for fork parents and sandboxes, which take seconds at the first time. asyncio's default executor has
+# at most as many threads.
 _THREADS = 32
 
 
@@ -63,7 +64,7 @@ class _Wake:
 
     def up(self, _: object) -> None:
         """Wake the loop up; for any thread."""
-        with self._closing:
+        with self._closing:  # the loop may close the sockets meanwhile
             if self._writer.fileno() != -1:
                 self._writer.send(b"-")  # which stays unread: once is enough
 

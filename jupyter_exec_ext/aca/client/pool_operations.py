@@ -60,6 +60,7 @@ class PoolOperations:
         transport = self.transport
         body = run_request_to_json(request, transport.api_version)
         url = transport.url(RUN_PATHS[family_of(transport.api_version)], identifier)
+        # Without a limit of the request, the service's own applies.
         seconds = (request.timeout_seconds or MAX_RUN_SECONDS) + transport.times.grace_seconds
         ends_at = time.monotonic() + transport.times.max_wait_seconds + seconds
         reply = yield from transport.call(Call("POST", url, seconds, Retry.IF_REFUSED, "the code may have run", body))
@@ -100,6 +101,7 @@ class PoolOperations:
         def send(request: Request) -> Operation[Reply | Failure]:
             yield Work(form.rewind)
             outcome: Reply | Failure = yield SendBody(request, form)
+            # The HTTP library has replaced the exception of the source by one of its own.
             if file.error is not None:
                 raise file.error
             return outcome
@@ -127,7 +129,7 @@ class PoolOperations:
                 raise UnexpectedAnswer(f"the service answered a download with HTTP {reply.status}")
             yield Work(target.commit)
         finally:
-            target.discard()
+            target.discard()  # does nothing after `commit`
 
     def files(self, identifier: str, directory: str, *, recursive: bool) -> Operation[list[ACAFile]]:
         """List the files of a directory, over all pages."""
@@ -136,6 +138,7 @@ class PoolOperations:
         query = ({"path": inside} if inside else {}) | ({"recursive": "true"} if recursive else {})
         url = transport.url("files", identifier, query)
         found: list[ACAFile] = []
+        # A list whose pages never end must not keep the caller for ever.
         for _ in range(MAX_PAGES):
             reply = yield from transport.call(Call("GET", url, transport.times.request_seconds))
             files, link = files_from_json(parse_reply(reply), inside)
@@ -189,6 +192,7 @@ class FormSource:
     def rewind(self) -> None:
         """Go to the beginning."""
         self._file.rewind()
+        # A stack: while only the tail is left on it, the file is read.
         self._pending = [self._tail, self._head]
 
     def read(self) -> bytes:
@@ -204,7 +208,7 @@ class FormSource:
 
 def _fetch(request: Request, target: Target) -> Operation[Reply | Failure]:
     """Read one answer to its end, into a target."""
-    yield Work(target.begin)
+    yield Work(target.begin)  # drops the bytes of an earlier attempt
     stream: Stream | Reply | Failure = yield OpenStream(request)
     if not isinstance(stream, Stream):
         return stream
@@ -218,11 +222,13 @@ def _fetch(request: Request, target: Target) -> Operation[Reply | Failure]:
             return piece
         pieces.append(piece)
         waiting += len(piece)
+        # Pieces are joined, since the asynchronous driver passes each write to a thread.
         if waiting >= BLOCK_BYTES or (waiting and not piece):
             yield Work(partial(target.write, b"".join(pieces)))
             received, waiting = received + waiting, 0
             pieces.clear()
     yield CloseStream(stream)
+    # A connection that breaks can look like the end of the answer.
     if length.isdecimal() and received != int(length):
         return Failure(True, f"the answer ended after {received} of {length} bytes")
     return Reply(200, stream.headers, b"")

@@ -119,6 +119,7 @@ class PoolTransport:
     def next_page_url(self, link: str, url: str) -> str:
         """Return the address of a list's next page; raises `UnexpectedAnswer` if the token must not go there."""
         address = urljoin(url, link)
+        # Some programs take a backslash for a slash. `/../` would lead out of the pool.
         if not address.startswith(f"{self.endpoint}/files") or "\\" in address or "/../" in address:
             raise UnexpectedAnswer("the service's list goes on at an address that is not the session pool's")
         return address
@@ -146,12 +147,15 @@ class PoolTransport:
         unsure = False
         number = 0
         while True:
+            # The second term bounds attempts after a 401, which start without a check of `give_up_at`.
             ends_at = min(time.monotonic() + call.seconds, give_up_at + call.seconds)
             token: AccessToken = yield GetToken(ends_at - time.monotonic(), rejected, claims)
             outcome = yield from send(self._request(call, token, ends_at - time.monotonic()))
+            # After a 5xx, too, the service may have carried the request out.
             unsure = unsure or (outcome.sent if isinstance(outcome, Failure) else outcome.status >= 500)
             if _is_unauthenticated(call, outcome) and refusals.can_retry(token):
                 assert isinstance(outcome, Reply)
+                # `RefusalCounter` bounds these attempts, so they need no pause.
                 rejected, claims = token.token, parse_claims(outcome.headers.get("www-authenticate", ""))
                 continue
             pause = _choose_pause(number, outcome)
@@ -159,6 +163,7 @@ class PoolTransport:
                 return _check_outcome(call, outcome, token, unsure)
             yield pause
             number += 1
+            # From now on a token from the cache is fine again.
             rejected = claims = None
 
     def _request(self, call: Call, token: AccessToken, seconds: float) -> Request:
@@ -166,6 +171,7 @@ class PoolTransport:
             raise ConnectionFailed("the time for the call was over before anything was sent")
         headers = {"Authorization": f"Bearer {token.token}", **call.headers}
         path = call.url.removeprefix(f"{self.endpoint}/")
+        # The first limit is for a silence, the second for the whole attempt, however slowly bytes come.
         return Request(call.method, path, call.json, headers, seconds, seconds)
 
 
@@ -181,6 +187,7 @@ def parse_reply(reply: Reply) -> Any:
 
 
 def _is_unauthenticated(call: Call, outcome: Reply | Failure) -> bool:
+    # The refused attempt has used up a source that can be read only once.
     return isinstance(outcome, Reply) and outcome.status == 401 and call.retry is not Retry.IF_UNSENT
 
 
@@ -196,6 +203,7 @@ def _is_repeatable(call: Call, outcome: Reply | Failure) -> bool:
 
 def _retry_after(reply: Reply) -> float | None:
     text = reply.headers.get("retry-after", "").strip()
+    # The header's other form, a date, counts as no time at all.
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
 
 
@@ -203,7 +211,7 @@ def _choose_pause(number: int, outcome: Reply | Failure) -> Pause:
     """Return the pause before the next attempt: the service's with a margin, or else exponential; both with jitter."""
     retry_after = None if isinstance(outcome, Failure) else _retry_after(outcome)
     if retry_after is None:
-        return DEFAULT_RETRY.pause(min(number, 16))
+        return DEFAULT_RETRY.pause(min(number, 16))  # 2**1024 is too large for a float
     return pause_with_jitter(max(retry_after, DEFAULT_RETRY.base_seconds), 1.0, 1.2)
 
 
@@ -228,6 +236,7 @@ def _error_of(call: Call, reply: Reply, token: AccessToken) -> ExecError:
         )
     body = reply.body.replace(token.token.encode(), b"***")  # some answers repeat the request's headers
     error = error_from_answer(reply.status, body, retry_after_seconds=_retry_after(reply))
+    # After a 5xx, it is open whether a call that must not be repeated was carried out.
     if call.retry is Retry.ALWAYS or reply.status < 500:
         return error
     return type(error)(f"{error.message}; {call.doubt}", retry_after_seconds=error.retry_after_seconds)

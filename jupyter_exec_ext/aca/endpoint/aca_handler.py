@@ -49,6 +49,7 @@ class ACAHandler(ExecHandler):
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
         """Authenticate the request, and check the name of the pool."""
+        # Tornado passes `path_kwargs` on to the method of the verb, which does not know the pool.
         self.pool = self.path_kwargs.pop("pool", "").strip("/")
         await super().prepare()
         if not self.pool.isprintable():  # includes bytes that are not UTF-8
@@ -60,7 +61,7 @@ class ACAHandler(ExecHandler):
         fields = query_from_text(self.request.query)
         if self.assumed_api_version is not None:
             fields.setdefault("api-version", self.assumed_api_version)
-        api_version_of(fields)
+        api_version_of(fields)  # checked for every operation
         return fields
 
     @property
@@ -80,6 +81,7 @@ class ACAHandler(ExecHandler):
     async def _create_session(self) -> Session:
         """Make the session, if the caller has the right to; the right to use a session is another one."""
         await authorize(self, "write", "kernels")
+        # Azure's paths have the pool's name at their end: `…/sessionPools/NAME`.
         pool = self.pool.rpartition("/")[2]
         known = [spec.name for spec in await self.engine.kernelspecs(self.caller)]
         request = SessionRequest(kernel_name=pool if pool in known else None, name=self.identifier)
@@ -121,5 +123,6 @@ class ACANotFoundHandler(ACAHandler):
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
         """Answer a known caller with 404, and an unknown one with 401."""
+        # Without `super`, which would answer 405: the route has no methods.
         self.caller = await self.services.gate.authenticate(self)
         raise NotFound("there is no such path; GET exec/aca/openapi.yaml describes those there are")

@@ -21,6 +21,7 @@ _MAX_BOUNDARY_BYTES = 200
 _MAX_HEADER_BYTES = 16 * 1024
 _MAX_PREAMBLE_BYTES = 1024
 _MAX_PARTS = 100
+# RFC 2046 allows 70 characters, without a space at the end. Longer ones are read, too.
 _BOUNDARY = re.compile(rb"[!-~ ]{0,199}[!-~]")
 _PARAMETER = re.compile(r';\s*([A-Za-z0-9_*-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s"]*)')
 _ESCAPED = re.compile(r'\\(["\\])')
@@ -107,6 +108,7 @@ class MultipartReader:
 
     def _find_boundary(self) -> bool:
         end = self._buffer.find(b"\r\n", 2)
+        # 6 bytes: a line end and two hyphens before the boundary, and a line end after it.
         if end < 0 and len(self._buffer) <= _MAX_BOUNDARY_BYTES + 6:
             return False
         line = bytes(self._buffer[2 : max(end, 2)])
@@ -136,6 +138,7 @@ class MultipartReader:
             at -= 2 if at > 0 else 0
             self._at_start = False
         if at < 0:
+            # The bytes after these may be the start of a delimiter that is not complete yet.
             sure = len(buffer) - length + 1
             return [self._pop(sure)] if sure > 0 else None
         content: list[Event] = [self._pop(at)] if at else []
@@ -188,6 +191,7 @@ def _parse_part(headers: bytes) -> PartStart:
         name, _, value = line.partition(":")
         if name.strip().lower() == "content-disposition":
             fields = _parse_parameters(value)
+            # As in RFC 6266, the extended form of a name has precedence.
             return PartStart(
                 fields.get("name", ""), _decode_extended(fields.get("filename*")) or fields.get("filename")
             )
@@ -198,6 +202,7 @@ def _parse_parameters(header: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in _PARAMETER.findall(header):
         if name.lower() in found:
+            # Programs differ in which of the two values they take.
             raise InvalidRequest(f"a header of the form has {name!r} twice")
         found[name.lower()] = _ESCAPED.sub(r"\1", value[1:-1]) if value.startswith('"') else value
     return found
@@ -248,6 +253,7 @@ class FormUpload:
                 self._in_file = False
             elif self._in_file and self._writer is not None:
                 self._bytes += len(event)
+                # A chunked body announces no length, so the bytes are counted.
                 if self._bytes > MAX_UPLOAD_BYTES:
                     raise PayloadTooLarge(f"a file may have at most {MAX_UPLOAD_BYTES} bytes")
                 await self._writer.write(event)

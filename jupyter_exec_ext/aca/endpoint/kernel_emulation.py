@@ -62,11 +62,13 @@ def translate_paths(directory: str) -> None:
     replaced = {}
     for count, names in ((1, ONE_PATH), (2, TWO_PATHS)):
         for name in names:
-            if hasattr(os, name):
+            if hasattr(os, name):  # macOS has no `getxattr`, for one
                 replaced[getattr(os, name)] = wrap_path_function(getattr(os, name), directory, count)
                 setattr(os, name, replaced[getattr(os, name)])
+    # `builtins.open` and `io.open` are one function, and `pathlib` uses the second name.
     replaced[io.open] = builtins.open = io.open = wrap_path_function(io.open, directory, 1)
     for supported in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        # `shutil` looks for the functions themselves in these sets.
         supported.update(replaced[function] for function in list(supported) if function in replaced)
     # Two modules hold references to the functions: IPython, and pathlib before Python 3.11.
     shell = sys.modules.get("IPython.core.interactiveshell")
@@ -75,6 +77,7 @@ def translate_paths(directory: str) -> None:
             plain = value.__func__ if isinstance(value, staticmethod) else value
             if callable(plain) and plain in replaced:
                 new = replaced[plain]
+                # In a class, a Python function becomes a method. The built-in one before it did not.
                 setattr(holder, name, staticmethod(new) if isinstance(holder, type) else new)
 
 
@@ -95,6 +98,7 @@ class WorkingSet:
 
     def __iter__(self) -> Iterator[Distribution]:
         """Yield each package once, in the version that an import would find."""
+        # A broken installation can have metadata without a name.
         found = [Distribution(one) for one in importlib.metadata.distributions() if one.metadata["Name"]]
         return iter({one.key: one for one in reversed(found)}.values())
 

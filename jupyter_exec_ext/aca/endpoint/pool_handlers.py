@@ -133,7 +133,7 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
 
     async def begin_upload(self) -> FormUpload:
         """Return the writer for the form, which contains the file's name."""
-        identifier_of(self.fields)
+        identifier_of(self.fields)  # raises an error before the body is read
         return FormUpload(self.request.headers.get("Content-Type", ""), self._create)
 
     async def _create(self, file_name: str) -> FileWriter:
@@ -149,6 +149,7 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
         """Put the uploaded file in its place, and describe it."""
         file = file_of(await self.take_upload().commit())
         session = await self.engine.named.find(self.caller, self.name)
+        # A new session with the same identifier does not have the file.
         if session is None or session.id != self._session_id:
             raise SessionNotFound("the session ended while the file came, and the file with it; send it again")
         flat = self.family is Family.FLAT
@@ -165,10 +166,12 @@ class ACAFilesHandler(ACAUploadHandler):
         """List the session's files; an unknown session has none."""
         family = family_asked(self.fields)
         directory = relative_directory(self.fields.get("path", ""))
+        # The envelope family has no directories: the names of its files are whole paths.
         recursive = flag_of(self.fields, "recursive") or family is Family.ENVELOPE
         session = await self.engine.named.find(self.caller, self.name)
         found: list[FileInfo] = []
         if session is not None:
+            # `is_wanted` matters only to lists with digests.
             listed = await self.engine.files.list(self.caller, session.id, directory, is_wanted=lambda: False)
             found = list(listed.files)
         files = [file_of(info) for info in found] if recursive else files_in(found, directory)
@@ -191,6 +194,7 @@ class ACAFileHandler(ACAHandler):
         """Describe a file."""
         family = family_asked(self.fields)
         session_id, path = await self.path_of(path)
+        # The engine describes files only in lists.
         directory = path.rpartition("/")[0]
         listed = await self.engine.files.list(self.caller, session_id, directory, is_wanted=lambda: False)
         for file in files_in(listed.files, directory):

@@ -60,6 +60,7 @@ class ACARunHandler(ACAHandler, ExecutionBase):
         key = self.idempotency_key(_OPERATION_ID)
         identifier = self.identifier
         if not request.asynchronous:
+            # Before `in_session`, so that a refusal makes no session.
             self.hold_stream()
         execution = await self.in_session(lambda sid: self.engine.execute(self.caller, sid, asked, key))
         if key is not None:
@@ -71,11 +72,13 @@ class ACARunHandler(ACAHandler, ExecutionBase):
         query = {"identifier": identifier, "api-version": api_version}
         self.set_header("Operation-Location", self.url_of(f"executions/{run_id}", query))
         self.set_header(_OPERATION_ID, self.request.headers.get(_OPERATION_ID) or run_id)
+        # The answer promises that the run can be read later, so its record must survive a crash.
         await execution.durable()
         await self.answer_run(await execution.wait(0), identifier, 202)
 
     def _limit_seconds(self, request: RunRequest) -> float:
         """Return the time limit of the code: the lowest of the request, the policies and the service's maximum."""
+        # More is lowered, not refused as in exec/v1: clients ask for what suits Azure.
         limits = [MAX_RUN_SECONDS, *(policy.max_execution_seconds for policy in self.caller.policies)]
         return min(limit for limit in (request.timeout_seconds, *limits) if limit is not None)
 
@@ -109,6 +112,7 @@ class ACAExecutionHandler(ACAHandler, StreamingHandler):
         """Read a run, any number of times while its session lives."""
         session = await self.engine.named.find(self.caller, self.name)
         execution = await self.engine.get_execution(self.caller, execution_id)
+        # A run of another session of the caller counts as unknown, too.
         if session is None or execution.session_id != session.id:
             raise ExecutionNotFound(f"no execution {execution_id!r} in this session")
         await self.answer_apart(run_result_to_json(result_of(execution, self.identifier), Family.FLAT))
@@ -197,6 +201,7 @@ def _failure_text(execution: Execution) -> str:
     if state is ExecutionState.ERROR and error is not None:
         return error.traceback or f"{error.name}: {error.value}"
     if state is ExecutionState.TIMEOUT:
+        # Azure's words, by which clients recognise a time limit.
         return f"The request timed out waiting for code execution to complete: {reason}"
     return f"Execution aborted: {reason}" if state in _ABORTED else reason or f"The run ended as {state}"
 
@@ -207,7 +212,7 @@ def _shorten(text: str, max_length: Any) -> str:
         return text
     marker = f"\n[{len(text)} characters, shortened to {max_length}]\n"
     kept = max_length - len(marker)
-    if kept < 2:
+    if kept < 2:  # no room for a head, the marker and a tail
         return text[:max_length]
     return text[: kept - kept // 2] + marker + text[len(text) - kept // 2 :]
 
@@ -215,6 +220,7 @@ def _shorten(text: str, max_length: Any) -> str:
 def _duration_ms(execution: Execution) -> int:
     if execution.started_at is None or execution.finished_at is None:
         return 0
+    # The difference is negative if the clock was set back.
     return max(0, round(1000 * (seconds_of(execution.finished_at) - seconds_of(execution.started_at))))
 
 

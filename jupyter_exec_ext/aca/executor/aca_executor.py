@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ...client.access_tokens import AsyncTokenProvider, TokenProvider
 
-EXIT_ERROR, EXIT_TIMEOUT = 1, 124
+EXIT_ERROR, EXIT_TIMEOUT = 1, 124  # as coreutils' `timeout` ends
 _UNNAMED_LANGUAGES = ("", "unknown")  # AutoGen's words for a block without a language
 
 
@@ -258,7 +258,7 @@ class ACADynamicSessionsCodeExecutor:
             collector.note(note)
         return self._result(exit_code, collector.text, [*collector.files, *saved])
 
-    def _result(self, exit_code: int, output: str, output_files: list[str]) -> CodeResult:
+    def _result(self, exit_code: int, output: str, output_files: list[str]) -> CodeResult:  # overridden for AutoGen
         return IPythonCodeResult(exit_code, output, output_files)
 
     async def _run(self, block: CodeBlock, collector: ResultCollector) -> int:

@@ -48,6 +48,7 @@ class PoolFiles:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two files would be uploaded as {name}")
+        # Files that the executor uploads must not be saved as the code's own.
         self._known = None
         for place in places:
             await self._client.upload(self._identifier, place.name, place)
@@ -78,8 +79,9 @@ class PoolFiles:
         try:
             now = await self._list()
         except ExecError as error:
-            return [], f"Files are not saved: {error.message}"
+            return [], f"Files are not saved: {error.message}"  # the output of the code must not be lost as well
         self._known = now
+        # Size and time count, so a file that was replaced is new, too.
         written = [file for path, file in sorted(now.items()) if before.get(path) != file]
         room = MAX_SAVED_BYTES
         for number, file in enumerate(written):
@@ -113,6 +115,7 @@ class PoolFiles:
 def _local_place(directory: Path, path: str) -> Path:
     """Return the place of a session's file below a local directory, and make the directories of its path."""
     parts = relative_path(path).split("/")
+    # On Windows, a name such as `a\b` or `C:` has a meaning of its own.
     if any(Path(part).name != part for part in parts):
         raise InvalidRequest(f"{path[:200]!r} does not name a file on this system")
     place = directory.joinpath(*parts)
@@ -125,7 +128,7 @@ def _reserve_place(directory: Path, path: str) -> Path:
     wanted = _local_place(directory, path).absolute()
     for number in itertools.count(2):
         try:
-            wanted.touch(exist_ok=False)
+            wanted.touch(exist_ok=False)  # two executors may share the directory
         except FileExistsError:
             wanted = wanted.with_name(f"{Path(path).stem}-{number}{wanted.suffix}")
         else:

@@ -77,9 +77,10 @@ class PoolSession:
         self._client = client
         self._functions = functions
         self._timeout_seconds = timeout_seconds
+        # Runs wait here and not in the service, so a cancelled wait leaves the running code alone.
         self._turn = asyncio.Lock()
         self._sending: asyncio.Task[RunResult] | None = None
-        self._entered = False
+        self._entered = False  # whether `ENTER` has run in the session's kernel
         self._answered_at = 0.0
 
     async def run(self, code: str, *, with_value: bool = True) -> Execution:
@@ -105,7 +106,7 @@ class PoolSession:
             except SessionNotFound as error:
                 self.over = "the pool has ended the session"
                 raise SessionEnded(self.over) from error
-            except SessionEnded:
+            except SessionEnded:  # `end` has cancelled the request
                 now = datetime.now(timezone.utc).isoformat()
                 reason, cancelled = "the session was restarted or stopped while this ran", ExecutionState.CANCELLED
                 return Execution(
@@ -124,6 +125,7 @@ class PoolSession:
             kept = await self._survived("the session's kernel has ended")
             reason = None if kept else "the session's kernel has ended"
         execution = execution_of(result, code, with_value=with_value, state=state, reason=reason, state_preserved=kept)
+        # After a syntax error, the line of `ENTER` above the code has not run either.
         ran = execution.error is None or execution.error.name not in _NOTHING_RAN
         self._entered = kept and (self._entered or ran)
         return execution
@@ -155,6 +157,7 @@ class PoolSession:
 
         An unreachable service is not an error: an unused session ends by itself.
         """
+        # `over` is set first, because `_send` gives it as the reason when it is cancelled.
         self.over = self.over or "the session was ended"
         if self._sending is not None:
             self._sending.cancel()
@@ -166,6 +169,7 @@ class PoolSession:
             _log.warning("an ACA session could not be deleted; it ends when it was idle for long: %s", error)
 
     async def _send(self, code: str, timeout_seconds: int) -> RunResult:
+        # The request is a task of its own: `end` can cancel it without its caller.
         running = self._client.run(self.identifier, code, timeout_seconds=timeout_seconds)
         self._sending = sending = asyncio.ensure_future(running)
         # Retrieve the exception in any case: asyncio logs those of tasks that are never awaited.
@@ -183,6 +187,7 @@ class PoolSession:
         try:
             result = sending.result()
         except ConnectionLost:
+            # Code that may still run can only be stopped with its session.
             self.over = "the session was ended, since nobody knows what became of the code in it"
             raise
         self._answered_at = time.monotonic()
@@ -309,6 +314,7 @@ class PoolSessions:
     async def restart(self) -> None:
         """Delete the session."""
         session, self._session = self._session, None
+        # Before the deletion: a call meanwhile must get another session.
         self.note, self.identifier = "", str(uuid.uuid4())
         if session is not None:
             await session.end()

@@ -56,6 +56,7 @@ def has_timed_out(result: RunResult, timeout_seconds: float) -> bool:
     if result.ok:
         return False
     last = result.stderr.rstrip().rpartition("\n")[2]
+    # The service may use other words, so the run time counts, too.
     return _TIMED_OUT.search(last) is not None or result.duration_ms >= timeout_seconds * 1000
 
 

@@ -98,9 +98,11 @@ def check_endpoint(endpoint: str) -> str:
     address = endpoint.strip().rstrip("/").removesuffix(_PYTHON_EXECUTE)
     try:
         parts = urlsplit(address)
+        # Reading `port` raises ValueError above 65535.
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
+    # A bare `?` or `#` counts, too: the paths of all operations would come after it.
     if not valid or parts.username is not None or parts.query or parts.fragment or "?" in address or "#" in address:
         raise InvalidRequest(
             "the pool management endpoint must be like"
@@ -140,10 +142,12 @@ def check_host(endpoint: str, allowed_hosts: Sequence[str] = ALLOWED_HOSTS) -> s
 
 def _is_host(host: str, allowed: str) -> bool:
     if allowed.startswith("*."):
+        # The dot stays, or `evildynamicsessions.io` would be allowed, too.
         return host.endswith(allowed[1:]) and len(host) > len(allowed) - 1
     return host == allowed
 
 
+# The first four are positional only, because `path` is also a parameter of queries.
 def session_url(endpoint: str, path: str, identifier: str | None, api_version: str, /, **query: str) -> str:
     """Return the address of one operation.
 
@@ -161,6 +165,7 @@ def session_url(endpoint: str, path: str, identifier: str | None, api_version: s
     fields = {"api-version": api_version}
     if identifier is not None:
         fields = {"identifier": check_identifier(identifier), **fields}
+    # `quote` writes a space as %20. The default is a plus sign, which only forms read as a space.
     return f"{endpoint}/{path}?{urlencode({**fields, **query}, quote_via=quote, safe='')}"
 
 
@@ -227,6 +232,7 @@ def flag_of(query: Mapping[str, str], name: str) -> bool:
 def skip_of(query: Mapping[str, str]) -> int:
     """Return how many items of a list to skip; raises `InvalidRequest`."""
     text = query.get("skip", "0")
+    # `isdecimal` accepts the digits of all scripts, and `int` fails above 4,300 digits.
     if not text.isascii() or not text.isdecimal() or len(text) > _MAX_SKIP_DIGITS:
         raise InvalidRequest("'skip' must be a whole number")
     return int(text)
@@ -236,6 +242,7 @@ def _decode_query(text: str) -> str:
     if _BROKEN_ESCAPE.search(text):
         raise InvalidRequest("the query has a '%' that is not followed by two hexadecimal digits; write it as '%25'")
     try:
+        # Plus signs go first: one that was written as %2B stays.
         return unquote_to_bytes(text.replace("+", " ").encode("latin-1")).decode()
     except UnicodeError:
         raise InvalidRequest("the query is not valid UTF-8") from None

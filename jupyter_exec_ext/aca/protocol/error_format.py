@@ -94,6 +94,7 @@ def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | 
     The message contains the service's message and, if one is known, the remedy.
     """
     code, message = _read_code_and_message(body)
+    # By the code: the service sends it with the status 400, not 404.
     if code == NO_SUCH_SESSION:
         return SessionNotFound(message or "the pool has no such session")
     if status >= 500:
@@ -116,6 +117,7 @@ def _read_code_and_message(body: bytes) -> tuple[str, str]:
     try:
         data = loads_strict(body)
     except ValueError:
+        # Proxies on the way answer with HTML or plain text.
         return "", body[:_MAX_MESSAGE].decode("utf-8", "replace").strip()
     error = data.get("error") if isinstance(data, dict) else None
     fields = error if isinstance(error, dict) else data

@@ -47,6 +47,7 @@ class ACAFile:
 
 def relative_path(name: str) -> str:
     """Return a file's path relative to ``/mnt/data``; raises `InvalidRequest` if it leads elsewhere."""
+    # With its slash, the prefix does not match `/mnt/database/x`, which is refused below.
     path = name.removeprefix(f"{DATA_DIRECTORY}/") if name.startswith("/") else name
     if path.startswith("/"):
         raise InvalidRequest(f"{name[:200]!r} is not below {DATA_DIRECTORY}")
@@ -82,6 +83,7 @@ def file_of(info: FileInfo) -> ACAFile:
     return ACAFile(
         path=info.path,
         size_bytes=info.size_bytes,
+        # Our times have three digits of the second, the service's seven.
         last_modified=info.mtime.removesuffix("Z").ljust(_TIME_CHARACTERS, "0") + "Z",
         content_type=f"{info.mime_type}; charset=utf-8" if text else info.mime_type,
     )
@@ -96,6 +98,7 @@ def files_in(files: Iterable[FileInfo], directory: str) -> list[ACAFile]:
         file = file_of(info)
         if not below:
             found[name] = file
+        # All times have the same form, so they compare as text.
         elif name not in found or found[name].last_modified < file.last_modified:
             found[name] = ACAFile(start + name, _DIRECTORY_BYTES, file.last_modified, is_directory=True)
     return list(found.values())
@@ -113,6 +116,7 @@ def file_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
     """Return the address of a file itself, as `content_path` does."""
     if family is Family.ENVELOPE:
         return f"files/{quote(relative_path(path), safe='/')}", {}
+    # In the flat family the directory is a parameter, so the name is a single segment.
     directory, _, name = relative_path(path).rpartition("/")
     return f"files/{quote(name, safe='')}", {"path": directory} if directory else {}
 
@@ -161,6 +165,7 @@ def file_from_json(data: Any, directory: str = "") -> ACAFile:
     """Read the description of one file, of either family; raises `UnexpectedAnswer` if it has no name."""
     inner = data.get("properties") if isinstance(data, dict) else None
     fields = inner if isinstance(inner, dict) else data
+    # The envelope family's names come first, the flat family's second.
     name = fields.get("filename", fields.get("name")) if isinstance(fields, dict) else None
     if not isinstance(name, str) or not name:
         raise UnexpectedAnswer("the service told of a file without a name")
@@ -170,7 +175,7 @@ def file_from_json(data: Any, directory: str = "") -> ACAFile:
     path = name.removeprefix(f"{DATA_DIRECTORY}/")
     place = place.removeprefix(DATA_DIRECTORY).strip("/")
     return ACAFile(
-        path=f"{place}/{path}" if place and "/" not in path else path,
+        path=f"{place}/{path}" if place and "/" not in path else path,  # with a slash, it has its directory
         size_bytes=size if isinstance(size, int) else 0,
         last_modified=str(fields.get("lastModifiedTime") or fields.get("lastModifiedAt") or ""),
         content_type=str(fields.get("contentType") or ""),

@@ -138,6 +138,7 @@ def run_request_to_json(request: RunRequest, api_version: str) -> dict[str, Any]
     }
     if request.timeout_seconds is not None:
         body["timeoutInSeconds"] = request.timeout_seconds
+    # Versions begin with an ISO date, so they compare as text.
     if api_version >= _OPTIONS_SINCE:
         if request.streams_max_length is not None:
             body["outputStreamsMaxLength"] = request.streams_max_length
@@ -166,6 +167,7 @@ def run_request_from_json(data: Any, family: Family) -> RunRequest:
         raise PropertiesMissing("'code' must stand at the top of the request body, not in 'properties', on this path")
     if "shellCommand" in data or "execCommandAndArgs" in data:
         raise PropertiesMissing("this is a pool of Python sessions: send 'code', not 'shellCommand'")
+    # `pythonCode` is the name in the first preview.
     code = data.get("code", data.get("pythonCode"))
     if not isinstance(code, str):
         raise PropertiesMissing("'code' must be a string")
@@ -188,6 +190,7 @@ def _read_word(data: dict[str, Any], name: str, words: tuple[str, ...]) -> str:
     value = data.get(name)
     if value is None:
         return words[0]
+    # Clients differ in the case of these words.
     if not isinstance(value, str) or value.lower() not in words:
         raise InvalidRequest(f"{name!r} must be one of {', '.join(words)}")
     return value.lower()
@@ -250,12 +253,14 @@ def run_result_from_json(data: Any) -> RunResult:
     if status is None:
         raise UnexpectedAnswer(f"the answer to a run has the unknown status {str(word)[:64]!r}")
     nested = top.get("result")
+    # In the flat family, `result` holds the outputs. In the envelope it is the value, such as a picture.
     inner = nested if isinstance(nested, dict) and nested.get("type") != "image" else top
     duration = inner.get("executionTimeInMilliseconds")
     return RunResult(
         status=status,
         stdout=_text(inner.get("stdout")),
         stderr=_text(inner.get("stderr")) or _error_text(top.get("error")),
+        # The envelope has `result` in recorded traffic, and `executionResult` in Microsoft's Node.js tutorial.
         value=inner.get("executionResult", inner.get("result", "") if inner is top else ""),
         duration_ms=duration if isinstance(duration, int) and not isinstance(duration, bool) else 0,
         id=_text(top.get("id")),
@@ -276,6 +281,7 @@ def value_of(text: str | None, png: str | None = None, *, jupyter_format: bool =
         Return the text unchanged, and null for no value.
     """
     if png is not None:
+        # Base64 in notebooks may have line breaks.
         return {"type": "image", "format": "png", "base64_data": "".join(png.split())}
     if jupyter_format:
         return text
@@ -286,13 +292,14 @@ def value_of(text: str | None, png: str | None = None, *, jupyter_format: bool =
     if text in ("nan", "inf", "-inf"):
         return None  # JSON has no such number
     is_number = len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text)
+    # Parsing any other expression could take much time and memory, and the text is hostile.
     if not is_number and not _STRING.fullmatch(text):
         return text
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):  # a leading zero, or more digits than Python reads
         return text
-    return None if isinstance(value, float) and math.isinf(value) else value
+    return None if isinstance(value, float) and math.isinf(value) else value  # `1e999` is infinite, and no JSON
 
 
 def bundle_of(value: Any) -> dict[str, Any] | None:
@@ -312,7 +319,7 @@ def image_of(value: Any) -> tuple[str, bytes] | None:
         return None
     kind = _text(value.get("format")).lower() or "png"
     try:
-        content = base64.b64decode(value["base64_data"])
+        content = base64.b64decode(value["base64_data"])  # skips line breaks
     except ValueError:
         return None
     return {"jpg": "image/jpeg", "svg": "image/svg+xml"}.get(kind, f"image/{kind}"), content

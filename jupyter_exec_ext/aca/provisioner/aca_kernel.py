@@ -103,6 +103,7 @@ class ACAKernel:
         self._sockets.close()
 
     def _on_request(self, channel: str, identities: list[bytes], request: Message) -> None:
+        # The sockets of a dead kernel stay open, for a restart.
         if self.exited.done():
             return
         kind = request["header"]["msg_type"]
@@ -143,7 +144,7 @@ class ACAKernel:
             try:
                 reply = await self._answer(request)
             except SessionDiedError:  # end without a reply, like a process that dies
-                self._worker = None
+                self._worker = None  # or `end` would cancel this task
                 self.end(_DIED)
                 return
             except Exception as error:  # one bad request must not end the kernel
@@ -168,6 +169,7 @@ class ACAKernel:
         if kind == "comm_info_request":
             return {"status": "ok", "comms": {}}
         if kind == "comm_open":
+            # The protocol's answer to a comm whose target is unknown.
             self._sockets.publish("comm_close", {"comm_id": content.get("comm_id"), "data": {}}, request)
         elif kind in ("complete_request", "inspect_request", "is_complete_request"):
             return await self._ask(kind.removesuffix("_request"), content)
@@ -197,6 +199,7 @@ class ACAKernel:
         except _SERVICE_FAILURES as error:
             answer = _answer_failure(error)
         next_count = answer.reply.get("next_count")
+        # User code can forge answers. IPython counts only cells that are stored and not blank.
         if not isinstance(next_count, int) or next_count <= 0:
             next_count = count + (store_history and bool(code.strip()))
         self._count = next_count
@@ -258,6 +261,7 @@ class History:
         cells = list(self._cells)
         kind = request.get("hist_access_type")
         if kind == "range":
+            # Session 0 is the current one. This kernel has only one, with the number 1.
             first, last = request.get("start") or 0, request.get("stop")
             if request.get("session", 0) not in (0, 1):
                 cells = []

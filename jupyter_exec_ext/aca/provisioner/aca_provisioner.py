@@ -169,6 +169,7 @@ class ACAProvisioner(KernelProvisionerBase):
     ).tag(config=True)
 
     def __init__(self, **kwargs: Any) -> None:
+        # A kernelspec's `config` comes as keyword arguments, and could set any trait.
         unknown = set(kwargs) - {"kernel_id", "kernel_spec", "parent", "config", *self._of_kernelspec}
         if unknown:
             known = ", ".join(self._of_kernelspec)
@@ -207,7 +208,7 @@ class ACAProvisioner(KernelProvisionerBase):
         own = self.kernel_spec.env
         names = [name for name in given if name in own or any(fnmatchcase(name, wanted) for wanted in self.env)]
         self._environment = {name: given[name] for name in names}
-        return {**chosen, "cmd": []}
+        return {**chosen, "cmd": []}  # the kernel manager requires `cmd`
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Start a kernel; its session starts with the first request."""
@@ -260,7 +261,7 @@ class ACAProvisioner(KernelProvisionerBase):
 
     async def send_signal(self, signum: int) -> None:
         """End the kernel; for SIGINT, only report that it cannot be interrupted."""
-        if self._kernel is None or self._loop is None or signum == 0:
+        if self._kernel is None or self._loop is None or signum == 0:  # 0 only asks whether it lives
             return
         if signum == signal.SIGINT:
             await finished(self._loop.run(_call(self._kernel.interrupt)))
@@ -304,6 +305,7 @@ class ACAProvisioner(KernelProvisionerBase):
     def _connection_wanted(self) -> dict[str, Any]:
         """Return the kernel's connection info, with 0 for each port that the kernel has to choose."""
         manager: Any = self.parent
+        # jupyter_client leaves the keys to provisioners. After a restart it still has them.
         if self._encrypts(manager) and manager.curve_publickey is None:
             manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
         wanted: dict[str, Any] = manager.get_connection_info()

@@ -84,7 +84,7 @@ class ACASession:
         self._environment = environment
         self._mark = ""
         self._is_plain = False
-        self._starting = asyncio.Lock()
+        self._starting = asyncio.Lock()  # a cell and an upload can both be first
         self._under_way: set[asyncio.Task[RunResult]] = set()
         self.identifier = ""
         self.python_version = ""
@@ -131,6 +131,7 @@ class ACASession:
 
     def delete(self) -> Coroutine[Any, Any, None]:
         """Return the coroutine that ends the session and its runs on Azure. The next request starts another session."""
+        # At once and not in the coroutine, which may start only after the next request.
         identifier, self.identifier = self.identifier, ""
         return self._delete(identifier, set(self._under_way))
 
@@ -209,7 +210,7 @@ class ACASession:
         piece = find_piece(self._mark, request["id"], result.stdout)
         if piece is None:
             self._require_kept(result)
-            piece = await self._more(request["id"], 0)
+            piece = await self._more(request["id"], 0)  # the code has run: only its answer is fetched
         answer = await self._whole(request["id"], piece)
         if result.stderr:  # printed without IPython
             answer.messages.insert(0, ("stream", {"name": "stderr", "text": result.stderr}))
@@ -243,6 +244,7 @@ class ACASession:
             if max(first.total, length + beside_length) > MAX_PACKED_CHARACTERS:
                 raise UnexpectedAnswer(f"the session's answer is larger than {MAX_PACKED_CHARACTERS} characters")
             piece = await self._more(request_id, length)
+            # Short pieces would mean a run for each few characters.
             shortest = min(_MIN_PIECE_CHARACTERS, first.total - length)
             if piece.start != length or len(piece.text) < shortest or piece.total != first.total:
                 raise UnexpectedAnswer("the session's answer is not in one piece")

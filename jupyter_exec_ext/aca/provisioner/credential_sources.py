@@ -43,6 +43,7 @@ def check_source(source: str) -> str:
         If there is no such source. The message does not repeat the name, which may be a token by mistake.
     """
     file, variable = file_of(source), variable_of(source)
+    # A relative path would depend on the directory in which the application was started.
     if source == AZURE or (file and file.is_absolute()) or (variable and _NAME.fullmatch(variable)):
         return source
     raise InvalidRequest(

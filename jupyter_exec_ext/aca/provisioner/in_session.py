@@ -131,6 +131,7 @@ class RecordingSession(Session):
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
     """Let SIGINT, as at a time limit, end the cell at once instead of at the request's next ``await``."""
+    # Subshells of ipykernel run cells in other threads, where Python cannot set handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -203,6 +204,7 @@ class InSession:
         for name, stream in self._streams.items():
             if getattr(sys, name, None) is stream:
                 setattr(sys, name, self._users[name])
+        # ipykernel sends values and displays through these sessions, past the streams.
         for sender in (self._shell.displayhook, self._shell.display_pub):
             sender.session = self._session
 

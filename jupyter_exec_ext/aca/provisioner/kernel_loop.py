@@ -24,7 +24,7 @@ from jupyter_client.session import Session
 from ...client.fork_safety import ProcessLock
 
 T = TypeVar("T")
-_MAX_SOCKETS = 65_535
+_MAX_SOCKETS = 65_535  # five for each kernel, where ZeroMQ's default is 1,023 in all
 # Time limit of background work. Sessions that are not ended cost money until their pool ends them.
 _BACKGROUND_SECONDS = 60.0
 _EXIT_SECONDS = 10.0  # of these, how long the exit of the process waits
@@ -55,7 +55,7 @@ class KernelLoop:
             with self._closing:  # cancels work that came meanwhile, and refuses more: nothing would finish it
                 self._loop.run_until_complete(_cancel_all())
                 self._loop.close()
-            self.context.term()
+            self.context.term()  # waits while closed sockets still send
 
     async def _end(self) -> None:
         if self._background:
@@ -188,6 +188,7 @@ class KernelSockets:
             for channel, kind in _KINDS.items():
                 self._bind(context.socket(kind), channel, info)
             undo.pop_all()
+        # Nothing comes on stdin, because code in a session cannot ask for input.
         for channel in ("hb", "iopub", *_REQUESTS):
             self._loop.add_reader(self._sockets[channel].FD, self._drain, channel)
             self._loop.call_soon(self._drain, channel)  # ZeroMQ signals only messages that come after a read
@@ -199,13 +200,14 @@ class KernelSockets:
         if channel != "iopub":
             socket.router_handover = True  # accept a client that reconnects under its name
         else:
-            socket.xpub_verbose = True
+            socket.xpub_verbose = True  # pass on every subscription, so every client is greeted
         if info.get("curve_secretkey"):
             socket.curve_server = True
             socket.curve_publickey = _as_bytes(info["curve_publickey"])
             socket.curve_secretkey = _as_bytes(info["curve_secretkey"])
         port, place = info.get(f"{channel}_port", 0), f"{info['transport']}://{info['ip']}"
         if info["transport"] == "ipc":
+            # jupyter_client makes the paths of ipc sockets from these numbers.
             port = port or len(self._sockets)
             socket.bind(f"{place}-{port}")
         elif port:

@@ -185,6 +185,7 @@ def _pool_config(args: argparse.Namespace) -> dict[str, Any]:
         "credential": args.credential or AZURE,
         "env": _check_variables(args.env),
     }
+    # An empty endpoint stays, so that its check can name it.
     return {name: value for name, value in config.items() if value or name == "endpoint"}
 
 

@@ -36,7 +36,9 @@ _ACA_DOCUMENT: dict[str, Any] = {
     "argv": [],  # a session on Azure has no process here
     "display_name": "Python (Azure Container Apps)",
     "language": "python",
+    # There is no process here that a signal could reach.
     "interrupt_mode": "message",
+    # jupyter_client encrypts the channels of a kernel only if its kernelspec says so.
     "metadata": {"supported_encryption": "curve"},
 }
 _NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*")  # Jupyter's own rule, without ".." and names that look like an option
@@ -105,6 +107,7 @@ def write_kernelspec(wanted: WantedKernelspec) -> WrittenKernelspec:
     kernel = None if wanted.level == "aca" else _find_origin(wanted, kernels)
     name = _checked_name(wanted.name or (f"{kernel.name}-{wanted.level}" if kernel is not None else "aca"))
     place = _Place(manager, name, wanted.prefix)
+    # `install_kernel_spec` replaces an existing kernelspec without asking.
     if not wanted.is_replacing:
         place.require_free(kernels)
     config = dict(wanted.config)
@@ -120,6 +123,7 @@ def write_kernelspec(wanted: WantedKernelspec) -> WrittenKernelspec:
     document["display_name"] = wanted.display_name or display_name
     document["metadata"] = {**(document.get("metadata") or {}), "kernel_provisioner": stanza}
     _install(place, kernel, document)
+    # After the installation, since Jupyter is asked which kernelspec of this name it finds.
     warnings += place.find_doubts()
     problem = None if kernel is None else provisioner.unavailable()
     if problem is not None:
@@ -176,6 +180,7 @@ def _check_view(kernel: LocalKernel, wanted: WantedKernelspec) -> Iterator[str]:
     config, command = wanted.config, _command_of(kernel)
     chosen = config.get("working_directory", _WORKING_DIRECTORIES[0])
     try:
+        # The directory that a kernel is launched in is not known yet, so an empty one stands for it.
         with tempfile.TemporaryDirectory() as empty:
             view = view_of(
                 command,
@@ -204,6 +209,7 @@ def _check_view(kernel: LocalKernel, wanted: WantedKernelspec) -> Iterator[str]:
 
 def _find_unseen(arguments: Sequence[str], view: View) -> Iterator[str]:
     """Yield the existing files that arguments name and that a view does not contain."""
+    # Resolved on both sides, since either path may lead through symbolic links.
     seen = [os.path.realpath(path) for path in (*view.read_only, *view.writable.values())]
     for argument in arguments:
         if os.path.isabs(argument) and os.path.exists(argument):
@@ -290,6 +296,7 @@ class _Place:
     def require_free(self, kernels: Sequence[LocalKernel]) -> None:
         """Raise `UsageError` if there is a kernelspec of that name."""
         there = next((other.directory for other in kernels if other.name == self._name), None)
+        # Jupyter does not list a directory without kernel.json, or a dangling link, but both are in the way.
         if there or os.path.lexists(self.destination):
             raise UsageError(
                 f"there is a kernelspec {self._name!r} already ({there or self.destination}); --replace replaces it, "

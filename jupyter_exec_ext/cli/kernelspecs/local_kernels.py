@@ -21,6 +21,7 @@ ISOLATABLE = (PLAIN, "forkserver-provisioner")
 PROVISIONERS = {"sandbox": "sandbox-provisioner", "landlock": "landlock-provisioner"}
 
 
+# Without slots: `cached_property` keeps its value in the instance's `__dict__`.
 @dataclass(frozen=True)
 class LocalKernel:
     """An installed kernelspec.
@@ -92,6 +93,7 @@ def _read(manager: KernelSpecManager, name: str, directory: str) -> LocalKernel:
             spec = manager.get_kernel_spec(name)
         except NoSuchKernel:  # its provisioner is not installed
             spec = KernelSpec.from_resource_dir(directory)
+    # People write these files, so a value may be of any type, and traitlets and jupyter_client fail in all these ways.
     except (OSError, ValueError, TypeError, AttributeError, TraitError) as error:
         return LocalKernel(name, directory, None, str(error))
     return LocalKernel(name, directory, spec)
@@ -102,6 +104,7 @@ def provisioner_class(name: str) -> Any:
     entry_point = KernelProvisionerFactory.instance().provisioners.get(name)
     try:
         return None if entry_point is None else entry_point.load()
+    # A broken package counts as one that is not installed.
     except (ImportError, AttributeError):
         return None
 

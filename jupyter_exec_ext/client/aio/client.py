@@ -174,6 +174,7 @@ class AsyncExecClient:
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         request |= {"session": session} if session else {}
         key = idempotency_key or new_key()
+        # Without callbacks no event is needed before the end, so requests that wait for it are enough.
         start = self._api.run if on_event is None and on_input is None else self._api.stream
         operation = self._api.in_fresh_session(start(FRESH_SESSION, request, key))
         return await self._driver.perform(operation, on_event, on_input)
@@ -231,6 +232,7 @@ async def open_agent_session(
     try:
         return await client.session(kernel_name, name=name, idle_timeout_seconds=idle_timeout_seconds)
     except PolicyDenied as error:
+        # Any other limit, such as that on sessions, would refuse the second request, too.
         if error.limit is None or error.limit.get("name") != "max_idle_seconds":
             raise
         return await client.session(kernel_name, name=name)

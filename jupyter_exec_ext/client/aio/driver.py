@@ -102,11 +102,13 @@ class AioDriver:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientError("the client is closed")
+        # An aiohttp session is bound to the event loop on which it was created.
         if self._loop not in (None, asyncio.get_running_loop()):
             raise ClientError("the client belongs to another event loop, on which it was used first; make one for each")
 
     @property
     def _http(self) -> HttpClient:
+        # Not in `__init__`, since a client may be created before its event loop runs.
         if self._client is None:
             self._loop = asyncio.get_running_loop()
             self._client = HttpClient(self.connection, keeps_cookies=self._credential is None)
@@ -159,6 +161,7 @@ class AioDriver:
             step = resume(operation.send, None)
             while not isinstance(step, Done):
                 if isinstance(step, Emit):
+                    # A caller that leaves its loop here does not interrupt the operation, so the code continues.
                     yield step.event
                     step = resume(operation.send, None)
                 else:
@@ -189,6 +192,7 @@ class AioDriver:
         try:
             await asyncio.wait_for(self._perform_rest(operation, operation.throw, cancelled), _TIDY_SECONDS)
         except asyncio.CancelledError as error:
+            # The operation raises the same exception again when it has tidied up.
             if error is not cancelled:
                 raise
         except (ExecError, asyncio.TimeoutError) as error:  # the caller gets the cancellation, not this error
@@ -204,8 +208,9 @@ class AioDriver:
 
     async def _run_in_own_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tidying.add(task)
+        self._tidying.add(task)  # the event loop itself holds only weak references to tasks
         task.add_done_callback(self._tidying.discard)
+        # The caller may be cancelled once more; the task goes on and `close` waits for it.
         await asyncio.shield(task)
 
     async def _do(

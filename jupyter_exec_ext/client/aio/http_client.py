@@ -54,7 +54,9 @@ class HttpClient:
     def __init__(self, connection: JupyterConnectionInfo, *, keeps_cookies: bool) -> None:
         self.connection = connection
         self.session = aiohttp.ClientSession(
+            # With the default limit of 100, that many waiting runs and open streams would block all other requests.
             connector=aiohttp.TCPConnector(limit=0, ssl=ssl_context(connection)),
+            # Unsafe: otherwise aiohttp drops the cookies of servers that are addressed by IP, such as 127.0.0.1.
             cookie_jar=aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar(),
             # Between programs of one machine, compression costs more than it saves.
             headers=connection.auth_headers | ({"Accept-Encoding": "identity"} if connection.is_loopback else {}),
@@ -105,6 +107,7 @@ class HttpClient:
             body = dump_bytes(request.json)
             headers["Content-Type"] = "application/json"
         elif size is not None:
+            # With a length of its own, aiohttp does not send the generator in chunks.
             headers["Content-Length"] = str(size)
         # Also beside a token: a server without authentication ignores the token and requires the XSRF header.
         cookie = self.session.cookie_jar.filter_cookies(URL(self.connection.url)).get("_xsrf")
@@ -123,7 +126,7 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(
                     total=request.total_seconds, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
                 ),
-                allow_redirects=False,
+                allow_redirects=False,  # the token must not follow one, and `error_from` explains it
             )
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             return failure_of(error)
@@ -153,6 +156,7 @@ def ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
 def failure_of(error: BaseException) -> Failure:
     """Return the failure for an error of aiohttp, with whether the server can have received the request."""
     was_not_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    # Exactly this class: its subclasses in aiohttp have a text, while the plain one of a total timeout has none.
     text = "there was no whole answer in time" if type(error) is asyncio.TimeoutError else str(error)
     return Failure(not was_not_sent, (text or type(error).__name__)[:_MAX_MESSAGE_CHARS])
 
@@ -194,10 +198,9 @@ class AioCredential:
             asking = asyncio.get_running_loop().create_task(self._fetch(step.claims))
             self._asking[step.claims] = asking
             asking.add_done_callback(lambda task: self._forget(step.claims, task))
-        await asyncio.wait(
-            [asking], timeout=step.timeout_seconds
-        )  # unlike wait_for, it does not cancel the call, for which other tasks may wait
-        if asking.cancelled():
+        # Unlike `wait_for`, this does not cancel the call, for which other tasks may wait.
+        await asyncio.wait([asking], timeout=step.timeout_seconds)
+        if asking.cancelled():  # by `close`
             raise credential_error(self._credential, None)
         error = asking.exception() if asking.done() else None
         if error is not None or not asking.done():
@@ -210,6 +213,7 @@ class AioCredential:
             given: Any = request()
         else:
             given = await asyncio.wrap_future(run_in_daemon_thread(request))
+        # A wrapper around an asynchronous credential may be a plain function that returns its coroutine.
         if inspect.isawaitable(given):
             given = await given
         return self._cache.store(given)

@@ -43,6 +43,7 @@ class EventStreamReader:
         self._fold = OutputFold() if after == 0 else None
         prefer = f"{MINIMAL}, {HEARTBEAT}" if after == 0 else HEARTBEAT
         self._headers = {"Accept": MEDIA_TYPE, "Prefer": prefer}
+        # The first byte may be later than a heartbeat: in a fresh session the stream begins when the kernel is ready.
         timeout_seconds = max(start.read_timeout_seconds, STREAM_SILENCE_SECONDS)
         self._start = replace(start, headers={**start.headers, **self._headers}, read_timeout_seconds=timeout_seconds)
         self._decoder = EventStreamDecoder()
@@ -52,6 +53,7 @@ class EventStreamReader:
 
     def next_request(self) -> Request:
         """Return the request that opens the stream: the first one, then one for the events after a cut."""
+        # A new decoder: the half event at the end of the cut connection is sent again whole.
         self._decoder = EventStreamDecoder()
         if not self.execution_id:
             return self._start
@@ -67,6 +69,7 @@ class EventStreamReader:
     def opened(self, headers: Mapping[str, str]) -> None:
         """Read the execution's id from the headers of the first answer."""
         if not self.execution_id:
+            # The answer to a POST names the execution in its Location; a GET has named it in its path.
             self.execution_id = headers.get("location", "").rpartition("/")[2] or _id_in(self._start.path)
         if not self.execution_id:
             raise UnexpectedAnswer("the server's event stream does not name its execution")
@@ -77,7 +80,7 @@ class EventStreamReader:
         for sent in self._decoder.feed(chunk):
             data = _parse(sent, "event stream")
             event = event_from_json(data)
-            if event is None:
+            if event is None:  # of a kind that this version does not know
                 continue
             if not isinstance(event.seq, int):
                 raise UnexpectedAnswer("the server's event stream has an event without a number")
@@ -88,6 +91,7 @@ class EventStreamReader:
             if self._fold is not None:
                 self._fold.add(event)
             if isinstance(event, EndEvent):
+                # A server that does not know `return=minimal` repeats the outputs here; its record is used as it is.
                 if self._fold is not None and is_bare(data["execution"]):
                     event = replace(event, execution=with_outputs(event.execution, self._fold))
                 self.finished = event.execution
@@ -114,6 +118,7 @@ class ChangeFollower:
     def __init__(self, retry: RetryPolicy, after: str = "") -> None:
         self._retry = retry
         self._after = after
+        # Until the feed has been opened once, the address may simply be wrong, so no outage is waited for.
         self._budget = RetryBudget(retry, outages=False)
         self._has_opened = False
 
@@ -153,6 +158,7 @@ class ChangeFollower:
 def _parse(sent: ServerSentEvent, stream: str) -> Any:
     """Return the JSON of an event; raise the error that a failure event stands for."""
     if sent.event == "failure":
+        # The answer's status was 200, since the stream had begun. The error's code is in the JSON; 500 is the fallback.
         raise error_from(Reply(500, {}, sent.data.encode()))
     try:
         return loads_strict(sent.data)

@@ -130,6 +130,7 @@ class ExecutionOperations:
 
     def _abandon(self, place: str, request: Mapping[str, Any], key: str, execution_id: str) -> Operation[None]:
         """Cancel an interrupted execution: once, and with a short timeout."""
+        # If the first request never arrived, this one starts the code, and the next one cancels it.
         if not execution_id:  # it was sent but not answered yet: the same key finds it
             headers = {"Prefer": "respond-async", IDEMPOTENCY_KEY: key}
             reply: Reply | Failure = yield Request("POST", API + place, request, headers, _TIDY_SECONDS)
@@ -163,6 +164,7 @@ class ExecutionOperations:
             left = seconds_left()
             wait = WAIT_SECONDS if left is None else min(WAIT_SECONDS, int(left))
             execution = yield from self.get_execution(execution_id, wait_seconds=wait)
+            # `seconds_left` returns exactly 0.0 once the time is up.
             if execution.state.finished or left == 0.0:
                 return execution
             if left is not None and left < 1.0:  # the server waits for whole seconds
@@ -218,9 +220,12 @@ class ExecutionOperations:
             if reader.finished is not None:
                 break
             was_sent = was_sent or failure.sent
+            # The server has named the execution or sent events of it. So all retries are available again, and an outage
+            # is waited for.
             if reader.execution_id and (reader.last_seq != last_seq or not outages):
                 outages, budget = True, RetryBudget(self.retry, outages=True)
             pause = budget.pause(outage=True)
+            # Any of the attempts may have started the code, not only the last one.
             if pause is None and not reader.execution_id:
                 raise transport_error(request, Failure(was_sent, failure.message))
             if pause is None:

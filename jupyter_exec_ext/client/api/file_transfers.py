@@ -69,12 +69,14 @@ class FilesApi:
         """
         request = Request("PUT", _url(session_id, path), read_timeout_seconds=_SILENCE_SECONDS)
         try:
+            # A loop of its own beside `exchange`, since each attempt reads the source from its beginning.
             for attempt in range(self.retry.max_retries + 1):
                 last = attempt == self.retry.max_retries
                 yield Work(source.rewind)
                 outcome: Reply | Failure = yield SendBody(request, source)
                 if source.error is not None:
                     raise source.error
+                # A pipe cannot be read again, but before the request is sent nothing has been read from it.
                 again = not last and (source.can_rewind or (isinstance(outcome, Failure) and not outcome.sent))
                 if isinstance(outcome, Reply) and not (again and is_busy(request, outcome)):
                     return _confirmed(file_info_from_json(parsed(outcome)), source.sha256)
@@ -112,6 +114,7 @@ class FilesApi:
         request = Request(
             "GET",
             url,
+            # Uncompressed, so that Content-Length and the digest are those of the bytes that arrive.
             headers={WANT_DIGEST_HEADER: WANT_SHA256, "Accept-Encoding": "identity"},
             read_timeout_seconds=_SILENCE_SECONDS,
         )
@@ -128,7 +131,7 @@ class FilesApi:
                     raise problem
                 yield self.retry.pause(attempt)
         finally:
-            target.discard()
+            target.discard()  # no `Work` step: a generator that is being closed may not yield
 
     def _fetch(
         self, request: Request, target: Target, progress: Progress | None
@@ -147,6 +150,7 @@ class FilesApi:
                 return piece
             pieces.append(piece)
             waiting += len(piece)
+            # Pieces have the size of network reads. The asynchronous driver changes threads for each write.
             if waiting >= BLOCK_BYTES or (waiting and not piece):
                 yield Work(partial(target.write, b"".join(pieces)))
                 received, waiting = received + waiting, 0

@@ -89,6 +89,7 @@ class ExecApi(ExecutionOperations):
             raise
         if not reply.ok and not is_of_api(reply):
             yield from self.info()
+            # Creating a session is not idempotent, but after 503 the proxy has not forwarded the request.
             if reply.status == _UNAVAILABLE:  # a proxy has answered while the server was starting
                 reply = yield from exchange(creation, self.retry)
         return session_from_json(parsed(reply))
@@ -117,6 +118,7 @@ class ExecApi(ExecutionOperations):
         try:
             yield from self._call("DELETE", f"sessions/{segment(session_id)}")
         except ExecError as error:
+            # A retry after a lost answer finds the session gone as well.
             if error.status not in (404, 410):
                 raise
 

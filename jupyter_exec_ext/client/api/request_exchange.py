@@ -57,7 +57,7 @@ class RetryPolicy:
 
     def pause(self, attempt: int, retry_after: str | None = None) -> Pause:
         """Return the pause after failed attempt number `attempt`, from 0; `retry_after` is the server's wish."""
-        if retry_after is not None and retry_after.isdecimal():
+        if retry_after is not None and retry_after.isdecimal():  # an HTTP date is ignored
             return Pause(min(float(retry_after), _MAX_RETRY_AFTER_SECONDS))
         return pause_with_jitter(min(self.max_seconds, self.base_seconds * 2**attempt))
 
@@ -114,6 +114,7 @@ class RetryBudget:
         if attempt < self._retry.max_retries:
             pause = self._retry.pause(attempt, retry_after)
             return Pause(min(pause.seconds, MAX_OUTAGE_PAUSE_SECONDS)) if is_outage else pause
+        # The clock also counts requests that fail slowly. The sum bounds drivers that do not sleep, as those of tests.
         spent_seconds = max(time.monotonic() - self._began_at, self._paused_seconds)
         if is_outage and spent_seconds < self._retry.outage_seconds:
             return pause_with_jitter(MAX_OUTAGE_PAUSE_SECONDS)
@@ -166,6 +167,7 @@ def exchange(request: Request, retry: RetryPolicy, *, outages: bool = False) -> 
 
 def lacks_cookie(request: Request, reply: Reply) -> bool:
     """Return whether the server has refused a request only because it lacks the XSRF cookie."""
+    # Tornado's message is "'_xsrf' argument missing from POST", whatever the method is.
     return reply.status == 403 and request.method != "GET" and b"xsrf" in reply.body
 
 
@@ -339,4 +341,4 @@ def list_in(body: Any, name: str) -> list[Any]:
 
 def segment(text: str) -> str:
     """Return `text` as one segment of a URL path."""
-    return quote(text, safe="")
+    return quote(text, safe="")  # also slashes, so that an id cannot lead to another endpoint

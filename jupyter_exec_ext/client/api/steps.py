@@ -58,6 +58,7 @@ class Request:
     @property
     def is_idempotent(self) -> bool:
         """True if sending it twice has the effect of sending it once."""
+        # A second DELETE changes nothing more, though its answer may be 404.
         return self.method in ("GET", "PUT", "DELETE") or IDEMPOTENCY_KEY in self.headers
 
 

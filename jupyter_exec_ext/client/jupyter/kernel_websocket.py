@@ -1,8 +1,8 @@
 """WebSocket to a kernel of a server without ``exec/v1``, with reconnects and a check that the kernel is there.
 
-Jupyter replays what came while a client of the same session id was away; so the connection is opened again under the
-same id. A server may keep the WebSocket of a kernel that it has removed, and a network may keep one that leads nowhere:
-where nothing comes, the kernels API is asked.
+Jupyter replays the messages that a client has missed when it returns with the same session id, so reconnects keep the
+id. A server may keep the WebSocket of a kernel that it has removed, and a network may keep one that leads nowhere. If
+no message comes, the kernels API is asked.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ from ..api.steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveM
 from ..fork_safety import keep_for_parent, renew_after_fork
 from .kernels_api import KernelsApi
 
+# A kernel that has just been started may take this long until it answers.
 _CONNECT_SECONDS = 60.0
+# A connection that was used within this time is not proven before code is sent, which saves a round trip.
 _TRUSTED_SECONDS = 20.0
+# A status that is sent before the server has subscribed to the kernel's output is lost, so the question is repeated.
 _PROBE_SECONDS = 2.0
+# No step waits for another operation, so the end of a restart is polled.
 _RESTART_LOOK_SECONDS = 0.05
 _CLOSED = Failure(True, "the connection was closed")
 
@@ -91,7 +95,7 @@ class StandardConnection:
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """Be another client than the parent: a server cuts the older connection of a session id."""
+        """Take another session id than the parent's: a server cuts the older connection of a session id."""
         keep_for_parent(self._socket)  # closing it here would end the parent's reading
         self._session_id, self._socket = uuid.uuid4().hex, None
         self._proven = False
@@ -126,6 +130,7 @@ class StandardConnection:
                 self._socket, self._proven = socket, False
                 return
             failure = socket
+            # The handshake's error does not say whether the kernel is gone; the kernels API does.
             yield from self.look()
         assert failure is not None
         raise ConnectionLost(f"the kernel's WebSocket cannot be opened: {failure.message}")
@@ -147,11 +152,12 @@ class StandardConnection:
         self.lost = loss_by(exit_code if isinstance(exit_code, int) else None)
 
     def note_sender(self, message: KernelMessage) -> None:
-        """Take in which process has answered a request."""
+        """Note which process has answered a request, and whether it replaced the one before."""
         sender, known = message.sender, self._process
         if sender is None or sender == known:
             return
         self._process = sender
+        # Each kernel that is started has its own session id; a child that it forks shares the id, and is no new kernel.
         if known is not None and known.session_id != sender.session_id and self.lost is None:
             self.lost = StateLoss("the kernel was replaced by another one")
 
@@ -171,6 +177,7 @@ class StandardConnection:
         socket = self._socket
         if socket is None:
             return _CLOSED
+        # Zero would mean no timeout at all to aiohttp, and a non-blocking socket to websocket-client.
         data: str | bytes | Failure | None = yield ReceiveMessage(socket, max(seconds, 0.001))
         if data is None or isinstance(data, Failure):
             return data
@@ -178,6 +185,7 @@ class StandardConnection:
         try:
             return decode_websocket(data)
         except ValueError:
+            # A hostile kernel must not end the run by a broken message; one without a parent belongs to no run.
             return KernelMessage("", "malformed", None, {})
 
     def probe(self) -> Operation[str | Failure]:
@@ -193,6 +201,7 @@ class StandardConnection:
         while not (replied and subscribed):
             if time.monotonic() > give_up_at:
                 raise KernelStartTimeout(f"the kernel did not answer within {_CONNECT_SECONDS:g} s")
+            # A server may keep the WebSocket of a kernel that it has removed, and then nothing ever comes.
             if known:
                 yield from self.look()
             known = True
@@ -218,6 +227,7 @@ class StandardConnection:
                 else:
                     self.late_output.keep(message)
         self._proven = True
+        # The kernel handles requests in turn, so this one is done before the code, and its reply is not awaited.
         if self._prepares_kernels and normalize_language(self.language) == "python":
             # Also where the kernel is prepared already: a server may have started another one meanwhile.
             request = unattended_request(default_expressions(draws_plots=True))
@@ -225,7 +235,7 @@ class StandardConnection:
             return sent if isinstance(sent, Failure) else None
         return None
 
-    # --- whether the kernel is there ---
+    # --- state of the kernel ---
 
     def check_alive(self) -> None:
         """Raise `SessionEnded` if there is no kernel any more."""
@@ -241,7 +251,7 @@ class StandardConnection:
         return state
 
     def control(self, call: Operation[None]) -> Operation[None]:
-        """Carry out what needs a kernel; raises `SessionEnded` if there is none."""
+        """Perform an operation that needs a kernel; raise `SessionEnded` if there is none."""
         self.check_alive()
         try:
             yield from call

@@ -11,6 +11,7 @@ from ...models import KernelSpecInfo
 from ..api.request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, parsed, segment
 from ..api.steps import Operation, Pause, Request
 
+# The interrupt is sent after a Ctrl-C, so the user waits for it.
 _TIDY_SECONDS = 5.0
 # Together more than a kernel takes to start.
 _DELETE_PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -24,7 +25,7 @@ class KernelsApi:
 
     @property
     def hurried(self) -> KernelsApi:
-        """The same without retries, for when the caller is leaving."""
+        """The same operations without retries, for a caller with an exception on its way."""
         return replace(self, retry=NO_RETRY)
 
     def _call(self, method: str, path: str, json: Any = None, seconds: float = 60.0) -> Operation[Any]:
@@ -71,6 +72,7 @@ class KernelsApi:
     def start(self, kernel_name: str, env: Mapping[str, str] | None = None) -> Operation[str]:
         """Start a kernel and return its id."""
         body = {"name": kernel_name} | ({"env": dict(env)} if env else {})
+        # As a POST without a key it is not repeated after a lost answer, which would start a second kernel.
         model = yield from self._call("POST", "api/kernels", body, 180.0)
         if not isinstance(model, dict) or not isinstance(model.get("id"), str):
             raise UnexpectedAnswer("the server did not say which kernel it started")
@@ -79,13 +81,14 @@ class KernelsApi:
     def state(self, kernel_id: str) -> Operation[str]:
         """Return a kernel's state as the server knows it; ``dead`` also if there is no such kernel any more."""
         reply = yield from exchange(Request("GET", f"api/kernels/{segment(kernel_id)}"), self.retry)
+        # Only a 404 means that the kernel is gone; `parsed` raises the error of any other refusal.
         if reply.status == 404:
             return "dead"
         model = parsed(reply)
         return str(model.get("execution_state", "")) if isinstance(model, dict) else ""
 
     def delete(self, kernel_id: str) -> Operation[None]:
-        """Shut a kernel down; one that is gone already is fine.
+        """Shut a kernel down; one that is gone already is no error.
 
         A server fails (500) while it restarts a kernel that has died, and is asked again.
         """

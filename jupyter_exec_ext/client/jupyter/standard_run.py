@@ -29,6 +29,7 @@ from ...protocol.run_states import Code, Process, RunInput, RunStates, Stop
 from ..api.steps import AskInput, Emit, Failure, Operation
 from .kernel_websocket import StandardConnection, tells_death
 
+# Jupyter Server drops output above its rate limits. It reports that only as text on stderr, which begins so.
 _RATE_LIMITED = ("IOPub data rate exceeded.", "IOPub message rate exceeded.")
 _SKIPPED = "the kernel skipped it because an earlier request of another client failed"
 
@@ -114,6 +115,7 @@ class StandardRun:
     def verdict(self) -> tuple[ExecutionState, bool, str | None]:
         """Return the end of the code by the kernel's messages: state, whether the variables are kept, reason."""
         error = self.translator.error
+        # Code may catch the interrupt, and end as it would have; then its own end counts.
         if self.states.stop is Stop.INTERRUPTED and error is not None and error.name == "KeyboardInterrupt":
             return ExecutionState.INTERRUPTED, True, "interrupted"
         if self.translator.skipped:
@@ -140,7 +142,9 @@ class StandardRun:
         return record
 
 
+# Reply and idle status come on two channels. After one of them, a silence this long ends the wait for the other.
 _SETTLE_SECONDS = 5.0
+# After a silence this long the server is asked about the kernel. It may keep the socket of one that it has removed.
 _LOOK_SECONDS = 10.0
 
 
@@ -172,17 +176,18 @@ class Follower:
             seconds = _SETTLE_SECONDS if states.is_half_complete else _LOOK_SECONDS
             if states.is_half_complete and now - self._quiet_since > _SETTLE_SECONDS:
                 states.feed(RunInput.SILENCE)
-                if (
-                    states.code is Code.NO_IDLE
-                ):  # after a restart the server may not have had all output of the new kernel
+                # After a restart, the server may not have had all output of the new kernel.
+                if states.code is Code.NO_IDLE:
                     run.incomplete = True
                 return
+            # After the reply no code is left to stop; only its output may still be on its way.
             if run.give_up_at is not None and states.code is not Code.REPLIED:
                 if now >= run.give_up_at:
                     states.feed(RunInput.TIME_UP)
                     return
                 seconds = min(seconds, run.give_up_at - now)
             message = yield from self._connection.receive(seconds)
+            # Another thread or task may have cancelled the run, and closed the socket, while this one was receiving.
             if run.cancelled is None:
                 try:
                     yield from self._take_in(message)
@@ -196,6 +201,7 @@ class Follower:
             yield from self._look()
         elif tells_death(message):
             is_dead = message.content.get("execution_state") == "dead"
+            # If the kernel has said that it runs the code, the code died with it. Otherwise the new process may run it.
             if is_dead or self._states.code is not Code.SENT:
                 self._states.feed(RunInput.EXIT)
             else:
@@ -217,6 +223,7 @@ class Follower:
         if time.monotonic() - self._quiet_since < _LOOK_SECONDS:
             return
         state = yield from self._connection.look()
+        # The first question was sent while the new process was starting, and may have been lost.
         if self._states.process is Process.RESTARTED:
             yield from self._ask()
         elif state == "idle" and not self._states.is_half_complete and not self._probes:
@@ -256,5 +263,6 @@ class Follower:
         yield from self._run.take(event)
         if isinstance(event, InputRequestEvent):
             value: str = yield AskInput(event)
+            # The translator drops input requests while one waits, so without the reset a second `input()` would hang.
             self._run.translator.waiting_for_input = False
             yield from self._connection.send("stdin", "input_reply", {"value": value})

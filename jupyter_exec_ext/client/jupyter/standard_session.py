@@ -1,9 +1,9 @@
 """Session on a server without ``exec/v1``, by the standard kernels API and its WebSocket.
 
-A plain Jupyter Server, Kernel Gateway or Enterprise Gateway keeps working, with the same results: the same translator
-reads the messages and the same fold makes the outputs. What the server cannot do here, the client does: the deadline
-that interrupts, waits and restarts; the reconnection with the same session id, for which Jupyter replays what came
-meanwhile; and the honesty about output that the server's own rate limit dropped or a cut connection lost.
+A plain Jupyter Server, Kernel Gateway or Enterprise Gateway gives the same results: the same translator reads the
+messages and the same fold makes the outputs. The client does three things that the server does elsewhere. It applies
+the deadline: interrupt, wait, restart. It reconnects with the same session id, for which Jupyter replays the missed
+messages. It marks output as incomplete if the server's rate limit dropped some or a cut connection lost some.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ class StandardSession:
         request = execute_request(source, allow_input=run.record.allow_input)
         sent = yield from self._connection.send("shell", "execute_request", request)
         if not isinstance(sent, Failure):
+            # The translator needs the id of the request. No message is read before this, so none is missed.
             run.translator = RunTranslator(sent, allow_input=run.record.allow_input, states=run.states)
             verdict = yield from self._to_the_end(run)
+        # A restart or the end of the session closed the socket after `connect`.
         elif run.cancelled is not None:
             verdict = yield from self._verdict(run)
         else:
@@ -130,6 +132,7 @@ class StandardSession:
         lost, self._connection.lost = self._connection.lost, None
         if lost is not None:
             self.kernel_starts += 1
+            # A kernel in which nothing has run had no variables to lose.
             if self._has_state:
                 yield from run.note_state_lost(lost, self.kernel_starts)
 
@@ -141,12 +144,14 @@ class StandardSession:
         reason = f"its time limit of {run.record.timeout_seconds:g} s was reached"
         try:
             yield from self._connection.control(self.api.interrupt(self.kernel_id))
+            # The second deadline: interrupted code may catch KeyboardInterrupt and go on.
             run.give_up_at = time.monotonic() + self._grace
             yield from follower.follow()
             if run.cancelled is not None:
                 return (yield from self._verdict(run))
             if run.states.end is End.COMPLETE:
                 return ExecutionState.TIMEOUT, True, reason
+            # A kernel that died in the grace period is restarted by the server itself.
             if run.states.end is None:
                 yield from self._connection.control(self.api.restart(self.kernel_id))
         except SessionEnded:
@@ -176,15 +181,17 @@ class StandardSession:
     # --- control ---
 
     def interrupt(self) -> Operation[None]:
-        """Interrupt what runs."""
+        """Interrupt the running code."""
         if self._run is not None:
             self._run.states.feed(RunInput.INTERRUPT)
         yield from self._connection.control(self.api.interrupt(self.kernel_id))
 
     def restart(self) -> Operation[None]:
-        """Give the session a fresh kernel; what runs ends as cancelled."""
+        """Give the session a fresh kernel; running code ends as cancelled."""
         self._connection.check_alive()
+        # Before the disconnect, which wakes the run: one that is not cancelled would connect again.
         self._cancel_run("the session was restarted")
+        # New runs wait meanwhile, since the kernel that answers may still be the old one.
         self._connection.restarts_under_way += 1
         try:
             yield from self._connection.disconnect()
@@ -192,12 +199,14 @@ class StandardSession:
             self.kernel_starts += 1
             self._has_state = False
             self._connection.distrust()
+            # Output that the old kernel sent late does not belong to the first run of the new one.
             self._connection.late_output.clear()
         finally:
             self._connection.restarts_under_way -= 1
 
     def close(self, *, hurried: bool = False) -> Operation[None]:
-        """Close the WebSocket and shut the kernel down; what runs ends as cancelled."""
+        """Close the WebSocket and shut the kernel down; running code ends as cancelled."""
+        # The first reason stays: the server may have removed the kernel before.
         self._connection.ended = self._connection.ended or "the session was closed"
         self._cancel_run("the session was closed")
         yield from self._connection.disconnect()

@@ -173,6 +173,7 @@ class ExecClient:
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
         request |= {"session": session} if session else {}
         key = idempotency_key or new_key()
+        # Without callbacks no event is needed before the end, so requests that wait for it are enough.
         start = self._api.run if on_event is None and on_input is None else self._api.stream
         operation = self._api.in_fresh_session(start(FRESH_SESSION, request, key))
         return self._driver.perform(operation, on_event, on_input)
@@ -230,6 +231,7 @@ def open_agent_session(
     try:
         return client.session(kernel_name, name=name, idle_timeout_seconds=idle_timeout_seconds)
     except PolicyDenied as error:
+        # Any other limit, such as that on sessions, would refuse the second request, too.
         if error.limit is None or error.limit.get("name") != "max_idle_seconds":
             raise
         return client.session(kernel_name, name=name)

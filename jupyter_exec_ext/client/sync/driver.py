@@ -59,6 +59,7 @@ class RunLock:
         self._holder = None
 
     def __enter__(self) -> None:
+        # This thread would wait for itself; another thread may wait until the stream ends.
         if self._holder == threading.get_ident():
             raise Conflict(STREAM_IS_OPEN)
         self._lock.acquire()
@@ -125,6 +126,7 @@ class SyncDriver:
             step = resume(operation.send, None)
             while not isinstance(step, Done):
                 if isinstance(step, Emit):
+                    # A caller that leaves its loop here does not interrupt the operation, so the code continues.
                     yield step.event
                     step = resume(operation.send, None)
                 else:

@@ -45,7 +45,7 @@ class Attempt:
         self._silence_seconds: float | None = None
         self._timer = None if total_seconds is None else threading.Timer(total_seconds, self._cut)
         if self._timer is not None:
-            self._timer.daemon = True
+            self._timer.daemon = True  # a long total timeout must not delay the exit of the program
             self._timer.start()
 
     @contextlib.contextmanager
@@ -64,7 +64,7 @@ class Attempt:
             connection.attempt = self
             # urllib3 takes the socket off the connection when an answer begins that ends with the connection.
             connection.watched_socket = connection.sock
-            if self.has_timed_out:
+            if self.has_timed_out:  # the time was up while it was connecting
                 connection.cut()
 
     def limit_silence(self, seconds: float | None) -> None:
@@ -106,10 +106,12 @@ class _WatchedConnection(_Base):
             attempt.watch(self)
 
     def send(self, data: Any) -> None:
+        # Before `was_sent` is set: http.client connects inside its own `send`, and a refused connection sends nothing.
         if self.sock is None:
             self.connect()
         attempt: Attempt | None = getattr(_current, "attempt", None)
         if attempt is not None and not attempt.was_sent:
+            # A connection that the pool reuses is not connected again, so it is watched from here.
             attempt.watch(self)
             attempt.was_sent = True
         super().send(data)

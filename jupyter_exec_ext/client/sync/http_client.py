@@ -62,7 +62,7 @@ class HttpClient:
             session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         adapter = WatchedAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE)
         session.mount("https://" if connection.use_https else "http://", adapter)
-        session.auth = self._authenticate
+        session.auth = self._authenticate  # not a header: .netrc would replace that
         session.cert = connection.client_cert
         if connection.is_loopback:
             session.trust_env = False  # no proxy is between programs of one machine
@@ -146,7 +146,7 @@ class HttpClient:
                 response = self._session.send(
                     prepared,
                     timeout=(connect_seconds, request.read_timeout_seconds),
-                    allow_redirects=False,
+                    allow_redirects=False,  # the token must not follow one, and `error_from` explains it
                     **self._session.merge_environment_settings(prepared.url, {}, stream, verify, None),
                 )
         except requests.RequestException as error:
@@ -201,6 +201,7 @@ class _ResponseStream:
             piece: bytes = self._response.raw.read1(_PIECE_BYTES, decode_content=True)
         except (urllib3.exceptions.HTTPError, HTTPException, OSError) as error:
             return Failure(True, _failure_message(error, self._attempt))
+        # Shutting a socket down reads as an orderly end; the flag tells a cut answer from a whole one.
         if not piece and self._attempt.has_timed_out:
             return Failure(True, _timeout_message(self._attempt))
         return piece
@@ -265,8 +266,10 @@ class SyncCredential:
                 return held
             asking = self._asking.get(step.claims)
             if asking is None:
+                # Under the lock, so that the thread cannot remove the entry before it is there.
                 asking = run_in_daemon_thread(lambda: self._fetch(step.claims))
                 self._asking[step.claims] = asking
+        # Without the lock: it would keep other threads from the token, and `_fetch` from storing it.
         wait([asking], step.timeout_seconds)
         error = asking.exception() if asking.done() else None
         if error is not None or not asking.done():

@@ -124,6 +124,7 @@ class ExecSession(ExecSessionBase):
             If the server refuses.
         """
         request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        # Without callbacks no event is needed before the end, so requests that wait for it are enough.
         start = self._api.run if on_event is None and on_input is None else self._api.stream
         operation = start(self._place, request, idempotency_key or new_key())
         return self._driver.perform(operation, on_event, on_input)

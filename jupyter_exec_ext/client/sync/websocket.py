@@ -51,6 +51,7 @@ def connect(connection: JupyterConnectionInfo, step: Connect, cookies: Mapping[s
             header=connection.auth_headers | _subprotocols_offered(step),
             cookie="; ".join(f"{name}={value}" for name, value in cookies.items()) or None,
             sslopt=_ssl_options(connection),
+            # Jupyter accepts a client without Origin. The library's own is refused if a proxy changes the Host header.
             suppress_origin=True,
             enable_multithread=True,
             redirect_limit=0,
@@ -105,9 +106,10 @@ class _PingedSocket:
             ping_deadline = self._heard_at + _PING_SECONDS
             if self._pinged_at is not None:
                 ping_deadline = self._pinged_at + _PONG_SECONDS
+            # Not zero, which would make the socket non-blocking.
             self._ws.settimeout(max(min(deadline, ping_deadline) - time.monotonic(), 0.001))
             try:
-                opcode, data = self._ws.recv_data(control_frame=True)
+                opcode, data = self._ws.recv_data(control_frame=True)  # pongs, too, show that the server lives
             except websocket.WebSocketTimeoutException:
                 self._ping_if_silent()
                 if time.monotonic() >= deadline:
@@ -130,7 +132,7 @@ class _PingedSocket:
         if not self._is_ours:
             return
         with contextlib.suppress(websocket.WebSocketException, OSError):
-            self._ws.settimeout(1.0)
+            self._ws.settimeout(1.0)  # a dead server's full send buffer must not delay the caller
             self._ws.send_close()
         self._ws.abort()
         with self._receive_lock:  # until the receiving thread has returned, its descriptor must stay open

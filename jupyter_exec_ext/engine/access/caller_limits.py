@@ -67,6 +67,7 @@ class EffectiveLimits:
 
     def _seconds(self, limit: str, requested: float | None, default: float) -> float:
         for policy in self.caller.policies:
+            # Each policy may refuse a requested time; without a request, each lowers the default.
             default = allowed_seconds(policy, limit, requested, default)
         return default if requested is None else requested
 
@@ -74,6 +75,7 @@ class EffectiveLimits:
     def output_bytes(self) -> int:
         """Byte cap on an execution's output."""
         policies = (policy.max_output_bytes for policy in self.caller.policies)
+        # Never None, since the server's own cap is in the list; `or 0` is for the type checker.
         return least([self.settings.max_output_bytes, *policies]) or 0
 
     @property
@@ -89,6 +91,7 @@ class EffectiveLimits:
         """
         shares: dict[str, int | None] = {}
         for bound in self.caller.bounds:
+            # A token with limits of its own has two bounds under one principal.
             shares[bound.principal] = least((shares.get(bound.principal), bound.policy.max_stored_bytes))
         return shares
 
@@ -113,6 +116,7 @@ def _shortest(seconds: Iterable[float | None]) -> float | None:
 
 
 _MINUTE_SECONDS = 60.0
+# Above this many principals, those without an execution in the last minute are dropped.
 _MAX_REMEMBERED = 1000
 
 
@@ -151,6 +155,7 @@ class Admission:
         PolicyLimitReached
             If a policy allows no more.
         """
+        # A list, since each bound counts them anew. The owner has no bounds, so nothing is collected.
         principals = list(principals) if caller.bounds else []
         for bound in caller.bounds:
             check_session_count(bound.policy, sum(map(bound.covers, principals)))
@@ -164,12 +169,14 @@ class Admission:
             If a policy allows no more now, or no more within this minute.
         """
         now = self._clock()
+        # All bounds are checked before anything is counted: a refused execution counts for no principal.
         for bound in caller.bounds:
             check_open_executions(bound.policy, _count_within(bound, self._open))
             check_rate(bound.policy, self._wait_for(bound, now))
         if len(self._accepted_at) > _MAX_REMEMBERED:
             self._forget_before(now - _MINUTE_SECONDS)
         for principal in {bound.principal for bound in caller.bounds}:
+            # Also for each parent token: `_wait_for` reads one list. Open executions are summed over children instead.
             self._accepted_at.setdefault(principal, deque()).append(now)
         if caller.bounds:
             self._open[caller.principal] += 1
@@ -188,6 +195,7 @@ class Admission:
         if not caller.bounds:
             return _nothing
         self._streams[caller.principal] += 1
+        # A handler may call `leave` twice: when its connection closes, and when it finishes.
         held = [caller.principal]
 
         def leave() -> None:
@@ -232,6 +240,7 @@ class Admission:
 def _decrement(counts: Counter[str], principal: str) -> None:
     counts[principal] -= 1
     if not counts[principal]:
+        # Tokens come and go for as long as the server runs, so a zero is not kept.
         del counts[principal]
 
 

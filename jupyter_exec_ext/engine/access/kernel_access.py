@@ -60,6 +60,7 @@ class KernelAccess:
         """Return the kernelspecs that a caller may use, with the isolation that their kernels would get."""
         usable = []
         for spec in map(self._with_isolation, await self._host.kernelspecs()):
+            # `IsolationRequired` is one, too: a kernelspec that could only be refused is not listed.
             with suppress(PolicyDenied):
                 usable.append((await self._isolated(caller, spec, None)).spec)
         return usable
@@ -106,12 +107,14 @@ class KernelAccess:
         requested = max(asked or "none", self._settings.default_isolation, key=ISOLATION_LEVELS.index)
         levels = [requested, *(policy.isolation for policy in caller.policies)]
         if caller.bounds and not self._settings.allow_unprotected_tokens:
+            # The weakest level will do. Code without isolation can read the server's own token.
             levels.append(_LOCAL_LEVELS[-1])
         least = max(levels, key=ISOLATION_LEVELS.index)
         if _has(spec.isolation, least):
             await self._require_provisioner_works(spec)
             return ChosenKernel(spec)
         problems = []
+        # The strongest level that works on this machine, also where a weaker one would do.
         for level in _LOCAL_LEVELS if spec.provisioner in ISOLATABLE else ():
             if _has(level, least):
                 problem = await why_unavailable(level)
@@ -119,6 +122,7 @@ class KernelAccess:
                     return ChosenKernel(replace(spec, isolation=level), level)
                 problems.append(f"{level}: {problem}")
         why = "; ".join(problems)
+        # Two checks for two messages: the request or the server asks for the isolation, or a policy of the caller does.
         _require(spec, requested, why)
         self._check(caller, spec, why)
         raise AssertionError("one of these must have refused")
@@ -135,7 +139,7 @@ class KernelAccess:
     async def _find(self, caller: Caller, kernel_name: str) -> KernelSpecInfo:
         try:
             return await self._host.find(kernel_name)
-        except KernelSpecNotFound:  # which names them all
+        except KernelSpecNotFound:  # its message names every kernelspec, also those that a policy refuses
             if not caller.bounds:
                 raise
             names = ", ".join(spec.name for spec in await self.kernelspecs(caller)) or "none"
@@ -146,11 +150,13 @@ class KernelAccess:
             check_attach(policy)
         for session in sessions:
             if session.kernel_id == kernel_id and not session.attached:
+                # The kernel of another caller's session is unknown to `running`, as if it did not exist.
                 raise Conflict(f"this is the kernel of the session {session.id!r}; use that session")
         return self._host.running(kernel_id)
 
     def _with_isolation(self, spec: KernelSpecInfo) -> KernelSpecInfo:
         """Return the kernelspec with the isolation that its provisioner gives."""
+        # With the machine's own network, a kernel can connect to its local services: it counts as not isolated.
         level = "none" if spec.host_network else self._settings.isolation_levels.get(spec.provisioner, "none")
         return replace(spec, isolation=level)
 

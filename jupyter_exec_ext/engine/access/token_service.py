@@ -104,13 +104,16 @@ class TokenService:
             If the database cannot be read.
         """
         presented = parse_token(text)
-        if presented is None:  # no token at all, so no guess at one
+        if presented is None:  # it has not the form of a token, so it is no guess and spends nothing
             raise Unauthenticated(_WRONG)
+        # An unknown id and a wrong secret take the same way and time, so that timing shows no id that exists.
         stored = self._store.find(presented.id, presented.secret_hash)
         if stored is None:
+            # Before the log line, so that the budget also bounds the lines that one address can cause.
             self._spend_attempt(address)
             self._settings.log.warning("tokens: a wrong one came from %s, with the id %s", address, presented.id)
             raise Unauthenticated(_WRONG)
+        # Only a bearer with the right secret learns that the token has ended.
         self._require_active(stored.token)
         self._journal.note_use(stored.token.id)
         return self._caller(stored)
@@ -140,6 +143,7 @@ class TokenService:
         )
 
     def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:
+        # Not cached: it takes 7 us for each token of the chain (2026-11-26, docs/contributing/decisions.md).
         bounds = []
         for depth, grant in enumerate(grants, 1):
             principal = token_principal(tuple(above.token_id for above in grants[:depth]))
@@ -150,6 +154,7 @@ class TokenService:
                 )
             bounds.append(Bound(principal, policy))
             if grant.limits:
+                # Beside the policy: it may be configured more strictly now than when these limits were given.
                 bounds.append(Bound(principal, narrowed(policy, grant.limits)))
         return tuple(bounds)
 
@@ -218,6 +223,7 @@ class TokenService:
     def _spend_mint(self, caller: Caller) -> None:
         if caller.is_owner:
             return
+        # By the top-level token: with a budget for each token, children would multiply it.
         wait = self._minted.spend(caller.root, time.monotonic())
         if wait:
             text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
@@ -290,6 +296,7 @@ class TokenService:
         self._require_active(token)
         self._spend_mint(caller)
         secret = new_token(token.id)
+        # In the name of this user: the holder of the secret must not get the rights of the token's creator.
         await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
         by = caller.display_name
         self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds, by=by)
@@ -309,6 +316,7 @@ class TokenService:
         ended = await self._store.revoke(token.principal)
         for revoked in ended:
             self._audit.record("token", "revoked", caller.principal, revoked, by=caller.display_name)
+        # Work in the name of these tokens ends now, and not with the watch's next timer.
         self._watch.poll()
         for revoked in ended:
             await self._journal.publish(revoked)

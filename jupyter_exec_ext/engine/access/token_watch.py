@@ -19,8 +19,9 @@ from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
 from ..ports import AuditTrail, TokenStore
 
+# Work has to end within a second of a revocation by another server, and ending it takes some of that.
 _POLL_SECONDS = 0.25
-_NOTE_USE_SECONDS = 60.0
+_NOTE_USE_SECONDS = 60.0  # each note is a write to the database
 _MAX_NOTED_TOKENS = 10_000
 
 
@@ -48,7 +49,7 @@ class TokenJournal:
         now = time.monotonic()
         if now - self._noted_at.get(token_id, -_NOTE_USE_SECONDS) >= _NOTE_USE_SECONDS:
             if len(self._noted_at) > _MAX_NOTED_TOKENS:
-                self._noted_at.clear()
+                self._noted_at.clear()  # at worst, each token that is in use is noted once more
             self._noted_at[token_id] = now
             self._background.start(self._record_use(token_id))
 
@@ -139,6 +140,7 @@ class TokenWatch:
         for token_id, token in ended.items():
             if token is not None and token.revoked_at is None:
                 self._journal.note_expired(token_id)
+            # Taken out first: a callback may end its own subscription, which would change the dictionary.
             for on_end in self._watched.pop(token_id).values():
                 on_end(token)
 

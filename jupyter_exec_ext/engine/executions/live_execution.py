@@ -88,9 +88,9 @@ class LiveExecution:
     log : WritableLog
         Empty and open.
     feed : ChangeFeed
-        Is told of each change of state.
+        Gets each change of state.
     max_queue_seconds : float or None
-        How long it may wait for its turn.
+        Longest wait for its turn; None for no limit.
     """
 
     def __init__(
@@ -114,14 +114,15 @@ class LiveExecution:
         self._overflow: Overflow[OutputSpool] = Overflow(self._fold, partial(store.spool, record, owner))
         self._limiter = OutputLimiter(max_output_bytes, self._overflow)
         self._finished: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        # Done before `_finished` for a large record: its JSON is made while the log is written to the disk.
         self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._finishing = False
         self._state_is_news()
 
     def _state_is_news(self) -> None:
-        """Put the state into the log, and tell those who watch."""
-        self.log.append(StateEvent(self.record.state))  # which is no output, so nothing else has to see it
+        """Add the state to the log, and publish it in the change feed."""
+        self.log.append(StateEvent(self.record.state))  # no output, so it passes neither fold nor cap
         if self._feed.wanted:
             self._feed.note_execution(self.record, self.owner)
 
@@ -139,11 +140,12 @@ class LiveExecution:
         self._decided.set_result(None)
 
     def note_decision(self, approval: Approval) -> None:
-        """Take in a decision that ends it."""
+        """Note a decision that ends it."""
         self.record = replace(self.record, approval=approval)
 
     async def decided(self) -> None:
         """Return once it does not await approval any more: it is queued, or has ended."""
+        # A rejected, expired or cancelled execution ends without being approved.
         either: list[asyncio.Future[Any]] = [self._decided, self._finished]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
@@ -158,16 +160,19 @@ class LiveExecution:
         )
         self._state_is_news()
         if lost is not None:
+            # Past the limiter: the cap on output must not cut this event.
             self._log(SessionStateLostEvent(lost.reason, lost.kernel_exit_code, lost.kernel_signal))
 
     def emit(self, event: OutputEvent) -> None:
-        """Take in output, within the cap; what is beyond it goes to the spool."""
+        """Log output within the cap; the rest goes to the spool."""
         if self.log.full:
+            # The store has no room: from now on only the tail is kept, as if the cap were reached.
             self._limiter.end_head()
         if self._overflow.active:
             self._overflow.see(event)
         for passed in self._limiter.feed(event):
             self._log(passed)
+        # Asked again: the limiter may just have left something out for the first time.
         if self._overflow.active:
             self._overflow.flush()
 
@@ -182,6 +187,7 @@ class LiveExecution:
 
     async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
         """Write the terminal record, once, and wake its waiters; `files` are those that the run has changed."""
+        # Before the first await: the expiry of an approval and a forced end check it.
         self._finishing = True
         state = advance(self.record.state, verdict.state)
         spooled = await self._spooled()
@@ -205,6 +211,7 @@ class LiveExecution:
         )
         if is_large(self.record):
             self._outcome.set_result(self.record)
+        # Before the waiters wake: an end that a client has seen must survive a power failure.
         await self._store.finish(self.record, self.owner, self.log)
         if self._feed.wanted:
             self._feed.note_execution(self.record, self.owner)
@@ -228,6 +235,7 @@ class LiveExecution:
     async def wait(self, timeout_seconds: float | None = None) -> Execution:
         """Return the record once the execution has ended, or as it is when the time is up."""
         if not self._finished.done() and timeout_seconds != 0:
+            # Unlike `wait_for`, this does not cancel the future, which other waiters share.
             await asyncio.wait([self._finished], timeout=timeout_seconds)
         return self.record
 
@@ -257,6 +265,7 @@ async def follow(
             after = batch[-1].seq
             yield batch
         elif log.closed:
+            # An empty batch came without a wait, so no entry can have been added before `closed` was read.
             return
         elif not await _changed(log, after, heartbeat_seconds):
             yield ()

@@ -27,11 +27,11 @@ from ..ports import Kernel, KernelExit
 from .lifecycle import StopCause, Verdict
 
 _QUIET_AFTER_DEATH_SECONDS = 0.03
-_LAST_WORDS_SECONDS, _MOST_LAST_WORDS_SECONDS = 0.5, 3.0
-_MOST_SETTLE_SECONDS = 60.0
-_INTERRUPT_SECONDS = 2.0
-_START_WAIT_SECONDS = 0.5
-_EARLY_SECONDS = 0.1
+_LAST_WORDS_SECONDS, _MOST_LAST_WORDS_SECONDS = 0.5, 3.0  # the second while messages are still being read
+_MOST_SETTLE_SECONDS = 60.0  # from the first half of completion on, however much output still comes
+_INTERRUPT_SECONDS = 2.0  # a provisioner's interrupt may never return
+_START_WAIT_SECONDS = 0.5  # then an interrupt is sent, although the kernel has not reported that it runs the code
+_EARLY_SECONDS = 0.1  # so soon after the start of the code, an interrupt may have been lost
 _AGAIN_SECONDS = 0.2
 _AFTER_IDLE = "output came after the kernel had reported idle; later output is shown with the next execution"
 
@@ -40,7 +40,7 @@ class OutputSink(Protocol):
     """Receiver of the output events of a run."""
 
     def emit(self, event: OutputEvent) -> None:
-        """Take in one event."""
+        """Accept one event."""
 
 
 class DeathExplainer(Protocol):
@@ -58,9 +58,9 @@ class KernelRun:
     output : OutputSink
         Gets the output events as they come.
     interrupt_grace_seconds : float
-        How long interrupted code may take to end before it is killed.
+        Time for interrupted code to end, before its kernel is killed.
     settle_seconds : float
-        How long the kernel may stay silent between reply and idle.
+        Longest silence of the kernel between reply and idle.
     deaths : DeathExplainer, optional
         Finds out why the kernel died; without it, only the exit is reported.
     """
@@ -85,7 +85,7 @@ class KernelRun:
         self._settle = settle_seconds
         self._deaths = deaths
         self._log = log
-        self._translator = RunTranslator("")
+        self._translator = RunTranslator("")  # its request has no id before it is sent
         self._request: Mapping[str, Any] = {}
         self._cause: StopCause | None = None
         self._exit: KernelExit | None = None
@@ -104,7 +104,7 @@ class KernelRun:
         return self._translator.msg_id
 
     def on_message(self, message: KernelMessage) -> bool:
-        """Take in a message from the kernel; return False for one that belongs to another request."""
+        """Handle a message from the kernel; return False for one that belongs to another request."""
         if message.parent_id != self._translator.msg_id:
             return False
         before = self.states.code
@@ -121,7 +121,7 @@ class KernelRun:
         return True
 
     def on_exit(self, exit_: KernelExit) -> None:
-        """Take in that the kernel process has ended."""
+        """Note that the kernel process has ended."""
         self._exit = exit_
         self._feed(RunInput.EXIT)
 
@@ -176,7 +176,7 @@ class KernelRun:
         """Wait for the end of the code, and stop it when its time is up."""
         if not await self._until(lambda: self.states.is_decided, timeout_seconds):
             self._note_time_up()
-            if self._cause is None and self.states.is_stopping:
+            if self._cause is None and self.states.is_stopping:  # not if it had replied: no code is left to stop
                 reason = f"its time limit of {timeout_seconds:g} s was reached"
                 self._cause = StopCause(ExecutionState.TIMEOUT, reason)
             if self.states.code is Code.STOPPED:  # code can forge the idle status, and go on
@@ -234,8 +234,9 @@ class KernelRun:
         if self._silence_timer is not None:
             self._silence_timer.cancel()
         else:
+            # Fixed once, since each message moves the silence: endless output would keep the run going.
             self._settle_by = min(now + _MOST_SETTLE_SECONDS, max(self._ends_by, now + self._settle))
-        is_interrupted = self.states.stop is Stop.INTERRUPTED
+        is_interrupted = self.states.stop is Stop.INTERRUPTED  # its reply may never come: see `_completed`
         bound = min(self._settle, _START_WAIT_SECONDS) if is_interrupted else self._settle
         self._silence_timer = self._loop.call_at(min(now + bound, self._settle_by), self._on_silence)
 
@@ -311,7 +312,7 @@ class KernelRun:
         if is_interrupt and (error is not None or not has_reply):
             state, reason = ExecutionState.INTERRUPTED, "interrupted"
         elif is_interrupt:
-            pass
+            pass  # the code caught the interrupt, or had ended before it: its own state counts
         elif state is ExecutionState.CANCELLED:
             reason = "the kernel skipped it because an earlier request of another client failed"
         elif not has_reply:

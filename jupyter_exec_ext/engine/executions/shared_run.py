@@ -18,8 +18,9 @@ from ...protocol.run_states import End, RunInput
 from .lifecycle import StopCause, Verdict
 from .runner import KernelRun
 
+# IPython skips all that is queued when a cell fails. A request sent at once could be skipped as well.
 _SEND_AGAIN_SECONDS = 0.2
-_END_SECONDS = 10.0
+_END_SECONDS = 10.0  # jupyter_client kills a kernel after 5 s by default (`shutdown_wait_time`)
 
 
 class SharedKernelRun(KernelRun):
@@ -27,6 +28,7 @@ class SharedKernelRun(KernelRun):
 
     def stop(self, cause: StopCause) -> None:
         """Stop the execution; the kernel is asked to, whatever the cause."""
+        # With `at_once` the code would get no grace period, and no kill follows here.
         super().stop(replace(cause, at_once=False))
 
     async def interrupt(self) -> None:
@@ -38,6 +40,7 @@ class SharedKernelRun(KernelRun):
     async def _follow(self, timeout_seconds: float | None) -> Verdict:
         await self._until_it_runs()
         verdict = await super()._follow(timeout_seconds)
+        # The kernel's user may have interrupted our code: that is no error of the code.
         error = self._translator.error
         is_interrupt = error is not None and error.name == "KeyboardInterrupt"
         if is_interrupt and verdict.state in (ExecutionState.ERROR, ExecutionState.INTERRUPTED):
@@ -57,8 +60,10 @@ class SharedKernelRun(KernelRun):
 
     def _take_back(self) -> None:
         """Forget a request that the kernel skipped."""
+        # Messages of the skipped request may still come, and are not part of this run.
         self._translator = RunTranslator("")
         self._feed(RunInput.TAKE_BACK)
+        # A bound that began with the skipped request would cut the next one short.
         if self._silence_timer is not None:
             self._silence_timer.cancel()
             self._silence_timer = None
@@ -72,8 +77,10 @@ class SharedKernelRun(KernelRun):
     async def _stopped(self, cause: StopCause) -> Verdict:
         """Interrupt the code while it runs, wait, and leave it behind if it goes on."""
         if not self._translator.msg_id:
+            # Stopped before it was sent again: the kernel has no request of ours.
             return self._ended(cause.state, cause.reason)
         if self._started_at is None:
+            # The kernel still runs its user's code, which an interrupt would stop.
             await self._until(lambda: self._started_at is not None or self.states.end is not None, self._grace)
         if self._started_at is not None:
             await self._interrupt_and_wait()

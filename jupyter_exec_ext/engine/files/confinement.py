@@ -18,11 +18,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from ...errors import ExecError, FileNotFound, InvalidRequest, NotAFile, StorageFull
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A FIFO without a writer would block whoever opens it.
+# A FIFO without a writer would block `open`, and a terminal could become the server's controlling one.
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 _A_LINK = frozenset({errno.ELOOP, errno.EXDEV})
+# Opening a Unix socket raises ENXIO; Linux raises ENODEV for a device without a driver. Code can also deny the
+# server access to a file: that is no failure of the server.
 _NOT_A_FILE = {
     errno.ENOTDIR: "has a part on the way that is not a directory",
     errno.EISDIR: "is a directory",
@@ -45,6 +47,7 @@ def open_beneath(root: int, parts: Sequence[str], flags: int) -> int:
     try:
         for part in parents:
             deeper = _enter(directory, part)
+            # `root` is the caller's to close.
             if directory != root:
                 os.close(directory)
             directory = deeper
@@ -61,6 +64,7 @@ def _enter(directory: int, name: str) -> int:
         return os.open(name, DIRECTORY, dir_fd=directory)
     except NotADirectoryError:
         # Linux reports a symbolic link to a directory as no directory.
+        # A second look is safe here: it chooses the message, and opens nothing.
         if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
         raise
@@ -69,6 +73,7 @@ def _enter(directory: int, name: str) -> int:
 def _plain_names(parts: Sequence[str]) -> Sequence[str]:
     """Return the parts if each is a plain name, without ``..`` or a separator."""
     for part in parts:
+        # O_NOFOLLOW does not stop `..` or a separator, so this does not rely on `path_parts` at the callers.
         if part in ("", ".", "..") or "/" in part or "\0" in part:
             raise OSError(errno.EINVAL, "not a name", part)
     return parts
@@ -87,6 +92,7 @@ def open_file(root: int, parts: Sequence[str]) -> tuple[int, os.stat_result]:
     descriptor = open_beneath(root, parts, READ)
     with ExitStack() as undo:
         undo.callback(os.close, descriptor)
+        # Of the descriptor: the name may stand for something else by now.
         found = os.fstat(descriptor)
         reason = reason_to_refuse(found)
         if reason is not None:
@@ -126,6 +132,7 @@ def _open_or_make(directory: int, part: str) -> int:
     try:
         return os.open(part, DIRECTORY, dir_fd=directory)
     except FileNotFoundError:
+        # Code may be faster. What it has put there is opened as a directory, or refused.
         with suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=directory)
     return os.open(part, DIRECTORY, dir_fd=directory)

@@ -16,7 +16,7 @@ from itertools import islice
 from ...protocol.file_requests import MAX_DEPTH, MAX_PATH_BYTES, TEMPORARY_PREFIX
 from .confinement import DIRECTORY, reason_to_refuse
 
-_SLICE_SECONDS = 0.02
+_SLICE_SECONDS = 0.02  # after each slice, the walks of other sessions have their turn
 
 Signature = tuple[int, int, int]
 
@@ -63,6 +63,7 @@ def walk(
     # Depth first, one open descriptor per level.
     stack: list[tuple[int, str, Iterator[os.DirEntry[str]]]] = []
     try:
+        # One entry more than allowed: enough to notice that there are too many, without reading them all.
         stack.append(_opened(root, ".", prefix, left + 1))
         while stack:
             directory, path, entries = stack[-1]
@@ -78,11 +79,12 @@ def walk(
                 continue
             try:
                 if entry.is_dir(follow_symlinks=False):
+                    # No request can name a path that is deeper. This also bounds the open descriptors.
                     if len(stack) < MAX_DEPTH:
                         stack.append(_opened(directory, name, f"{path}{name}/", left + 1))
                     continue
                 found = entry.stat(follow_symlinks=False)
-            except OSError:
+            except OSError:  # since it was read, code has removed it, denied access, or put a link in its place
                 continue
             if name.startswith(TEMPORARY_PREFIX):
                 if on_temporary is not None:
@@ -96,11 +98,13 @@ def walk(
 
 def _is_valid_path(path: str, name: str) -> bool:
     """Return whether `protocol.file_requests` accepts the path; quickly, for large trees."""
+    # The directory's part may have characters of up to four bytes.
     if name.isascii() and len(path) + len(name) <= MAX_PATH_BYTES // 4:
         return True
     try:
         return len((path + name).encode()) <= MAX_PATH_BYTES
     except UnicodeEncodeError:
+        # `os.scandir` returns a name that is not UTF-8 with lone surrogates, and no request can name such a file.
         return False
 
 
@@ -169,6 +173,7 @@ class ChangeWatch:
 
     def note(self, path: str, found: os.stat_result | None) -> None:
         """Record that the API, not code, wrote a file; None if it was deleted."""
+        # None cancels an earlier note: if code makes the file again, that is a change.
         self._noted[path] = None if found is None else signature(found)
 
     async def changes(self) -> list[Entry]:
@@ -191,6 +196,7 @@ class ChangeWatch:
         self._known.update((path, new) for path, new in noted.items() if new is not None)
         if before is None:
             return []
+        # Code may have changed such a file since: then its signature is another one than the API left.
         before.update((path, new) for path, new in noted.items() if new is not None)
         return [entry for entry in entries if before.get(entry.path) != signature(entry.stat)]
 

@@ -67,6 +67,7 @@ class Usage:
         most = limits.max_file_bytes
         if most is not None and max(upload.received_bytes, upload.size_bytes or 0) > most:
             raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes)")
+        # A client may announce no size, or send more than it has announced.
         coming = sum(max(u.received_bytes, u.size_bytes or 0) - u.replaced_bytes for u in self.under_way.values())
         if limits.max_session_bytes is not None and self.stored_bytes + coming > limits.max_session_bytes:
             raise QuotaExceeded(
@@ -94,6 +95,7 @@ class LocalReader:
 
     async def blocks(self) -> AsyncIterator[bytes]:
         """Yield exactly the bytes that the file had when it was opened."""
+        # This length is announced to the client before the first block, so a file that grows is cut there.
         left = self.info.size_bytes
         while left:
             # Shielded: a cancelled reader must not leave the thread a descriptor that was closed and reused.
@@ -151,7 +153,7 @@ class LocalUpload:
     directory : int
         Descriptor of the directory; taken over.
     path : str
-        Where the file goes; its last part is its name in the directory.
+        Path of the file; its last part is its name in the directory.
     replaced : os.stat_result or None
         Status of the file that it replaces.
     limits : FileLimits
@@ -198,6 +200,7 @@ class LocalUpload:
     async def begin(self) -> None:
         """Check the quota, and open a temporary file in the same directory."""
         usage = self._usage
+        # Counted before the check, so that of two uploads only one gets the last bytes.
         usage.under_way[self._temporary] = self
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self.discard)
@@ -224,6 +227,7 @@ class LocalUpload:
             await self._flush()
 
     async def _flush(self) -> None:
+        # One write at a time: the hash needs their order, and memory holds no third block.
         await self._settle()
         chunks, self._chunks, self._waiting_bytes = self._chunks, [], 0
         self._writing = self._in_thread(self._write, chunks)
@@ -243,6 +247,7 @@ class LocalUpload:
                 raise OSError(errno.ENOSPC, "the rest of the disk is reserved")
 
     def _write(self, chunks: list[bytes]) -> None:
+        # At each block, since code fills the same disk meanwhile.
         self._require_free(self._file, sum(map(len, chunks)))
         for chunk in chunks:
             self._hash.update(chunk)
@@ -257,6 +262,7 @@ class LocalUpload:
             await self._flush()
             await self._settle()
             with api_errors(self._path):
+                # Before the rename: a power failure must not leave the name without its content.
                 await self._in_thread(os.fsync, self._file)
                 async with self._usage.lock:
                     found, replaced = await self._in_thread(self._put_in_place)
@@ -273,9 +279,11 @@ class LocalUpload:
     def _put_in_place(self) -> tuple[os.stat_result, os.stat_result | None]:
         replaced = None
         with suppress(FileNotFoundError):
+            # Code may have made or removed the file since the upload began.
             replaced = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+        # A link that code has put there is replaced, and not followed.
         os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-        os.fsync(self._directory)
+        os.fsync(self._directory)  # a rename survives a power failure only with its directory
         return os.fstat(self._file), replaced
 
     async def discard(self) -> None:
@@ -286,7 +294,7 @@ class LocalUpload:
         self._chunks.clear()
         if self._writing is not None:
             await asyncio.wait([self._writing])  # its descriptor must not be closed under it
-            self._writing.exception()
+            self._writing.exception()  # retrieved, or asyncio would log it as never retrieved
         self._usage.under_way.pop(self._temporary, None)
         await self._in_thread(self._clean_up)
 
@@ -294,5 +302,5 @@ class LocalUpload:
         if self._file >= 0:
             os.close(self._file)
             with suppress(OSError):
-                os.unlink(self._temporary, dir_fd=self._directory)
+                os.unlink(self._temporary, dir_fd=self._directory)  # after a commit there is no such name
         os.close(self._directory)

@@ -94,7 +94,7 @@ class LocalFiles:
 
     def _open_root(self, session_id: str) -> int:
         """Open a session's directory, which must not be a link."""
-        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # an administrator may make it a link
         try:
             return os.open(session_id, DIRECTORY, dir_fd=root)
         finally:
@@ -126,13 +126,13 @@ class LocalFiles:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(self._root / session_id, 0o700)
-        os.close(self._open_root(session_id))
+        os.close(self._open_root(session_id))  # raises if there is a link, or no directory
 
     async def session_ended(self, session_id: str) -> None:
         """Stop watching for changes, and remove the directory if it is empty."""
         self._watches.pop(session_id, None)
         with suppress(OSError):
-            await self._in_thread(os.rmdir, self._root / session_id)
+            await self._in_thread(os.rmdir, self._root / session_id)  # fails if there are files, which stay
 
     async def remove(self, session_id: str) -> None:
         """Remove the session's directory."""
@@ -143,7 +143,7 @@ class LocalFiles:
         """Remove sessions' directories in threads; may be called from any thread."""
         with suppress(RuntimeError):  # after `close`: the threads accept nothing any more
             for session_id in session_ids:
-                self._usage.pop(session_id, None)
+                self._usage.pop(session_id, None)  # atomic, so a thread of the store may do this
                 self._pool.submit(remove_tree, self._root / session_id)
 
     def remove_unused(self, session_ids: Collection[str]) -> None:
@@ -151,7 +151,7 @@ class LocalFiles:
         retry_leftovers(self._root)
         for session_id in session_ids:
             with suppress(OSError):
-                os.rmdir(self._root / session_id)
+                os.rmdir(self._root / session_id)  # fails if there are files, or no directory
 
     # --- reading ---
 
@@ -164,7 +164,7 @@ class LocalFiles:
             except FileNotFoundError:
                 if path:
                     raise
-                return FileList(())
+                return FileList(())  # an ended session without files has no directory
             found = SlicedWalk(walk(directory, _MAX_WALKED, prefix="".join(f"{part}/" for part in parts)))
             try:
                 while not found.has_ended:
@@ -173,7 +173,7 @@ class LocalFiles:
                 async with self._walk_turns.turn(session_id):
                     return await self._in_thread(_file_list, found)
             finally:
-                found.entries.close()
+                found.entries.close()  # the generator holds descriptors of the directories that it is in
                 os.close(directory)
 
     def _open_directory(self, session_id: str, parts: tuple[str, ...]) -> int:
@@ -300,7 +300,7 @@ class LocalFiles:
         with api_errors(path):
             await self._in_thread(self._delete, session_id, parts)
         if session_id in self._watches:
-            self._watches[session_id].note(path, None)
+            self._watches[session_id].note(path, None)  # not a change that the next run has made
 
     def _delete(self, session_id: str, parts: tuple[str, ...]) -> None:
         directory = self._open_directory(session_id, parts[:-1])

@@ -130,7 +130,7 @@ def _remote_errors(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except (FilesNotAvailable, NotAFile):  # ours
+    except (FilesNotAvailable, NotAFile):  # ours, and kinds of `Conflict`, which is the service's here
         raise
     except Conflict as error:
         raise NotAFile(f"{path!r} is no file: {error.message}") from error
@@ -176,6 +176,7 @@ class RemoteFiles(NoFiles):
             info = next((file for file in await self._all(session_id) if file.path == path), None)
             if info is None:
                 raise FileNotFound(f"the session has no file {path!r}")
+            # The file may have changed between the two requests, so the size is that of the copy.
             size = os.fstat(copy.fileno()).st_size
             return LocalReader(os.dup(copy.fileno()), replace(info, size_bytes=size), _in_thread)
         finally:
@@ -228,6 +229,7 @@ class _LimitedFile(io.FileIO):
     """Unnamed temporary file with a size limit: the remote file may have any size, and grow."""
 
     def __init__(self, max_bytes: int | None) -> None:
+        # `TemporaryFile` is a function that returns a built-in file object, so it cannot be derived from.
         with tempfile.TemporaryFile() as file:
             super().__init__(os.dup(file.fileno()), "r+b")
         self._max_bytes = max_bytes
@@ -270,6 +272,7 @@ class RemoteUpload:
         self._hash = hashlib.sha256()
         self._copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `discard`
         self._key = str(id(self))
+        # Counted before the check, so that of two uploads only one gets the last bytes.
         usage.under_way[self._key] = self
         try:
             usage.check(self, limits)

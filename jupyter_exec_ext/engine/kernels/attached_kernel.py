@@ -1,4 +1,4 @@
-"""Attached kernel: one that another client uses, such as a notebook, who alone restarts and ends it."""
+"""Attached kernel: one that another client uses, such as a notebook, which alone restarts and ends it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AttachedKernel(HostedKernel):
     @property
     def traits(self) -> KernelTraits:
         """Its fixed properties."""
-        return replace(super().traits, turn=self._turn)
+        return replace(super().traits, turn=self._turn)  # a kernel with a turn counts as shared
 
     @property
     def spec(self) -> KernelSpecInfo:

@@ -64,6 +64,7 @@ class MessageMemory:
 
     def add(self, share: KernelMemory, size: int) -> None:
         """Count bytes, which may be fewer than none; from any thread."""
+        # A message gives its memory back in the thread that drops it last, such as a worker that reads it.
         with self._lock:
             share.used_bytes += size
             self.used_bytes += size
@@ -78,6 +79,8 @@ class MessageMemory:
             return False
         if self.used_bytes + size <= self.max_total_bytes:
             return True
+        # Complete messages free their memory once they are read. So one is given up only where incomplete ones,
+        # which may never end, have more than half of it.
         largest = max(self._shares, key=lambda each: each.receiver.partial_bytes())
         partial_bytes = sum(each.receiver.partial_bytes() for each in self._shares)
         if 2 * partial_bytes > self.used_bytes:
@@ -85,13 +88,16 @@ class MessageMemory:
                 f"the messages of all kernels together have more than {self.max_total_bytes:,} bytes "
                 "(max_all_messages_bytes)"
             )
+            # Most likely the message that asked for room is the one that was given up.
             if largest is share:
                 return False
         return self.used_bytes + size <= self.max_total_bytes
 
     def wake_waiting(self) -> None:
         """Let those go on that wait for memory."""
+        # Before the calls: a message that has to wait again sets both marks again.
         self.has_waiting = False
+        # A copy, since a receiver may close its connection while it goes on.
         for share in [share for share in self._shares if share.waits]:
             share.waits = False
             share.receiver.memory_available()
@@ -140,15 +146,16 @@ class KernelMemory:
         self._memory.forget(self)
 
 
+# Floods then work for about a fifth of the time, while other processes want the processors.
 _REST_FACTOR = 4
 _MAX_REST_SECONDS = 0.1
 
 
 class Turns:
-    """Calls those who have more to do one after the other, and rests in between.
+    """Turns of reading: calls one reader after the other, and rests in between.
 
     A rest is a multiple of what the turn before it took and of how late that came, both by the clock: the less of the
-    processor we get, the longer others have it. Who is alone rests only for as long as others want the processors: what
+    processor we get, the longer others have it. A turn that is alone rests only while others want the processors: what
     counts is how long this process waited for one, and as much of the work. That a turn comes late because the process
     did something else, such as to hand on what came with the last one, is no reason for a rest.
     """
@@ -156,7 +163,7 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._next: asyncio.TimerHandle | None = None
-        self._rest_until = 0.0
+        self._rest_until = 0.0  # kept while no turn waits, or a flood could skip its rest
         self._used_seconds = 0.0  # the processor time of this process, when the next turn was planned
 
     def take(self, turn: Callable[[], None]) -> None:
@@ -178,8 +185,10 @@ class Turns:
         try:
             turn()
         finally:
+            # Processor time of this thread: waiting for a processor is no work of the turn.
             worked, passed = time.thread_time() - began, time.monotonic() - due
             if alone:
+                # What this whole process has used of the processor since the plan is no wait for it.
                 waited = max(passed - (time.process_time() - self._used_seconds), 0.0)
                 counted = min(worked, waited)
             else:

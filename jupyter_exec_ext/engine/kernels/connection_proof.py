@@ -18,6 +18,7 @@ from ...protocol.kernel_messages import KernelMessage, language_told
 from ...protocol.kernel_preparation import agrees_to_wait, keeping_request, waiting_request
 from ...system.resources import exhausted, out_of_resources, require_descriptors
 
+# iopub drops what is published before the subscription has arrived, so a lost status never comes later.
 _PROBE_AGAIN_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 2.0
 # The descriptors that connecting a channel takes: a socket, and for a moment the file that it is at.
@@ -56,8 +57,9 @@ class ConnectionProof:
         self._connection = connection
         self._can_wait = can_wait
         self._draws_plots = draws_plots
+        # A busy kernel still answers on the control channel, and publishes the status of that answer on iopub.
         self._channels = ("control", "shell") if may_be_busy else ("shell",)
-        self._probes: set[str] = set()
+        self._probes: set[str] = set()  # all of them: a late answer to an earlier one counts
         self._agreements: set[str] = set()
         self._replied = asyncio.Event()
         self._subscribed = asyncio.Event()
@@ -129,6 +131,7 @@ class ConnectionProof:
             try:
                 await asyncio.wait_for(answered.wait(), again_seconds)
             except asyncio.TimeoutError:
+                # A connection that fails for want of a descriptor is tried again without a report. So check here.
                 require_descriptors(_DESCRIPTORS_PER_CHANNEL)
                 ask()
 

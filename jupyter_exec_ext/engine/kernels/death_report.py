@@ -22,7 +22,9 @@ from ...models import ExecutionState
 from ...system.marked_processes import kill_left_behind
 from ..ports import Kernel, KernelExit
 
+# The user's code can write to the crash file, too. faulthandler itself prints 100 frames of each thread at most.
 _MAX_BYTES = 16 * 1024
+# A kernel writes this text, and it gets into logs and terminals: no escape sequences, no change of reading direction.
 _CONTROL = re.compile(r"[^\t\n\x20-\x7e\xa0-\U0010ffff]|[\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 # One statement without a name of its own, so that nothing appears in the user's namespace.
@@ -98,6 +100,7 @@ def counter_files(proc_cgroup: str, root: Path) -> list[Path]:
         if ".." in Path(inside).parts:  # a group outside our own namespace
             continue
         if not controllers:
+            # systemd mounts version 2 at ``unified`` where version 1 is mounted as well.
             files += [root / inside / "memory.events", root / "unified" / inside / "memory.events"]
         elif "memory" in controllers.split(","):  # version 1
             files.append(root / "memory" / inside / "memory.oom_control")
@@ -113,6 +116,7 @@ def oom_kills(files: Sequence[Path]) -> int | None:
             continue
         for line in lines:
             name, _, count = line.partition(" ")
+            # Both versions have a line of this name; the others count something else, such as `oom` in version 2.
             if name == "oom_kill" and count.strip().isdecimal():
                 return int(count)
     return None
@@ -195,11 +199,13 @@ class DeathEvidence:
         """Begin anew for a process that has just started; return the code that makes it write crash reports. Blocks."""
         self.close()
         pid, is_shared = kernel.pid, kernel.traits.is_shared
+        # Processes that an earlier kernel has started carry the same mark. The new kernel has run no code yet.
         if pid is not None and not is_first and not is_shared:
             kill_left_behind(self._session_id, pid)
         self._oom = OomWatch(pid)
         if not is_python or pid is None or is_shared:
             return None
+        # An isolated kernel cannot see our private directory, and has its own name for the one that it shares.
         self._crash_file = CrashFile(*(kernel.traits.shared_directory or (self._places.private_directory(), None)))
         return self._crash_file.setup_code
 
@@ -221,6 +227,7 @@ class DeathEvidence:
 _KEPT_BYTES = 2000
 # PIPE_BUF: this much can be written without waiting where `select` reports that there is room.
 _READ_BYTES = 4096
+# Together 64 KiB, a pipe's usual capacity: a kernel that writes without end must not keep the event loop.
 _MAX_READS_PER_TURN = 16
 
 
@@ -254,7 +261,7 @@ class KernelStderr:
     @property
     def last_words(self) -> str:
         """The end of what was written so far, as plain text."""
-        self._read_some()
+        self._read_some()  # the event loop may not have read the last of it yet
         return plain_text(self._kept)
 
     def close(self) -> None:

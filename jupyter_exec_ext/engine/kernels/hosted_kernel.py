@@ -56,13 +56,14 @@ class HostedKernel:
 
     def take_over_restarts(self) -> None:
         """Turn the automatic restarter off: it would race with the supervisor, which knows why a kernel died."""
+        # In this order: jupyter_client's `stop_restarter` does nothing once `autorestart` is off.
         self._km.stop_restarter()
         self._km.autorestart = False
 
     def forget_stderr(self) -> None:
         """Leave the descriptor that the process was started with to the process.
 
-        The manager would start another one with it, whatever has its number by then.
+        The manager would start the next process with it, when its number may be another file's.
         """
         if self._stderr is not None:
             (self._km._launch_args or {}).pop("stderr", None)
@@ -71,6 +72,7 @@ class HostedKernel:
     async def started(self) -> None:
         """Wait for what goes on in the background: in the manager (its pending kernels), and in a forked kernel."""
         ready = getattr(self._km, "ready", None)
+        # Managers differ: `ready` is a future of asyncio, or of threads, or is not there.
         if isinstance(ready, concurrent.futures.Future):
             await asyncio.wrap_future(ready)
         elif ready is not None:
@@ -91,14 +93,15 @@ class HostedKernel:
 
     def enlist(self) -> None:
         """Put it into the host's list, as one that was just started."""
+        # First: `note_activity` does nothing for a kernel that is kept aside.
         self._aside.discard(self._kernel_id)
-        self._touch_again_at = 0.0
+        self._touch_again_at = 0.0  # or `note_activity` could skip this one
         self._put_back()
         self.note_activity()
 
     def _put_back(self) -> None:
         self._hidden = False
-        self._manager._kernels[self._kernel_id] = self._km
+        self._manager._kernels[self._kernel_id] = self._km  # jupyter_client has no method for it
 
     @property
     def kernel_id(self) -> str:
@@ -189,8 +192,8 @@ class HostedKernel:
         provisioner = self._km.provisioner
         if provisioner is None or not provisioner.has_process:
             return
-        has_ended = _end_of(provisioner)
-        await provisioner.kill(restart=True)
+        has_ended = _end_of(provisioner)  # before the kill: it holds on to the present process
+        await provisioner.kill(restart=True)  # the provisioner stays usable for a next start
         give_up_at = asyncio.get_running_loop().time() + _KILL_LIMIT_SECONDS
         while asyncio.get_running_loop().time() < give_up_at:
             if await has_ended():
@@ -206,11 +209,13 @@ class HostedKernel:
             self._stderr = KernelStderr()
             options["stderr"] = self._stderr.for_kernel
         try:
+            # Not the multi-kernel manager's: Jupyter Server's also opens a shell channel and asks the kernel.
             await ensure_async(self._km.restart_kernel(**options))
         finally:
             self.forget_stderr()
             if before is not None:
                 before.close()
+        # The host has opened its control socket again if it has asked the old process to exit.
         self.take_over_sockets()
         await self.started()
         self._mark("starting")
@@ -242,6 +247,7 @@ class HostedKernel:
         ready = getattr(self._km, "ready", None)
         if ready is not None:
             pending = asyncio.wrap_future(ready) if isinstance(ready, concurrent.futures.Future) else ready
+            # Unlike `wait_for`, it does not cancel what it waits for, which is the host's.
             await asyncio.wait([pending], timeout=_SETTLE_LIMIT_SECONDS)
         if self.being_shut_down:
             await self.settled()
@@ -254,6 +260,7 @@ class HostedKernel:
             return
         self._touch_again_at = time.monotonic() + _TOUCH_AGAIN_SECONDS
         now = datetime.now(timezone.utc)
+        # Jupyter Server's managers have these, for its culler and its shutdown of an idle server. Others need not.
         for thing, name in ((self._km, "last_activity"), (self._manager, "last_kernel_activity")):
             if hasattr(thing, name):
                 setattr(thing, name, now)

@@ -84,19 +84,19 @@ class HostedKernels:
         manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
         self._max_kernels = max_kernels
         self._forced = forced_kernel_name
-        self._starting: set[str] = set()
+        self._starting: set[str] = set()  # the manager lists a kernel only once its start is over
         self._own: set[str] = set()
-        # Kernels that are no others' business, each from the beginning of its start.
+        # Kernels that are hidden from the host's list, each from the beginning of its start.
         self._aside: set[str] = set()
         self._pool: RoomMaker | None = None
         self._versions: dict[str, str] = {}
         self._elsewhere: dict[str, bool] = {}
-        self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
+        self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()  # by kernel manager, for attached ones
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
         self._make = manager.kernel_manager_factory
-        self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()
-        manager.kernel_manager_factory = self._make_manager
+        self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()  # for `_end_failed`
+        manager.kernel_manager_factory = self._make_manager  # sees each manager before its kernel starts
 
     @property
     def default_kernel_name(self) -> str:
@@ -163,7 +163,7 @@ class HostedKernels:
         """Remove the connection files and sockets of kernels whose server was killed."""
         directory = Path(getattr(self._manager, "connection_dir", "") or jupyter_runtime_dir())
         for kernel_id in kernel_ids:
-            for path in directory.glob(f"kernel-{kernel_id}*"):
+            for path in directory.glob(f"kernel-{kernel_id}*"):  # its sockets lie beside it
                 remove_tree(path)
 
     @contextmanager

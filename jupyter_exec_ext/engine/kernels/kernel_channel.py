@@ -39,6 +39,7 @@ class LibzmqChannel:
         made.rcvhwm = _MAX_WAITING_MESSAGES
         made.reconnect_ivl, made.reconnect_ivl_max = 10, 500
         if info.get("curve_publickey"):
+            # The connection file has one key pair, which both sides use.
             made.curve_publickey = made.curve_serverkey = _as_bytes(info["curve_publickey"])
             made.curve_secretkey = _as_bytes(info["curve_secretkey"])
         if socket_type == "SUB":
@@ -201,6 +202,7 @@ def open_channel(
         If this process can open nothing more.
     """
     port = info[f"{name}_port"]
+    # `protocol/zmtp.py` has no encryption, and only these two transports.
     if info.get("curve_publickey") or info["transport"] not in ("ipc", "tcp"):
         return LibzmqChannel(_SOCKET_TYPES[name], port, info, identity, memory, on_input, context)
     address = f"{info['ip']}-{port}" if info["transport"] == "ipc" else (str(info["ip"]), int(port))

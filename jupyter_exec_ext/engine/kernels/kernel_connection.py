@@ -24,10 +24,11 @@ from .connection_proof import ConnectionProof
 from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .shared_resources import EngineResources
 
+# One kernel keeps the event loop for a turn at most, and then all others are served.
 _MESSAGES_PER_TURN = 32
 _TURN_SECONDS = 0.002
 _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
-_PIECES_PER_TURN = 4
+_PIECES_PER_TURN = 4  # of 256 KiB each (`protocol/json_pieces.py`)
 # Read-ahead of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
 # drops what its own queue of 1,000 messages cannot take.
 _READ_AHEAD_BYTES = {"waits": 0, "drops": 16 * 1024 * 1024}
@@ -102,10 +103,11 @@ class KernelConnection:
         self._paused: set[str] = set()  # until their next turn
         self._large: dict[str, asyncio.Task[None]] = {}  # by the channel whose message is being read
         with ExitStack() as undo:
-            undo.callback(self.close)
+            undo.callback(self.close)  # a later channel may find no descriptor
             for channel in CHANNELS:
                 if channel != "iopub":
                     self._connect(channel)
+            # Otherwise the proof opens it, once the kernel has agreed to wait; see `ConnectionProof._prove`.
             if waits or not can_wait:
                 self.connect_output()
             undo.pop_all()
@@ -142,6 +144,7 @@ class KernelConnection:
         give_way_at = time.thread_time() + _TURN_SECONDS  # of work: nothing is gained by a rest after a wait
         for number in range(_MESSAGES_PER_TURN):
             if not self._receive_next(name, channel):
+                # A flood comes in bursts. After many messages others come first, even if nothing waits at this moment.
                 if number < _FEW_MESSAGES:
                     return
                 break
@@ -173,6 +176,7 @@ class KernelConnection:
             if isinstance(message, SkippedMessage):
                 self._note_skipped(name, message)
             elif isinstance(message.content, FrameBuffer):
+                # Otherwise the socket, which stays readable, would call us again and again.
                 channel.pause()
                 reading = self._receive_large(name, message.head, message.content)
                 self._large[name] = self._loop.create_task(reading)
@@ -180,7 +184,7 @@ class KernelConnection:
                 self._dispatch(self._codec.decode(name, [*message.head, message.content]))
         except (ValueError, RecursionError) as error:
             self._note_improper(name, error)
-        except Exception:  # a defect of ours, which the kernel can make happen as often as it likes
+        except Exception:  # a defect of ours, which a kernel can cause again and again
             self._note_defect(name)
         return True
 
@@ -193,7 +197,7 @@ class KernelConnection:
             while parts := await self._in_worker(_next_parts, reading):
                 for part in () if self._channels[name].closed else parts:
                     self._dispatch(part)
-                await self._resources.until_few_wait()
+                await self._resources.until_few_wait()  # or what is spooled would wait in memory for the disk
         except (ValueError, RecursionError) as error:
             self._note_improper(name, error)
         except Exception:  # a defect of ours, as in `_receive_next`; the channel is read on
@@ -260,6 +264,7 @@ class KernelConnection:
     def ask(self) -> None:
         """Ask the kernel for a sign of life; `asked_at` is None again when it has answered."""
         self._answered.clear()
+        # Before sending: `HealthWatch` measures from here how long an answer takes.
         self.asked_at = self._loop.time()
         self._question = self.send("control", "kernel_info_request", {})
 
@@ -279,6 +284,7 @@ class KernelConnection:
         self._answered.set()
 
     def _dispatch(self, message: KernelMessage) -> None:
+        # The statuses of our own questions on iopub stop here: they say nothing about the session's code.
         if message.parent_id == self._question:
             if message.channel == "control":
                 self._note_answer()
@@ -298,7 +304,7 @@ class KernelConnection:
         return self._proof.language
 
     async def has_turn(self) -> bool:
-        """Wait until the kernel has done what it was asked before, by whomever; False if the connection was closed.
+        """Wait until the kernel has done all earlier requests of all clients; False if the connection was closed.
 
         The shell channel is a queue that all clients share: its answer to a question comes when all that stands
         before the question is done.

@@ -56,6 +56,7 @@ def memory_bytes(pid: int | None) -> int:
 
 def memory_below(pids: Collection[int]) -> dict[int, int | None]:
     """Return the memory of each process together with all below it; None for one that has ended or cannot be told."""
+    # One pass for all of them: `Process.children` would read the whole process table for each.
     children: dict[int, list[int]] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it ended meanwhile
@@ -93,6 +94,7 @@ class MemoryMeter:
         pids : mapping
             The kernels' processes, by the ids of their sessions.
         """
+        # Callers that come meanwhile wait, and then find the fresh figures instead of measuring again.
         async with self._turn:
             oldest = time.monotonic() - FRESH_SECONDS
             self._found = {key: found for key, found in self._found.items() if found[0] > oldest}
@@ -118,6 +120,7 @@ async def ask_to_exit(kernel: Kernel, connection: KernelConnection | None, *, re
     """
     if await asyncio.to_thread(is_stopped, kernel.pid):
         return True  # it would not see the request
+    # Only if it has answered there before: other kernels are silent whenever they are busy.
     if connection is not None and connection.answers_on_control and not await connection.answers(_POLITE_SECONDS):
         return True
     if connection is None or kernel.pid is None:
@@ -249,6 +252,7 @@ class HealthWatch:
             self._emit(ResponsiveEvent())
 
     def _judge(self, waited_seconds: float) -> None:
+        # Most answers come earlier, and the process table need not be read for them.
         if self.unresponsive or waited_seconds < _STOPPED_SECONDS:
             return
         reason = diagnose(

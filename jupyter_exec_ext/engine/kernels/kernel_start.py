@@ -88,6 +88,7 @@ class KernelStarter:
         self.setup_code: str | None = None
         self.setups: list[str] = []
         self.evidence = DeathEvidence(session_id, resources)
+        # A sandbox or Landlock sets the limits before the kernel begins, and learns of them by these variables.
         self._env = {**env, **process_limits.variables()}
         self._isolate = isolate
         self._host = host
@@ -132,6 +133,7 @@ class KernelStarter:
             receiver.on_message,
             on_too_large=receiver.on_too_large,
             # A remote kernel hands over its output when a run has ended; there is nothing to wait for.
+            # A kernel whose kernelspec names no language is asked as well: one that cannot wait does not agree.
             can_wait=(self.is_python or not self.language) and not traits.is_shared and kernel.pid is not None,
             waits=traits.waits_for_readers,
             draws_plots=not traits.is_confined,
@@ -140,6 +142,7 @@ class KernelStarter:
 
     async def prove(self, kernel: Kernel, connection: KernelConnection, *, is_first: bool) -> None:
         """Prove the connection and, meanwhile, note the evidence that would explain a death."""
+        # At the same time as the proof: it makes a file, and may read the process table.
         begin = asyncio.to_thread(self.evidence.begin, kernel, is_python=self.is_python, is_first=is_first)
         evidence = asyncio.get_running_loop().create_task(begin)
         is_shared = kernel.traits.is_shared
@@ -149,9 +152,11 @@ class KernelStarter:
             else:
                 await connection.prove(self._start_timeout_seconds)
         finally:
+            # A thread cannot be cancelled. Left alone, it could make a crash file after `close` has removed the last.
             crash_setup = await asyncio.shield(evidence)
         self.language = self.language or connection.language
         self.setups.clear()
+        # Crash reports first, so that they cover the session's own set-up code, too.
         for setup in (crash_setup, None if is_shared else self.setup_code):
             if setup is not None:
                 self.set_up(connection, setup)
@@ -171,5 +176,6 @@ class KernelStarter:
 
     def set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:
         """Send code of ours. Not waited for: the kernel runs it before any later request."""
+        # Not in the history, where the user would find code that is not theirs.
         request = {**execute_request(code, allow_input=False), "silent": silent, "store_history": False}
         self.setups.append(connection.send("shell", "execute_request", request))

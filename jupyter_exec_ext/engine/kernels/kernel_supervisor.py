@@ -68,6 +68,7 @@ class RemoteLiveness:
 
     def note(self, answer: Answer, now: float) -> KernelExit | None:
         """Take in an answer; return how the kernel ended, None while it may live."""
+        # The time counts from the first bad answer after a good one, even if gone and unreachable alternate.
         if Presence.ALIVE in (answer.presence, self.presence):
             self._lost_at = now
         if answer.presence is not self.presence:
@@ -106,6 +107,7 @@ async def probe_port(info: Mapping[str, Any]) -> Presence:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+    # A proxy, or another program on the port, accepts connections as well. libzmq alone greets so.
     return Presence.ALIVE if greeting == _GREETING else Presence.GONE
 
 
@@ -134,6 +136,7 @@ def watch_exit(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit
         Ends the watch; harmless when it is over.
     """
     exited = getattr(provisioner, "exited", None)
+    # First: a forked kernel is a `Popen`, too, but only its parent process learns how it ended.
     if isinstance(exited, concurrent.futures.Future):
         return _watch_future(exited, on_exit)
     process = getattr(provisioner, "process", None)
@@ -152,6 +155,7 @@ def _watch_future(
     exited: concurrent.futures.Future[int | None], on_exit: Callable[[KernelExit], None]
 ) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
+    # A callback of such a future cannot be removed, and may be on its way to the loop when the watch ends.
     watched = True
 
     def unwatch() -> None:
@@ -163,12 +167,14 @@ def _watch_future(
             unwatch()
             on_exit(describe_exit(exited.result()))
 
+    # It is called in the thread that ends the future, which may outlive this loop.
     exited.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(ended))
     return unwatch
 
 
 def _watch_pidfd(process: subprocess.Popen[bytes], on_exit: Callable[[KernelExit], None]) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
+    # Once its exit was read, its number may belong to another process. Until then the system keeps it.
     if process.poll() is not None:
         handle = loop.call_soon(on_exit, describe_exit(process.returncode))
         return handle.cancel
@@ -193,6 +199,7 @@ def _watch_pidfd(process: subprocess.Popen[bytes], on_exit: Callable[[KernelExit
 async def _poll(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit], None]) -> None:
     while True:
         returncode = await provisioner.poll()
+        # Without a process another caller has read the exit, and the code is lost.
         if returncode is not None or not provisioner.has_process:
             on_exit(describe_exit(returncode))
             return
@@ -226,10 +233,11 @@ async def _ask(provisioner: KernelProvisionerBase, has_greeted: bool) -> Answer:
     unsure = Presence.GONE
     try:
         returncode = await asyncio.wait_for(provisioner.poll(), ANSWER_SECONDS)
-    except Exception as error:  # another package's; whatever it is, the end of the kernel was not learned
+    except Exception as error:  # of any kind, since it is another package's; it is no sign of the kernel's end
         provisioner.log.debug("kernel %s: its provisioner has no answer: %r", provisioner.kernel_id, error)
         unsure = Presence.UNREACHABLE
     info = provisioner.connection_info
+    # Code 0 proves nothing: gateway_provisioners answers it also where the network is cut. Other codes are an end.
     if not returncode and info.get("transport", "tcp") == "tcp" and "shell_port" in info:
         presence = await probe_port(info)
         greeted = presence is Presence.ALIVE

@@ -100,6 +100,7 @@ def limit_process(pid: int | None, limits: ProcessLimits) -> None:
 _DESCRIPTORS_PER_SESSION = 12
 
 
+# Once: a second call would take the raised limit for the old one.
 @cache
 def raise_descriptor_limit() -> int | None:
     """Raise this process's soft limit to the hard one; children that it forks get the old one back.
@@ -127,6 +128,7 @@ def keeping_descriptor_limit(make: Callable[..., KernelManager], soft: int | Non
 
     def make_manager(*args: Any, **options: Any) -> KernelManager:
         manager = make(*args, **options)
+        # jupyter_client leaves this method to subclasses, and calls it for restarts as well as for starts.
         launch = manager._async_launch_kernel
 
         async def launch_with_limit(*args: Any, **options: Any) -> None:
@@ -146,6 +148,7 @@ def _set_soft_limit(pid: int, soft: int) -> None:
     if sys.platform == "linux":
         with suppress(ProcessLookupError):  # it has ended
             _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            # The kernel may have lowered its hard limit by now, and a soft limit above that is refused.
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(soft, hard), hard))
 
 

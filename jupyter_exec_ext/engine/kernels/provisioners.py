@@ -13,14 +13,15 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ...models import KernelSpecInfo
 
-#: What starts the kernels of a level, for kernelspecs that start plain ones.
+#: The provisioner of each level of isolation, for kernelspecs that start plain kernels.
 PROVISIONERS = {"landlock": "landlock-provisioner", "sandbox": "sandbox-provisioner"}
-#: What starts kernels elsewhere; a kernelspec of its own says where.
+#: Provisioners of kernels elsewhere; their own kernelspecs name the place.
 REMOTE_PROVISIONERS = {"remote": "aca-provisioner"}
 OUR_PROVISIONERS = {**PROVISIONERS, **REMOTE_PROVISIONERS}
 PLAIN = "local-provisioner"
-#: What starts kernels without isolation that can be started with some instead.
+#: Provisioners of kernels without isolation, which can be started with some instead.
 ISOLATABLE = (PLAIN, "forkserver-provisioner")
+# jupyter_client installs no kernelspec with this character in its name, so the names do not clash.
 _SEPARATOR = "+"
 
 
@@ -36,7 +37,7 @@ def plain_name(kernel_name: str) -> str:
 
 
 class IsolatedKernelSpecs(KernelSpecManager):
-    """A host's kernelspecs, and their isolated likes; for what starts kernels, not to be listed.
+    """A host's kernelspecs and, for starts alone, isolated variants of them, which are not listed.
 
     Parameters
     ----------
@@ -57,6 +58,7 @@ class IsolatedKernelSpecs(KernelSpecManager):
         level = kernel_name.rpartition(_SEPARATOR)[2]
         spec = copy.copy(spec)
         stanza = {"provisioner_name": PROVISIONERS[level], "config": {}}
+        # The copy is shallow. A change in place would isolate the host's own kernelspec, too.
         spec.metadata = {**(spec.metadata or {}), "kernel_provisioner": stanza}
         return spec
 
@@ -147,7 +149,7 @@ def why_refused(provisioner_name: str) -> str | None:
 def _loaded(provisioner_name: str) -> type | None:
     try:
         kind: type | None = provisioner_class(provisioner_name)
-    except ImportError:  # the start of a kernel fails, and says why
+    except ImportError:  # the start of a kernel fails with this error
         return None
     return kind
 

@@ -135,7 +135,7 @@ class SessionKernel:
         """Adopt a kernel that was just started; one that does not answer is not left behind."""
         self.kernel = kernel
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(self._end_left_behind)
+            undo.push_async_callback(self._end_left_behind)  # runs last: the kernel itself has the mark, too
             undo.push_async_callback(kernel.shutdown, now=True)
             await self._connect(kernel)
             undo.pop_all()
@@ -155,6 +155,7 @@ class SessionKernel:
             self.disconnect()
             raise (exhausted(error) if out_of_resources(error) else error) from error
         proof = self._loop.create_task(self._starter.prove(kernel, self.connection, is_first=not self.starts))
+        # Without `died`, a kernel that ends at once would be waited for until its start timeout.
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._abandon, proof)
@@ -172,7 +173,7 @@ class SessionKernel:
     async def _abandon(self, proof: asyncio.Task[None]) -> None:
         """End the proof of a connection that is not to be used, and the connection."""
         proof.cancel()
-        await asyncio.wait([proof])
+        await asyncio.wait([proof])  # unlike `await proof`, it raises nothing
         if not proof.cancelled():
             proof.exception()  # it failed for the same reason, or too late to matter
         self.disconnect()
@@ -189,7 +190,7 @@ class SessionKernel:
 
     async def _require_alive(self, died: asyncio.Future[KernelExit], kernel: Kernel) -> None:
         if died.done():
-            self._failed_start = died.result()
+            self._failed_start = died.result()  # `_start_new` tries again after some of these
             words = await asyncio.to_thread(kernel.last_words)
             reason = f":\n{words}" if words else "; see the server's log"
             raise KernelStartFailed(f"kernel {self._starter.name!r} {died.result()} while it started{reason}")
@@ -222,6 +223,7 @@ class SessionKernel:
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""
         if self.connection is not None and self._starter.is_python:
+            # IPython leaves out some of its hooks for silent requests, such as `pre_run_cell`.
             self._starter.set_up(self.connection, "print()", silent=False)
 
     async def unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
@@ -293,6 +295,7 @@ class SessionKernel:
 
     def _on_exit(self, kernel: Kernel, exit_: KernelExit) -> None:
         self.receiver.on_exit(exit_)
+        # Our own restart or shutdown holds the lock. Without it, another client of the host is ending the kernel.
         if kernel.traits.is_shared or (kernel.being_shut_down and not self.lock.locked()):
             self._watch_host(kernel)
         elif not kernel.being_shut_down:
@@ -327,7 +330,7 @@ class SessionKernel:
 
     async def shutdown(self, *, now: bool) -> None:
         """End the kernel; with `now`, without asking it to exit. A shared one is only disconnected."""
-        self.give_up()
+        self.give_up()  # first: a start that waits for an answer holds the lock
         if self._host_watch is not None:
             self._host_watch.cancel()
         async with self.lock:

@@ -126,7 +126,7 @@ class EngineResources:
         self._executions = executions
         self.turns = Turns()
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.context.set(zmq.MAX_SOCKETS, 65_536)  # room for many sessions; the default ends at 255
+        self.context.set(zmq.MAX_SOCKETS, 65_536)  # the default of 1,023 is enough for 255 kernels
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="jupyter-exec-messages")
         self._directory: Path | None = None
 
@@ -134,6 +134,7 @@ class EngineResources:
         """Wait until little of what was read waits to be written."""
         if self._executions is None:
             return
+        # The callback comes even if the reader was cancelled meanwhile, and its future with it.
         few: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._executions.when_few_wait(lambda: None if few.done() else few.set_result(None))
         await few
@@ -149,6 +150,7 @@ class EngineResources:
         self.turns.close()
         self.warnings.close()
         self.context.destroy(linger=0)
+        # A message of 128 MiB may be in work. The server's end does not wait for it.
         self.workers.shutdown(wait=False, cancel_futures=True)
         if self._directory is not None:
             remove_tree(self._directory, move_aside=False)

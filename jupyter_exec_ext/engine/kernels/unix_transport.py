@@ -1,7 +1,7 @@
 """Transport of sessions' kernels: Unix sockets in Jupyter's runtime directory, where that works.
 
-Over TCP a kernel has five ports. They are chosen before it binds them, so that another process may be quicker; who else
-is on the machine can connect to them; and each message takes longer.
+Over TCP a kernel has five ports. They are chosen before it binds them, so that another process may be quicker. All
+users of the machine can connect to them, and each message takes longer.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .provisioners import ISOLATABLE, provisioner_name
 from .shared_resources import DEFAULT_MAX_MESSAGE_BYTES
 
 _MODULES = (("-m", "ipykernel_launcher"), ("-m", "ipykernel"))
+# ipykernel numbers its five sockets, and adds the number to the path.
 _LONGEST_END = "-ipc-5"
 
 
@@ -80,6 +81,7 @@ def with_frame_limit(context: zmq.Context[Any]) -> zmq.Context[Any]:
     For what else reads a session's kernel in this process, such as the WebSocket of a notebook on it.
     """
     shadow = type(context)(shadow=context.underlying)
+    # It holds for sockets that are made through this context, and not for other kernels' sockets.
     shadow.maxmsgsize = DEFAULT_MAX_MESSAGE_BYTES
     return shadow
 
@@ -93,5 +95,5 @@ def _can_use_sockets(manager: KernelManager) -> bool:
         and manager.transport == "tcp"
         and manager.ip == localhost()
         and has_room_for_sockets(manager.connection_file)
-        and holds_sockets(os.path.dirname(manager.connection_file))
+        and holds_sockets(os.path.dirname(manager.connection_file))  # last: it makes a socket to try
     )

@@ -108,6 +108,7 @@ class KernelPool:
         if pooled is None:
             return None
         assert pooled.kernel is not None and pooled.kernel.kernel is not None
+        # First: where the host is full it raises, and the kernel stays in the pool.
         self._host.enlist(pooled.kernel.kernel)
         self._kernels.remove(pooled)
         pooled.detach()
@@ -138,7 +139,7 @@ class KernelPool:
             assert pooled.kernel is not None
             if pooled.kernel.connection is not None:
                 pooled.kernel.connection.catch_up()  # what it has done meanwhile, unseen
-            if pooled.ready:
+            if pooled.ready:  # else that has discarded it, and the next one is tried
                 return pooled
 
     def keep(self, kinds: Iterable[KernelKind]) -> None:
@@ -224,6 +225,7 @@ class KernelPool:
             await pooled.kernel.ensure()
             pooled.kernel.warm_up()
             await pooled.set_up(self._start_timeout)
+            # The kernelspec may have changed while the kernel started: `kind` stands for its old content.
             await self._host.find(kind.name)
             if self._host.version_of(kind.name) != kind.version:
                 raise ExecError("its kernelspec has changed")
@@ -238,7 +240,7 @@ class KernelPool:
             self._log.exception("a kernel for the pool could not be started")
             pooled.discard("it could not be started")
         else:
-            pooled.ready = pooled in self._kernels and not self._closed
+            pooled.ready = pooled in self._kernels and not self._closed  # it may have been discarded by now
             self._log.debug("pool: kernel %s (%s) is ready, as %s", pooled.kernel_id, kind.name, pooled.session_id)
         return True
 
@@ -275,12 +277,14 @@ class KernelPool:
             await pooled.kernel.shutdown(now=True)
         except Exception:  # of any host or provisioner; its files and its record have to go all the same
             self._log.exception("pool: kernel %s could not be shut down", pooled.kernel_id)
+        # The directory was made for the start, and no session will use it.
         await self._files.session_ended(pooled.session_id)
         await self._files.remove(pooled.session_id)
         await self._write_down()
 
     async def _write_down(self) -> None:
         """Keep what there is where the next server finds it."""
+        # Two threads could otherwise write an older list over a newer one.
         async with self._write_lock:
             present = {pooled.session_id: pooled.kernel_id for pooled in self._kernels}
             if present != self._written:
@@ -291,10 +295,11 @@ class KernelPool:
         """End a kernel, since the host has no room for a start that waits."""
         pooled = next((pooled for pooled in self._kernels if pooled.ready), None)
         if pooled is not None:
+            # Its end goes on if the request that waits for the room is cancelled.
             await asyncio.shield(self._end(pooled, "another kernel needs the room"))
             return
         for pooled in list(self._kernels):
-            pooled.discard("another kernel needs the room")
+            pooled.discard("another kernel needs the room")  # it is still starting, and a request goes first
 
     async def close(self) -> None:
         """End all kernels. The pool cannot be used again."""

@@ -50,6 +50,7 @@ class KernelKind:
     language: str
     version: str
     isolate: str | None
+    # It may have secrets, and must not get into a log by way of `repr`.
     env: frozenset[tuple[str, str]] = field(repr=False)
     limits: ProcessLimits = NO_PROCESS_LIMITS
 
@@ -165,6 +166,7 @@ def allot(now: float, bounds: PoolBounds, demands: Mapping[K, Demand]) -> dict[K
                 used_bytes += demands[kind].kernel_bytes or ASSUMED_BYTES
                 number += 1
                 if number > bounds.max_kernels or used_bytes > bounds.memory_bytes:
+                    # Not even a smaller kind gets the rest: the room is for the more urgent kind.
                     return shares
                 shares[kind] += 1
     return shares
@@ -216,6 +218,7 @@ class PooledKernel:
         if parent not in self.kernel.setups:
             self.discard("another client has used it")
             return
+        # Reply and status come on two channels, in any order. Before both, the kernel may still publish.
         if message.msg_type == "execute_reply":
             self._seen.add((parent, "reply"))
         elif message.msg_type == "status" and message.content.get("execution_state") == "idle":
@@ -268,4 +271,4 @@ class PooledKernel:
         """Be the pool's no more."""
         self.ready = False
         self._pool = None
-        self._is_settled.set()
+        self._is_settled.set()  # ends the wait of `set_up`, which finds no pool then

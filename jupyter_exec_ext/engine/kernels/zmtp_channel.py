@@ -85,6 +85,7 @@ class ZmtpChannel:
                 if isinstance(self._address, str):
                     _connect_to_path(made, self._address)
                 else:
+                    # Requests are small and are waited for. Nagle's algorithm could hold one back.
                     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     made.connect(self._address)
             except OSError as error:
@@ -104,6 +105,7 @@ class ZmtpChannel:
     def _try_again(self) -> None:
         try:
             self._connect()
+        # Only the first connection reports these errors, to the session's start. A timer has no caller.
         except (OSError, KernelStartFailed):
             self._connect_later()
 
@@ -155,6 +157,7 @@ class ZmtpChannel:
         if self._retry is not None:
             self._retry.cancel()
         self._unsent.clear()
+        # The old one's buffers count as the kernel's memory for as long as they exist.
         self._reader = self._new_reader()
 
     # --- receiving
@@ -186,6 +189,7 @@ class ZmtpChannel:
         if self._socket is None:
             return
         ahead = self._read_ahead_bytes if self._paused else _READ_ON_BYTES
+        # A socket that is watched but not read stays ready, so that the event loop would never rest.
         wanted = not self._ended and self._reader.buffered_bytes < ahead
         if wanted and not self._watching:
             self._loop.add_reader(self._socket, self._on_readable)
@@ -205,17 +209,19 @@ class ZmtpChannel:
         if self._socket is None or self._ended:
             return False
         try:
+            # One read a call: the loop calls again while there is more, and others have their turn in between.
             data = self._socket.recv(_LARGE_RECEIVE_BYTES if self._reader.partial_bytes else _RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
-            data = b""
+            data = b""  # an end like any other: what came before it is read first
         self._reader.feed(data)
         self._ended = not data
         return bool(data)
 
     def receive(self) -> RawMessage | SkippedMessage | None:
         """Return the next message that has arrived; None if there is none."""
+        # ZMTP allows no message before the other side's READY, which `next` reads.
         was_ready = self._reader.ready
         try:
             message = self._reader.next()
@@ -224,6 +230,7 @@ class ZmtpChannel:
             return None
         if self._reader.ready and not was_ready:
             self._begin_sending()
+        # What waits for memory has arrived before the end, and is still to be read.
         if message is None and self._ended and not self._reader.waits_for_memory:
             self._lose()
         elif message is None:
@@ -238,14 +245,14 @@ class ZmtpChannel:
         if self._unsent_bytes + len(data) > _MAX_UNSENT_BYTES:
             self._unsent.clear()
             self._unsent_bytes = 0
-            self._is_partly_sent = False
+            self._is_partly_sent = False  # its rest is gone; `_lose` must not take it from the queue
             self._lose()  # the kernel does not read what it is sent
         self._unsent.append(memoryview(data))
         self._unsent_bytes += len(data)
         self._write()
 
     def _begin_sending(self) -> None:
-        if self._socket_type == "SUB":
+        if self._socket_type == "SUB":  # again on each connection, with which a subscription ends
             self._unsent.append(memoryview(subscription()))
             self._unsent_bytes += len(self._unsent[-1])
         self._write()
@@ -267,6 +274,7 @@ class ZmtpChannel:
             pass  # the writer goes on
         except OSError:
             self._ended = True  # what it has sent before is still to be received
+            # Not called at once: `send` may itself be called while a message is taken in.
             self._loop.call_soon(self._on_input)
             return
         if bool(self._unsent) != self._writing:

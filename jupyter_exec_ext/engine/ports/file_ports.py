@@ -38,7 +38,7 @@ class FileReader(Protocol):
         """Name, size and digest, as of its opening."""
 
     def blocks(self) -> AsyncIterator[bytes]:
-        """Yield exactly the bytes that `info` tells of.
+        """Yield as many bytes as `info` has; the client was told that number before the first one.
 
         Raises
         ------
@@ -47,14 +47,14 @@ class FileReader(Protocol):
         """
 
     async def close(self) -> None:
-        """Be done with it."""
+        """Close the file."""
 
 
 class FileWriter(Protocol):
     """A file that is being written: it is there as a whole, or not at all."""
 
     async def write(self, data: bytes) -> None:
-        """Take in the next bytes.
+        """Accept the next bytes.
 
         Raises
         ------
@@ -70,14 +70,14 @@ class FileWriter(Protocol):
         """
 
     async def discard(self) -> None:
-        """Leave no trace of it; after `commit` this does nothing."""
+        """Remove the incomplete file; after `commit` this does nothing."""
 
 
 class KernelFiles(Protocol):
     """The files of one kernel that does not run on this machine: what its provisioner offers as ``files``.
 
-    Every method may raise `NotFound`, `InvalidRequest` for a path that is not possible there, and whatever stands for a
-    place that cannot be reached.
+    Every method may raise `NotFound`, and `InvalidRequest` for a path that is not possible there. If the place
+    cannot be reached, it raises `ClientError`, `Unauthenticated` or `Forbidden`.
     """
 
     async def list_files(self) -> Sequence[FileInfo]:
@@ -109,7 +109,7 @@ class SessionFiles(Protocol):
     """
 
     async def prepare(self, session_id: str) -> str | None:
-        """Make sure of the session's working directory before a kernel starts.
+        """Create the session's working directory, if it is missing, before a kernel starts.
 
         Returns the directory the kernel starts in; None for the host's own. Called again before each restart, since
         the code may have removed it.
@@ -154,7 +154,7 @@ class SessionFiles(Protocol):
         """Return what code has created or changed since the last call; never raises."""
 
     async def session_ended(self, session_id: str) -> None:
-        """Take note that no code runs in the session any more; its files stay."""
+        """Note that no code runs in the session any more; its files stay."""
 
     async def remove(self, session_id: str) -> None:
         """Remove all of a session's files."""
@@ -163,7 +163,7 @@ class SessionFiles(Protocol):
         """Remove all files of these sessions in the background; may be called from any thread."""
 
     def remove_unused(self, session_ids: Collection[str]) -> None:
-        """Remove what was prepared for sessions that never came, at a server's start; what has files in it stays."""
+        """Remove the directories of sessions that were prepared but never created; those with files stay."""
 
     def close(self) -> None:
-        """Let go of threads."""
+        """End the threads."""

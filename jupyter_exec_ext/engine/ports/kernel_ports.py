@@ -24,7 +24,7 @@ class KernelExit:
     signal : str or None
         The signal's name, such as ``"SIGKILL"``, if one ended it.
     unreachable_seconds : float or None
-        How long its machine could not be reached, if it counts as ended for that reason alone.
+        Time for which its machine could not be reached, if it counts as ended for that reason alone.
     """
 
     exit_code: int | None = None
@@ -136,7 +136,7 @@ class KernelReceiver(Protocol):
     """Receiver of what a session's kernel sends, until it exits."""
 
     def on_message(self, message: KernelMessage) -> None:
-        """Take in a message of the kernel."""
+        """Handle a message of the kernel."""
 
     def on_too_large(self, reason: str) -> None:
         """Note that a message was left out because of its size."""
@@ -155,6 +155,7 @@ class KernelOwner(Protocol):
         """Note that another client has shut the kernel down."""
 
 
+# Has the methods of `KernelReceiver` and `KernelOwner`, so that a `SessionKernel` always has both.
 class NoObserver:
     """Null object for a kernel whose session is yet to be made."""
 
@@ -200,7 +201,7 @@ class KernelHost(Protocol):
         """
 
     def version_of(self, kernel_name: str) -> str:
-        """Return what tells one content of a kernelspec from another, as it was when it was last found."""
+        """Return a digest of a kernelspec's content, as it was when it was last found."""
 
     def runs_elsewhere(self, kernel_name: str) -> bool:
         """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""

@@ -72,7 +72,7 @@ class WritableLog(EventLog, Protocol):
 
 
 class OutputSpool(Spool, Protocol):
-    """Where what an execution's output cap leaves out is written; no trouble with it is ever raised."""
+    """Spool for the output that exceeds an execution's cap; failures are reported by `problem`, and never raised."""
 
     @property
     def problem(self) -> str | None:
@@ -94,7 +94,7 @@ class SessionStore(Protocol):
         """
 
     async def save(self, session: Session) -> None:
-        """Replace a record, now or as soon as the storage lets us."""
+        """Replace a record, now or as soon as the storage permits."""
 
     async def get(self, session_id: str) -> Session | None:
         """Return a record."""
@@ -126,11 +126,12 @@ class ExecutionStore(Protocol):
         IdempotencyKeyReused
         """
 
+    # Apart from `accept`: a row in the write-ahead log survives this process, and one sync serves all who wait.
     async def sync(self) -> None:
         """Return once what was accepted would survive a power failure too."""
 
     def spool(self, execution: Execution, owner: str) -> OutputSpool | None:
-        """Return where what the execution's output cap leaves out is written; None if nothing of it is kept."""
+        """Return the spool for output beyond the execution's cap; None if nothing of it is kept."""
 
     def when_few_wait(self, callback: Callable[[], None]) -> None:
         """Call `callback` now or, if much waits to be spooled, when there is less."""
@@ -186,9 +187,9 @@ class TokenStore(Protocol):
         """
 
     def ended(self, token_ids: Collection[str]) -> Mapping[str, Token | None]:
-        """Return which of these tokens have ended; at once, from the event loop.
+        """Return the ended ones of these tokens; at once, from the event loop.
 
-        None stands for what is not known, or not any more: a database that was damaged is not used any more.
+        None stands for a token that is not known any more, such as after its database was damaged and replaced.
 
         Raises
         ------
@@ -196,10 +197,10 @@ class TokenStore(Protocol):
         """
 
     async def note_expired(self, token_id: str) -> bool:
-        """Remember for good that a token was seen expired; return whether that is news."""
+        """Record for good that a token was seen expired; return whether it was not recorded before."""
 
     async def note_use(self, token_id: str) -> None:
-        """Remember that a token was used now."""
+        """Record that a token was used now."""
 
     async def add(self, stored: StoredToken, secret_hash: bytes, max_tokens: int) -> None:
         """Insert a token, if there are not `max_tokens` active ones; 0 for no limit.
@@ -218,7 +219,7 @@ class TokenStore(Protocol):
         """Return a token, ended or not."""
 
     async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
-        """Give a token another secret, in the name of `user`; the one before it is good for a while longer."""
+        """Give a token another secret, in the name of `user`; the previous one stays valid for `overlap_seconds`."""
 
     async def revoke(self, principal: str) -> Sequence[str]:
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
@@ -228,14 +229,14 @@ class AuditTrail(Protocol):
     """Audit trail: records who did what. Sessions and executions get into it by themselves."""
 
     def record(self, kind: str, action: str, principal: str, subject: str, **data: Any) -> None:
-        """Record something soon, from the loop's thread. Never raises for the storage's sake.
+        """Record an action soon, from the loop's thread. Failures of the storage are not raised.
 
         Parameters
         ----------
         kind : str
             One of `AuditKind`.
         principal : str
-            Whose doing it was; empty for a stranger.
+            The principal that did it; empty for an unauthenticated client.
         subject : str
             The id or path that it was done to.
         **data
@@ -247,7 +248,7 @@ class AuditTrail(Protocol):
 
 
 class Store(Protocol):
-    """Where records are kept."""
+    """Store of records: sessions, executions, tokens, and the audit trail."""
 
     @property
     def tokens(self) -> TokenStore:
@@ -259,17 +260,17 @@ class Store(Protocol):
 
     @property
     def sessions(self) -> SessionStore:
-        """Those of sessions."""
+        """Records of sessions."""
 
     @property
     def executions(self) -> ExecutionStore:
-        """Those of executions."""
+        """Records of executions."""
 
     def note_prepared(self, sessions: Mapping[str, str]) -> None:
-        """Keep in mind what is there for sessions that are yet to come: their ids, each with its kernel's or nothing.
+        """Record the sessions that are prepared in advance: their ids, each with its kernel's id or an empty text.
 
-        It takes the place of what was noted before. Should this server be killed, the next one ends their kernels.
-        Blocks, for as long as a small file takes.
+        It replaces the previous record. If this server is killed, the next one ends these kernels.
+        Blocks while a small file is written.
         """
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:

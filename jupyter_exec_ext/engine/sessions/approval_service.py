@@ -74,6 +74,7 @@ class ApprovalService:
         seconds = max(0.0, seconds_of(approval.expires_at) - time.time())
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(execution.decided(), seconds)
+        # `finishing`: it was cancelled or rejected, and the end is just being written.
         if execution.awaits_approval and not execution.finishing:
             expired = replace(approval, decision=Decision.TIMEOUT, decided_at=utc_timestamp(time.time()))
             cause = StopCause(ExecutionState.TIMEOUT, f"nobody has approved it within {seconds:.0f} s")
@@ -111,10 +112,12 @@ class ApprovalService:
             await session.reject(execution, approval, cause)
             return execution.record
         code = execution.record.code if answer.code is None else answer.code
+        # A second answer must not pass while the first is being stored.
         self._being_decided.add(execution_id)
         try:
             # The approval is on record before the code runs.
             await self._executions.amend(replace(execution.record, code=code, approval=approval))
+            # It was cancelled, or its time ran out, while the approval was being stored.
             if not execution.awaits_approval:
                 raise NotAwaitingApproval(_CHANGED)
             session.approve(execution, approval, code)

@@ -54,6 +54,7 @@ class ExecutionQueue:
         taken = len(self._waiting) + self._accepting
         if taken >= self._max_queued:
             raise QueueFull(f"the session has {taken} queued executions, as many as it may; wait for one to end")
+        # Counted at once: requests that come while this one is being recorded must not get the same place.
         self._accepting += 1
         try:
             with self._recording():
@@ -93,6 +94,7 @@ class ExecutionQueue:
             if execution in self._waiting:
                 self._waiting.remove(execution)
             with self._recording():
+                # It has no spool, so `finish` sets the terminal state before its first wait: a second end does nothing.
                 await execution.finish(Verdict(cause.state, True, cause.reason))
 
     async def settled(self) -> None:
@@ -108,11 +110,12 @@ class ExecutionQueue:
             execution.on_end(lambda: self.stop_timer(execution))
 
     def stop_timer(self, execution: LiveExecution) -> None:
-        """Stop the timer of an execution, whose turn has come or which has ended."""
+        """Stop the timer of an execution that has ended."""
         timer = self._timers.pop(execution.record.id, None)
         if timer is not None:
             timer.cancel()
 
     def _on_time_up(self, execution: LiveExecution, seconds: float) -> None:
         reason = f"its turn did not come within {seconds:g} s (max_queue_seconds)"
+        # An execution that runs by now is not in a waiting state, so `end` leaves it alone.
         self._tasks.start(self.end(execution, StopCause(ExecutionState.TIMEOUT, reason)))

@@ -71,11 +71,12 @@ def idempotency_of(
     values = {name: getattr(request, name) for name in _FIELDS}
     if session is not None:
         values["session"] = {name: getattr(session, name) for name in _SESSION_FIELDS}
+    # `json.dumps` writes ASCII, so lone surrogates are escaped and `encode` cannot fail.
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return IdempotencyKey(key, hashlib.sha256(canonical.encode()).hexdigest(), session is not None)
 
 
-_CANCEL_WAIT_SECONDS = 5.0
+_CANCEL_WAIT_SECONDS = 5.0  # for the kill after the grace period, and for writing the end
 
 
 class ExecutionService:
@@ -143,6 +144,7 @@ class ExecutionService:
                 max_output_bytes=limits.output_bytes,
                 max_queue_seconds=limits.queue_seconds,
             )
+            # Nothing is awaited since `accept` returned: a retried request finds the live execution at once.
             self._registry.add_execution(live, execution)
             execution.on_end(ticket.leave)
             if execution.awaits_approval:
@@ -212,6 +214,7 @@ class ExecutionService:
         # The record was perhaps read before the execution ended.
         last = earlier if earlier.execution.state.finished else await self._executions.get(execution_id)
         if log is None or last is None or not last.execution.state.finished:
+            # Its row is written, but the request that wrote it has not resumed and registered it yet.
             raise StoreUnavailable("an execution with this key is just being recorded", retry_after_seconds=1.0)
         return PastExecution(last.execution, log)
 
@@ -226,6 +229,7 @@ class ExecutionService:
 
     async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
         """Return the ids of a session's executions, oldest first."""
+        # Noted first, as in `list`.
         running = [execution.record.id for execution in self._registry.executions_of(session_id)]
         return list(dict.fromkeys([*await self._executions.list_ids(session_id, limit), *running]))
 
@@ -257,6 +261,7 @@ class ExecutionService:
         record = await self.get(caller, execution_id)
         session, execution = self._registry.executions.get(execution_id, (None, None))
         if session is None or execution is None:
+            # It ended while the record was read, which may be from before the end.
             return record if record.state.finished else await self.get(caller, execution_id)
         self._audit.record("execution", "cancel_asked", caller.principal, execution_id, session_id=session.record.id)
         await session.cancel(execution, f"cancelled by {caller.display_name or caller.principal}")
@@ -302,5 +307,6 @@ def _named(execution: Execution, name: str) -> SpooledOutput:
             return output
     if not execution.state.finished:
         raise OutputNotFound("outputs can be downloaded once the execution has ended")
+    # A spool has up to a hundred files, too many for a message.
     known = ", ".join(output.name for output in execution.spooled[:10]) or "none; its record has all that is kept"
     raise OutputNotFound(f"the execution has no output {name!r} beyond its record; there are: {known}")

@@ -53,6 +53,7 @@ class FileService:
                 # A file that vanishes, is replaced by a directory, or grows too large has no digest.
                 with suppress(Conflict, NotFound, QuotaExceeded):
                     digest = await files.digest(session_id, info.path, is_wanted)
+                # Also without a digest: the file may have been read to its end in vain.
                 left_bytes -= info.size_bytes
             hashed.append(replace(info, sha256=digest))
         return replace(found, files=tuple(hashed))

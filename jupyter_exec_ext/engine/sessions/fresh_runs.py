@@ -63,6 +63,7 @@ class FreshRuns:
         if idempotency is None:
             return await self._run(caller, session, request, None, is_wanted)
         mine = (caller.principal, idempotency.key)
+        # The first request may have failed. Then one of those that wait becomes the first.
         while mine in self._begun:
             await asyncio.wait([self._begun[mine]])
             earlier = await self._executions.find_earlier("", caller.principal, idempotency)
@@ -93,6 +94,7 @@ class FreshRuns:
             return earlier
         with ExitStack() as undo:
             undo.callback(self._end_with, None, made)
+            # Again: the client may have gone while the kernel started.
             _require(is_wanted)
             execution = await self._executions.execute(caller, made.id, request, idempotency)
             undo.pop_all()
@@ -107,6 +109,8 @@ class FreshRuns:
             try:
                 return await self._sessions.create(caller, request)
             except _NO_ROOM as error:
+                # Only an end that counts under the caller's policies makes room there. Sessions that still run code are
+                # left out, since they may take any time.
                 bounds = caller.bounds if isinstance(error, PolicyLimitReached) else ()
                 ending = [
                     end
@@ -130,7 +134,7 @@ class FreshRuns:
     ) -> None:
         try:
             if execution is not None:
-                await execution.outcome()  # clients wait since earlier, and so are answered first
+                await execution.outcome()  # clients wait for it since earlier, so they are answered first
                 await execution.wait()
             await self._sessions.end(session_id, _END_REASON)
         finally:

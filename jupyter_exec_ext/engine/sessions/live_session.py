@@ -125,6 +125,7 @@ class LiveSession:
         await self.kernel.ensure()
         if self._closing is not None:
             raise ended_error(self.record)
+        # Executions are accepted while the kernel starts, so the session may be busy by now.
         if self.record.state is SessionState.STARTING:
             await self._update(state=SessionState.IDLE)
         self._rest()
@@ -174,12 +175,14 @@ class LiveSession:
         self._become(state=SessionState.BUSY)
         while (execution := await self.queue.next()) is not None:
             await self._runner.execute(execution)
+        # Nothing is awaited since the queue was found empty, so no execution is left without a worker.
         self._worker = None
         self._rest(state=SessionState.IDLE)
 
     def approve(self, execution: LiveExecution, approval: Approval, code: str) -> None:
         """Let an execution that awaits approval run in its turn."""
         execution.approve(approval, code)
+        # Only from now on: the time that the person took does not count as time in the queue.
         self.queue.limit_wait(execution)
 
     async def reject(self, execution: LiveExecution, approval: Approval, cause: StopCause) -> None:
@@ -219,6 +222,7 @@ class LiveSession:
         self._stop_idle_timer()
         self._become(state=SessionState.RESTARTING)
         try:
+            # The runner's revival of a kernel that was killed here waits for the lock, and then finds the fresh one.
             async with self.kernel.lock:
                 await self._end_all(StopCause(ExecutionState.CANCELLED, "the session was restarted", at_once=True))
                 await self.kernel.renew()
@@ -239,6 +243,7 @@ class LiveSession:
         now : bool
             Do not ask the kernel to exit.
         """
+        # A caller that is cancelled must not leave the session half closed.
         await asyncio.shield(self._begin_close(reason, cut, now))
 
     def _begin_close(
@@ -257,6 +262,7 @@ class LiveSession:
             self._life_timer.cancel()
         try:
             killed = await self._end_all(cut)
+            # Not cancelled: after half a shutdown, jupyter_client's manager can neither restart nor shut down.
             await ends_within(_SHUTDOWN_SECONDS, self.kernel.shutdown(now=now or killed), cancel=False)
         except Exception:  # of any host; the session ends all the same, and the host can still shut the kernel down
             self._log.exception("session %s: its kernel could not be shut down", self.record.id)
@@ -280,6 +286,7 @@ class LiveSession:
         has_run = self._runner.run is not None
         executions = [*([self._runner.current] if self._runner.current else []), *self.queue]
         # All at once: the running one must not go on while the ends of the queued ones are written.
+        # Queued ones leave the queue first, or the worker would take the next of them.
         await asyncio.gather(*(self._end(execution, cause) for execution in reversed(executions)))
         give_up_at = self._loop.time() + self._limits.interrupt_grace_seconds + MARGIN_SECONDS
         for execution in executions:
@@ -293,6 +300,7 @@ class LiveSession:
         self._log.error("session %s: its executions did not end in time; its kernel is killed", self.record.id)
         self.kernel.abandon()
         current = self._runner.current
+        # Not while the worker writes the end of an execution, which would be lost.
         if self._worker is not None and current is not None and not current.finishing:
             worker, self._worker = self._worker, None
             worker.cancel()

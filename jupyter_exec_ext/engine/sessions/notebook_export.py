@@ -54,7 +54,7 @@ class NotebookExport:
     Parameters
     ----------
     display_name : str
-        Of the session's kernel.
+        Name of the session's kernel for people.
     execution_ids : sequence of str
         The cells, in order. One that is removed before it is written is left out.
     executions : ExecutionService
@@ -84,6 +84,7 @@ class NotebookExport:
         await write([notebook_start(self._session, self._display_name)])
         separator = b""
         for execution_id in self._execution_ids:
+            # Held until the reader has taken the cell, so that slow readers cannot fill the memory with cells.
             async with self._turns.turn(self._caller.root):
                 try:
                     execution = await self._executions.get(self._caller, execution_id)

@@ -38,7 +38,7 @@ from .session_registry import SessionRegistry
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """What a session gets.
+    """Kernel, environment and limits of a session to be built.
 
     Parameters
     ----------
@@ -114,9 +114,11 @@ class SessionFactory:
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
         limits = EffectiveLimits(self._settings, caller).session_limits()
         kind = None
+        # A pooled kernel has started already, so it cannot get variables of the request.
         is_poolable = request.kernel_id is None and not request.env and spec.isolation != "remote"
         if is_poolable and not self._host.runs_elsewhere(spec.name):
             version = self._host.version_of(spec.name)
+            # The whole environment is part of the kind, since the server's own may change while it runs.
             kind = KernelKind(
                 spec.name, spec.language, version, chosen.isolate, frozenset(env.items()), limits.process_limits
             )
@@ -135,6 +137,7 @@ class SessionFactory:
         """
         self._check_room(caller)
         idle_seconds = EffectiveLimits(self._settings, caller).idle_seconds(request.idle_timeout_seconds)
+        # After all checks: a refused request must not take a kernel out of the pool.
         pooled = None if plan.kind is None else self._pool.take(plan.kind)
         spec, ready = plan.spec, None if pooled is None else pooled.kernel
         moment = utc_timestamp(time.time())
@@ -171,6 +174,7 @@ class SessionFactory:
         self._registry.add_session(live)
         live.on_end(self._pool.refill_soon)  # its kernel leaves room
         if caller.token_id is not None:
+            # `watch` returns what ends the subscription, and the end of the session calls that.
             live.on_end(self._token_watch.watch(caller.token_id, partial(self._end_with_token, live)))
         return live
 
@@ -202,6 +206,7 @@ class SessionFactory:
     def _end_with_token(self, live: LiveSession, token: Token | None) -> None:
         """End a session whose token has ended."""
         self._admission.forget(live.record.owner)
+        # Without asking the kernel to exit: its code has to end within a second of its token.
         self._background.start(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
 
     async def fill_pool(self) -> None:
@@ -212,6 +217,7 @@ class SessionFactory:
             try:
                 plan = await self.plan(owner("pool"), request, ())
             except ExecError as error:
+                # A wrong name must not keep the server from starting.
                 self._log.error("ExecEngine.pool_kernels: %s", error.message)
                 continue
             self._pool.keep([] if plan.kind is None else [plan.kind])

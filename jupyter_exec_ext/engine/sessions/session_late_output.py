@@ -95,13 +95,14 @@ class SessionLateOutput:
 
     def _on_published(self, publishing: asyncio.Task[None]) -> None:
         self._publishing = None
-        if self._buffer.changed and self._ending not in self._buffer.changed:
+        if self._buffer.changed and self._ending not in self._buffer.changed:  # otherwise `note_finished` schedules it
             self._schedule()
 
     async def _publish(self, max_counts: int) -> None:
         """Write counts and publish them, except for a record that is just being written."""
         changed = self._buffer.changed
         names = [name for name in changed if name != self._ending][:max_counts]
+        # All are taken out before the first write: output that comes meanwhile is counted anew.
         for count in [changed.pop(name) for name in names]:
             await self._store.note_late_bytes(count.execution_id, count.late_bytes)
             if self._feed.wanted:

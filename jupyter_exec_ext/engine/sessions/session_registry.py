@@ -13,7 +13,7 @@ from ..executions.live_execution import LiveExecution
 from ..ports import KernelFiles
 from .live_session import LiveSession
 
-_TOUCH_SECONDS = 1.0
+_TOUCH_SECONDS = 1.0  # cullers count in seconds
 
 Name = tuple[str, ...]
 Create = Callable[[], Coroutine[Any, Any, Session]]
@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 
 class SessionRegistry:
-    """What is live in one engine; while anything runs, the host is told so once a second, or it might cull a kernel.
+    """Live sessions and executions of one engine.
+
+    While anything runs, the host is notified once a second that the kernel is in use, or it might cull it.
 
     Attributes
     ----------
@@ -119,6 +121,7 @@ class NamedSessions:
         """
         starting = self._starting.get((caller.principal, name))
         if starting is not None:
+            # The start is shared: a caller that is cancelled must not cancel it for the others.
             return await asyncio.shield(starting)
         live = self._living((caller.principal, name))
         return live.record if live is not None and live.renew_idle_timeout() else None
@@ -159,6 +162,7 @@ class NamedSessions:
     async def _create(self, key: tuple[str, Name], create: Create) -> Session:
         try:
             session = await create()
+            # Callers choose the names, so those of ended sessions would add up.
             self._ids = {known: at for known, at in self._ids.items() if self._living(known) is not None}
             self._ids[key] = session.id
             return session

@@ -35,8 +35,8 @@ class KernelTurn:
     async def take(self) -> None:
         """Make sure of a kernel that has nothing else to do; `release` it afterwards.
 
-        Code for a shared kernel waits here for its turn. In the kernel's own queue it could not be taken back, nor be
-        told from its user's code by an interrupt.
+        Code for a shared kernel waits here for its turn. In the kernel's own queue it could not be taken back, and an
+        interrupt would stop its user's code.
 
         Raises
         ------
@@ -57,6 +57,7 @@ class KernelTurn:
         await lock.acquire()
         with ExitStack() as undo:
             undo.callback(lock.release)
+            # The user may restart the kernel during the wait, which closes the connection: ask again on a new one.
             while self._kernel.connection is None or not await self._kernel.connection.has_turn():
                 await self._kernel.ensure()
             undo.pop_all()
@@ -135,13 +136,14 @@ class SessionRunner:
             self.run.on_exit(exit_)  # reads what is left, and `execute` disconnects
             return
         kernel = self._kernel.kernel
+        # A process in which nothing had run had no state to lose. Of several exits, the first has lost it.
         if self._state_in == self._kernel.starts and self._exit_between_runs is None:
             self._exit_between_runs = exit_
             self._restarted_outside = kernel is not None and kernel.being_shut_down
         self._kernel.disconnect()
 
     def forget_exit(self) -> None:
-        """Report no state loss: whoever restarts a session knows that its state is gone."""
+        """Report no state loss: the caller that restarts a session knows that its state is gone."""
         self._exit_between_runs = None
 
     # --- executions ---
@@ -183,7 +185,9 @@ class SessionRunner:
         kernel, connection = self._kernel.kernel, self._kernel.connection
         assert kernel is not None and connection is not None
         execution.start(self._kernel.starts, lost)
+        # Not earlier: an execution that is cancelled before it runs must leave the notice to the next one.
         self._exit_between_runs = None
+        # After the event `running`, as all output.
         self._late_output.pass_to(execution)
         self.has_run = True
         kernel.note_activity()
@@ -235,6 +239,7 @@ class SessionRunner:
 
     async def _changed_files(self) -> FilesEvent | None:
         try:
+            # Not cancelled: a scan that ends late is still what the next run's files are compared with.
             return await ends_within(_CHANGES_SECONDS, self._files.changes(self._session_id), cancel=False)
         except WatchdogExpired:
             return None
@@ -252,5 +257,6 @@ async def _end_failed(execution: LiveExecution, error: Exception) -> None:
         return
     running = execution.record.state is ExecutionState.RUNNING
     execution.emit(ErrorEvent("InternalError", "the server failed; its log has the details"))
+    # A queued execution cannot end as `error`: see `lifecycle.TRANSITIONS`.
     state = ExecutionState.ERROR if running else ExecutionState.KERNEL_DIED
     await execution.finish(Verdict(state, False, f"the server failed: {type(error).__name__}"))

@@ -65,6 +65,7 @@ class SessionService:
         """Return the caller's sessions, oldest first; see `ExecEngine.list_sessions`."""
         past = await self._store.list_ended(_MAX_ENDED_SESSIONS) if ended else ()
         live = (live.record for live in self._registry.sessions.values())
+        # Live ones last: their records replace those of the store, which may be older.
         known = {session.id: session for session in [*past, *live]}
         found = [
             session

@@ -84,7 +84,7 @@ def find_or_build_default_image(client: Any, progress: Progress, build_network: 
         "requirements.txt": wheel.requirements.encode(),
         wheel.file_name: wheel.content,
     }
-    version = wheel.version.replace("+", "_")
+    version = wheel.version.replace("+", "_")  # a local version has a plus sign, which a tag may not have
     name = f"{REPOSITORY}:{version}-{_digest(content)}"
     failure = f"the image {name} cannot be built"
     with engine_errors(failure):
@@ -97,7 +97,7 @@ def find_or_build_default_image(client: Any, progress: Progress, build_network: 
                 rm=True,
                 decode=True,
                 network_mode=build_network,
-                use_config_proxy=True,
+                use_config_proxy=True,  # behind a proxy, pip needs the one of Docker's configuration
             )
             _follow(messages, progress, failure)
             image = client.images.get(name)
@@ -119,6 +119,7 @@ def find_or_pull_image(client: Any, name: str, progress: Progress) -> Any:
             return image
         progress(f"pulling the image {name}")
         repository, tag = docker_library().utils.parse_repository_tag(name)
+        # Without a tag, the engine would pull all tags of the repository.
         _follow(client.api.pull(repository, tag=tag or "latest", stream=True, decode=True), progress, failure)
         return client.images.get(name)
 

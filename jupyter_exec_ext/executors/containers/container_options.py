@@ -82,6 +82,7 @@ def find_reach(
         return Reach(host=host, publish_at=_resolve_host(host), network=network)
     if remote_host is not None:
         raise ValueError("a network without a way out cannot be reached on another machine's engine")
+    # The engine's machine has an address in each of its bridge networks, so it reaches the container's own.
     return Reach(host=None, publish_at=None, network=network)
 
 
@@ -160,6 +161,7 @@ def mount_options(client: Any, directory: Path, own: Any | None, work_dir: str, 
 
 def work_dir_options(work_dir: str, *, empty: bool) -> dict[str, Any]:
     """Return options that make `work_dir` the one that code works in; if `empty`, a new one in memory."""
+    # Docker's default is `noexec`, with which code could not load compiled modules from there.
     return {"working_dir": work_dir} | ({"tmpfs": {work_dir: "rw,exec,mode=1777"}} if empty else {})
 
 
@@ -179,6 +181,7 @@ def path_seen_by_engine(path: str, mounts: Sequence[Mapping[str, str]]) -> str:
         If the path is in none of them, so that it does not exist outside of the container.
     """
     inside = PurePosixPath(path)
+    # The longest first: mounts may be nested, and the inner one hides the outer one.
     for mount in sorted(mounts, key=lambda mount: len(mount["Destination"]), reverse=True):
         if inside.is_relative_to(mount["Destination"]):
             return str(PurePosixPath(mount["Source"]) / inside.relative_to(mount["Destination"]))

@@ -89,6 +89,7 @@ def _wait_for_parent(parent: int) -> bool:
     """Wait for the line that dismisses the watchdog or for the parent's end; return whether the parent has ended."""
     if os.name != "posix":
         return not os.read(0, 1)
+    # Checked before the first wait: the parent may have ended before this process began.
     while os.getppid() == parent:
         if select.select([0], [], [], _PARENT_POLL_SECONDS)[0]:
             return not os.read(0, 1)

@@ -20,6 +20,7 @@ from .container_engine import engine_errors
 from .container_options import Reach
 from .container_watchdog import dismiss_watchdog, start_watchdog, stop_container
 
+# Docker's frames for the output of a container without a terminal.
 _HEADER = struct.Struct(">BxxxL")  # number of the stream, number of bytes
 # The end of the output is enough for an error message, and a container may print without end.
 _KEPT_LINES = 40
@@ -53,8 +54,9 @@ class ContainerStreams:
         params = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
         # Without a reference to the library's object, the garbage collector would close its socket.
         self._attached = container.client.api.attach_socket(container.id, params=params)
+        # The library mostly returns a `SocketIO`, which has neither timeouts nor `shutdown`. The socket is inside.
         self._socket: Any = getattr(self._attached, "_sock", self._attached)
-        self._socket.settimeout(None)
+        self._socket.settimeout(None)  # the library's own would end the reader of a silent container
         self._reader = threading.Thread(target=self._read, name="container output", daemon=True)
         self._reader.start()
 
@@ -228,6 +230,7 @@ class RunningContainer:
             container.start()
             if settings is not None:
                 self.streams.send(settings)
+            # The engine chooses the port and the address when the container starts.
             container.reload()
             networking = container.attrs["NetworkSettings"]
             if reach.publish_at is not None:

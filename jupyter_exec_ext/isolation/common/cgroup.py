@@ -101,11 +101,13 @@ def _remove(directory: Path) -> None:
         try:
             directory.rmdir()
         except OSError as error:
+            # After this server has ended, the sweep of another one tries again.
             if error.errno != errno.EBUSY or time.monotonic() > give_up_at:
                 return
         else:
             return
         with suppress(OSError):
+            # A process may fork before its signal comes, so each round reads the list again.
             for pid in (directory / "cgroup.procs").read_text().split():
                 with suppress(OSError):
                     os.kill(int(pid), signal.SIGKILL)
@@ -120,8 +122,10 @@ def _set_limit(directory: Path, controller: str, value: int) -> None:
         _write(directory / ("memory.max" if is_version_2 else "memory.limit_in_bytes"), value)
         with suppress(OSError):  # not every system counts swap
             if is_version_2:
+                # Otherwise a kernel at its limit would swap instead of being killed.
                 _write(directory / "memory.swap.max", 0)
             else:
+                # After the limit above: version 1 refuses a sum with swap that is lower than it.
                 _write(directory / "memory.memsw.limit_in_bytes", value)
     # Membership alone gives a group its share of the processors ("cpu").
 
@@ -137,7 +141,7 @@ def _parents() -> Iterator[tuple[Path, list[str]]]:
         inside = path.lstrip("/")
         if ".." in Path(inside).parts:  # a group outside the server's namespace
             continue
-        if controllers:
+        if controllers:  # version 1; version 2 has one line, without controllers
             for controller in _CONTROLLERS.intersection(controllers.split(",")):
                 yield ROOT / controller / inside, [controller]
         else:

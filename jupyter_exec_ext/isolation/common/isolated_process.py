@@ -126,6 +126,7 @@ def cap_limits(wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, in
     capped = {}
     for name, values in wanted.items():
         own = resource.getrlimit(getattr(resource, name))[1]
+        # RLIM_INFINITY is -1, which `min` would take for the lowest limit.
         soft, hard = values if own == resource.RLIM_INFINITY else (min(value, own) for value in values)
         capped[name] = (soft, hard)
     return capped
@@ -172,6 +173,7 @@ def protect_devices() -> None:
         mount(None, "/", _MS_SLAVE | _MS_REC)  # later mounts outside appear here, too, but not the reverse
         for device in (f"/dev/{name}" for name in DEVICES):
             mount(device, device, _MS_BIND)
+            # The system ignores other flags while it makes a bind mount, so they need a remount.
             mount(None, device, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID)
 
 
@@ -179,6 +181,7 @@ class CleanupThread:
     """Thread for cleanup on behalf of callers that can neither wait nor take a lock."""
 
     def __init__(self) -> None:
+        # Not a `ThreadPoolExecutor`: `submit` takes a lock, which the call that the collector interrupts may hold.
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         threading.Thread(target=self._run, name="sandbox-cleanup", daemon=True).start()
 

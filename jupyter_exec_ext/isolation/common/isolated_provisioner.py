@@ -72,6 +72,7 @@ class IsolatedProvisioner(LocalProvisioner):
     max_file_bytes = Integer(4 * 1024**3, help="The largest file that a kernel may write.").tag(config=True)
 
     def __init__(self, **kwargs: Any) -> None:
+        # jupyter_client passes a kernelspec's `config` as keyword arguments, which could set any trait.
         unknown = set(kwargs) - {"kernel_id", "kernel_spec", "parent", "config", *self.of_kernelspec}
         if unknown:
             known = ", ".join(self.of_kernelspec)
@@ -138,11 +139,13 @@ class IsolatedProvisioner(LocalProvisioner):
             If this machine cannot isolate kernels.
         """
         await in_thread(self.require)
+        # A restarted kernel keeps its path, since clients have it from the connection file.
         if self._socket_directory is None:
             self._socket_directory = new_link()
         self.choose_places()
         manager: Any = self.parent
         # Sockets in a directory work without a network, and no other user can connect to them.
+        # With cached ports, jupyter_client would look for free TCP ports at this address, which is a path.
         manager.cache_ports = False
         manager.transport = "ipc"
         manager.ip = str(self._socket_directory / SOCKET)
@@ -228,6 +231,7 @@ class IsolatedProvisioner(LocalProvisioner):
         """Wait for the end of the kernel."""
         code = await super().wait()
         if self._isolated is not None:
+            # This waits for processes that still end, for up to `END_SECONDS`.
             isolated, self._isolated = self._isolated, None
             await in_thread(isolated.close)
         return code
@@ -275,6 +279,7 @@ class IsolatedProvisioner(LocalProvisioner):
 
         If the start was cancelled, its loop was closed or the kernel was shut down meanwhile, end the kernel at once.
         """
+        # Started now, since the finalizer may run when no thread can be started any more.
         cleanup = cleanup_thread()
         launching = self._launch = in_lasting_thread(partial(self.launch_isolated, what))
         with ExitStack() as undo:
@@ -291,7 +296,7 @@ class IsolatedProvisioner(LocalProvisioner):
             raise RuntimeError("the kernel was shut down while it was started")
         self._launch = None
         if self._finalizer is not None:
-            self._finalizer.detach()
+            self._finalizer.detach()  # that of the kernel before a restart
         self._finalizer = weakref.finalize(self, _end_orphan, os.getpid(), cleanup, isolated)
         self._finalizer.atexit = False  # the kernel ends with the process in any case
         return isolated

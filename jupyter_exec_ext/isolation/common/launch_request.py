@@ -54,6 +54,7 @@ class Limits:
             "RLIMIT_CORE": (0, 0),
         }
         if self.memory_bytes is not None:
+            # Linux has no limit on the memory that one process uses. This one also counts what is only reserved.
             limits["RLIMIT_AS"] = (self.memory_bytes, self.memory_bytes)
         if self.cpu_seconds is not None:
             # At the hard limit the system kills a process that ignores SIGXCPU.
@@ -128,7 +129,8 @@ MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_M
 #: Mark of an environment that the engine has chosen from the server's and the caller's variables.
 CHOSEN_MARK = "JUPYTER_EXEC_SESSION"
 
-# Jupyter's own variables, and the exceptions that a kernel may have.
+# Jupyter's own variables, and the exceptions that a kernel may have. Some are secrets: JUPYTER_TOKEN, KG_AUTH_TOKEN,
+# JUPYTERHUB_API_TOKEN.
 _JUPYTERS_OWN = ("JPY_*", "JUPYTER*", "KG_*")
 _HARMLESS = ("JPY_SESSION_NAME", CHOSEN_MARK)
 # Variables with paths of this machine that a kernel does not see.
@@ -175,6 +177,7 @@ def sandbox_environment(
             return _matches(name, allowed_names)
         return chosen_by_engine or _matches(name, inheritable)
 
+    # NUL separates the arguments that bubblewrap reads, so a value with one could add arguments of its own.
     kept = {name: value for name, value in given.items() if is_passed_on(name, value) and "\0" not in name + value}
     # The kernel ends with its parent process. With this value, ipykernel does not watch it or print how to end it.
     fixed = {"HOME": home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "JPY_PARENT_PID": "1"}

@@ -47,10 +47,12 @@ def base_directory() -> Path:
     in_tmp = Path("/tmp") / f"jex-{os.getuid()}"  # noqa: S108  # its owner and mode are checked below
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     base = Path(runtime) / "jex" if os.path.isdir(runtime) else in_tmp
+    # The longest path: the server's name, that of a link, and the number 1 to 5 that jupyter_client appends.
     if len(f"{base}/{'9' * 40}/{'9' * 8}/s-5") > _MAX_SOCKET_PATH:
         base = in_tmp
     with suppress(FileExistsError):
         base.mkdir(mode=0o700)
+    # Not `stat`: in /tmp another user may have placed a link to a directory of this user.
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise IsolationUnavailableError(
@@ -168,6 +170,7 @@ def is_gone(name: str) -> bool:
 def end_started_with(variable: str) -> None:
     """Kill all processes that were started with a variable, ``NAME=value``, in their environment."""
     wanted = variable.encode()
+    # A process may fork before it is killed, so look again until none is found.
     while ended := [pid for pid, variables in _environments() if wanted in variables and _kill(pid)]:
         _wait_until_ended(ended)
 
@@ -203,6 +206,7 @@ def _wait_until_ended(pids: Iterable[int]) -> None:
     give_up_at = time.monotonic() + _END_SECONDS
     for pid in pids:
         with suppress(ProcessLookupError):
+            # They are no children of this process, so `waitpid` cannot wait for them.
             descriptor = os.pidfd_open(pid)
             try:
                 with selectors.DefaultSelector() as selector:
@@ -215,6 +219,7 @@ def _wait_until_ended(pids: Iterable[int]) -> None:
 def _start_ticks(pid: int) -> int:
     """Return the start time of a process, in clock ticks since the machine started; -1 if there is no such process."""
     try:
+        # The name of the program, in parentheses, may itself have spaces and parentheses.
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (OSError, IndexError):
         return -1

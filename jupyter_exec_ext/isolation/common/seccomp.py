@@ -22,6 +22,7 @@ _MAX_INSTRUCTIONS = 4096  # BPF_MAXINSNS
 
 
 class _Program(ctypes.Structure):
+    # `c_char_p` passes an address only, so zero bytes within the program do no harm.
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 

@@ -63,6 +63,7 @@ def view_of(
     for path in installation:
         if not _in_system(path):
             _refuse_too_much(path, secrets, "to be seen", "install the kernel's program in a directory of its own")
+    # Real paths are compared, so that a link leads around no check.
     work = os.path.realpath(work_directory)
     _refuse_too_much(
         work, secrets, "as a working directory", "start it in a directory below, or set 'working_directory'"
@@ -97,6 +98,7 @@ def _relative_paths(paths: Iterable[str], directory: str) -> Iterator[str]:
 def _hidden(seen: Iterable[str], secrets: Sequence[str]) -> Iterator[str]:
     """Yield the directories with secrets below the visible ones."""
     for path in seen:
+        # They may hold password hashes and tokens, also of servers in other installations than this one's.
         settings = os.path.join(path, "etc", "jupyter")
         if os.path.isdir(settings):
             yield settings
@@ -174,6 +176,7 @@ def _installation(program: str) -> Iterator[str]:
         raise FileNotFoundError(f"the kernel's program {program!r} is not there")
     if os.path.abspath(found) == os.path.abspath(sys.executable):
         yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    # The link lies in the virtual environment, its target in the installation that this is based on.
     for path in dict.fromkeys((os.path.abspath(found), os.path.realpath(found))):
         programs = Path(path).parent
         if not _in_system(str(programs)):  # a program in /bin has no installation in /
@@ -199,6 +202,7 @@ def _in_system(path: str) -> bool:
 def _drop_nested(paths: Iterable[str]) -> list[str]:
     """Return paths without those that lie below another one."""
     kept: list[str] = []
+    # The shortest first: a directory comes before everything that lies in it.
     for path in sorted(dict.fromkeys(os.path.abspath(path) for path in paths), key=len):
         if not any(_is_below(path, other) for other in kept):
             kept.append(path)

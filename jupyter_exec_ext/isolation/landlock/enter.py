@@ -49,9 +49,11 @@ _OF_ITSELF = (
 
 def keep(control: int) -> NoReturn:
     """Start the kernel, wait for its end, and end everything that it has left."""
+    # The kernel must not inherit it: its end of file tells the server that the program runs.
     os.set_inheritable(control, False)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `_wait` receives them
     try:
+        # Not SIGKILL: the keeper must still end the kernel's processes.
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         orders = json.loads(_read_line(control))
         if os.getppid() != orders["server"]:  # the server ended before PR_SET_PDEATHSIG was set
@@ -81,6 +83,7 @@ def _wait(kernel: int) -> int:
     while True:
         ended = signal.sigwait(_SIGNALS) == signal.SIGTERM
         with suppress(ChildProcessError):
+            # One SIGCHLD may stand for several children.
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == kernel:
                     status, ended = found[1], True
@@ -92,6 +95,7 @@ def _end_all(kernel: int, status: int) -> int:
     """Kill all descendants until none is left; orphans become children of this process."""
     while True:
         try:
+            # This has no time limit of its own. `IsolatedProcess.end` kills a keeper that takes too long.
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == kernel:
                     status = found[1]
@@ -119,6 +123,7 @@ def _list_descendants(pid: int) -> list[int]:
 def _exit_like(status: int) -> NoReturn:
     """Exit with the status or the signal of the kernel."""
     if os.WIFSIGNALED(status):
+        # The signal was the kernel's; the keeper must leave no core file for it.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
         with suppress(OSError):  # SIGKILL has no handler to reset
@@ -143,18 +148,22 @@ def _become_kernel(control: int, orders: dict[str, Any], rules: list[tuple[int, 
     """Isolate this process, and execute the kernel."""
     step = "launcher"
     try:
+        # The server sends interrupts to the process group of the kernel.
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != keeper:  # it ended before PR_SET_PDEATHSIG was set
             os._exit(STATUS["launcher"])
+        # By then the server has put this process in its control group.
         if _read_line(control) != b"go":
             os._exit(STATUS["launcher"])
         os.chdir(orders["directory"])
+        # Read now, since Landlock may forbid it: this package can lie outside of the kernel's view.
         landlock, seccomp = (_import_file(orders[name]) for name in ("landlock", "seccomp"))
         with open(orders["filter"], "rb") as file:
             allowed_calls = file.read()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
             signal.signal(number, signal.SIG_DFL)
+        # The keeper has blocked signals, and a mask outlasts both the fork and the execution of a program.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         step = "capabilities"
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -192,6 +201,7 @@ class _Header(ctypes.Structure):
 def _drop_capabilities() -> None:
     """Drop all capabilities for good."""
     capability = 0
+    # Before `capset`, since this takes the capability CAP_SETPCAP.
     while _libc().prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), _0, _0, _0) >= 0:
         _libc().prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), _0, _0, _0)  # only root can, and only root has to
         capability += 1
@@ -211,6 +221,7 @@ def _close_all_but(kept: int) -> None:
 # --- Helpers of both
 
 
+# As wide as prctl reads its arguments. Some options refuse unused ones that are not zero.
 _0 = ctypes.c_ulong(0)
 
 

@@ -115,8 +115,10 @@ class LandlockProcess(IsolatedProcess):
         ours, theirs = socket.socketpair()
         with ExitStack() as undo, ours:
             undo.callback(self._abandon)
+            # Closes the server's copy after the start. With it open, the reports would have no end.
             with theirs:
                 super().__init__(
+                    # No file in a working directory or a user's site-packages can replace a module.
                     [sys.executable, "-I", "-S", str(_HERE / "enter.py"), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -179,6 +181,7 @@ class LandlockProcess(IsolatedProcess):
 
     def close(self) -> None:
         """End all that a killed keeper may have left, and release the descriptors."""
+        # The keeper exits as the kernel did, so any other status than 0 may also be that of a killed keeper.
         if self.returncode != 0 and self._mark is not None:
             end_started_with(f"{MARK}={self._mark}")
         super().close()

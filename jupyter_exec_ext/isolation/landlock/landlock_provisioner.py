@@ -95,10 +95,12 @@ def launch_under_landlock(
         If its program cannot be executed.
     """
     sweep_once()
+    # The second part is for this kernel, so that its processes can be ended without those of others.
     view, mark = what.view(), f"{own_name()}/{secrets.token_hex(4)}"
     sockets = home.parent / "sockets"
     for directory in (sockets, home, temporary):  # an earlier kernel may have left anything there
         make_anew(directory)
+    # The directory's path can be too long for a socket, the link's is short.
     link_anew(what.socket_directory, sockets)
     startup = home / _STARTUP
     startup.parent.mkdir(parents=True)
@@ -108,6 +110,7 @@ def launch_under_landlock(
     orders = Orders(
         program=os.path.abspath(shutil.which(what.command[0]) or what.command[0]),
         command=what.command,
+        # MARK is last: the kernel's variables must not name another server.
         environment={"TMPDIR": str(temporary), **what.environment, MARK: mark},
         directory=view.work_directory,
         rules=rules_of(view, what.connection_file, own=(str(home), str(temporary)), sockets=str(sockets)),

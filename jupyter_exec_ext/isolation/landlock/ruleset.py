@@ -29,6 +29,7 @@ _PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_FILE, _MAKE_SOCK = 1 << 5, 1 << 9
 _MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL_DEV = 1 << 6, 1 << 11, 1 << 14, 1 << 15
+# All rights on files up to version 5. Linux allows accesses that a ruleset does not handle.
 _ALL = (1 << 16) - 1
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _BIND_TCP, _CONNECT_TCP = 1, 1 << 1
@@ -48,8 +49,8 @@ class _Ruleset(ctypes.Structure):
 
 
 class _Rule(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
+    _pack_ = 1  # as in the system's header: 12 bytes
+    _layout_ = "ms"  # Python 3.14 warns about `_pack_` without it
     _fields_ = [("allowed", ctypes.c_uint64), ("descriptor", ctypes.c_int32)]
 
 
@@ -88,6 +89,7 @@ def restrict(rules: list[tuple[int, str]]) -> None:
         for descriptor, right in rules:
             allowed = RIGHTS[right]
             if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                # The system refuses a rule that gives a file rights on directories (EINVAL).
                 allowed &= _OF_FILES
             rule = _Rule(allowed, descriptor)
             _call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)

@@ -19,10 +19,12 @@ def _without_terminal() -> None:
 
     def run(command: str, depth: int, *, show: bool) -> str:
         """Run a command, and return its output."""
+        # As IPython's own `system` has it, with the same words.
         if command.rstrip().endswith("&"):
             raise OSError("Background processes not supported.")
         output = ""
         with subprocess.Popen(  # noqa: S602  # the user typed it for a shell
+            # For the frames of `run` and its caller: names in the command are those of the cell.
             shell.var_expand(command, depth=depth + 2),
             shell=True,
             text=True,
@@ -40,6 +42,7 @@ def _without_terminal() -> None:
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
         code = process.returncode
+        # IPython has negative signals there; a shell adds 128 to them.
         shell.user_ns["_exit_code"] = 128 - code if code > 128 else code
         if code != 0 and getattr(shell, "system_raise_on_error", False):
             raise subprocess.CalledProcessError(code, command)
@@ -65,6 +68,7 @@ def _without_other_processes() -> None:
 
     def patch(psutil: Any) -> Any:
         plain = psutil and psutil.Process.children
+        # ipykernel calls `_get_psutil` for each usage request, and one wrapper is enough.
         if plain and not hasattr(plain, "__wrapped__"):
 
             @wraps(plain)

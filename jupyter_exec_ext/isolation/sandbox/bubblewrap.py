@@ -30,6 +30,7 @@ _NO_NAMESPACES = re.compile(
 
 #: Arguments for a process that sees nothing of the machine. Further arguments make files visible.
 NAMESPACES = (
+    # Not every system has cgroup namespaces, so only this one is optional.
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
@@ -82,6 +83,7 @@ def ready_tools() -> Tools:
 @cache  # exceptions are not cached, so a failed trial is repeated
 def _try(tools: Tools) -> None:
     with open(tools.seccomp_filter, "rb") as seccomp_filter:
+        # In a container that masks parts of /proc, Linux refuses a new /proc. So the trial mounts one, too.
         command = [tools.bwrap, *NAMESPACES, NO_NETWORK, "--ro-bind", "/", "/", "--proc", "/proc"]
         # Without this option bubblewrap leaves an orphan, which would stay a zombie if the server is process 1.
         command += [
@@ -111,6 +113,7 @@ def failure(said: bytes) -> IsolationUnavailableError:
     """Return the error for a sandbox that could not be made, from bubblewrap's message."""
     text = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ") or "it did not say why"
     shown = "".join(character if character.isprintable() else " " for character in text)[:300]
+    # Bubblewrap exits with 1 for every error, so only its messages tell them apart. They differ by release.
     if _NO_NAMESPACES.search(said):
         return IsolationUnavailableError(
             "no_user_namespaces",
@@ -126,6 +129,7 @@ def failure(said: bytes) -> IsolationUnavailableError:
 
 
 def _program(name: str, reason: str, message: str) -> str:
+    # A service's PATH may name only the server's own environment.
     found = shutil.which(name) or shutil.which(name, path=os.defpath)
     if found is None:
         raise IsolationUnavailableError(reason, message)
@@ -136,6 +140,7 @@ def _program(name: str, reason: str, message: str) -> str:
 def _check_version(bwrap: str) -> None:
     done = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, check=False)
     found = re.search(r"\d+(?:\.\d+)+", done.stdout)
+    # A bubblewrap that was killed meanwhile has printed nothing, which must not pass for an old release.
     if found is None:
         why = f"it ended with {done.returncode} when it was asked for its version"
         raise IsolationUnavailableError("bubblewrap_failed", f"bubblewrap ({bwrap}) does not work: {why}; {_INSTALL}")
@@ -149,6 +154,8 @@ def _check_version(bwrap: str) -> None:
 DATA = "/mnt/data"
 TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108  # its own
 
+# Programs look up their user's name and home here; the machine's own files would show its users.
+# In a user namespace, files of all other users appear with the owner 65534.
 PASSWD = f"{USER}:x:{UID}:{GID}:{USER}:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 GROUP = f"{USER}:x:{GID}:\nnogroup:x:65534:\n"
 
@@ -184,13 +191,16 @@ def sandbox_arguments(
         arguments += ["--ro-bind", path, path]
     for place, target in view.links.items():
         arguments += ["--symlink", target, place]
+    # An empty directory covers each one. It is read-only, since it is memory without a limit.
     for path in view.hidden:
         arguments += ["--tmpfs", path, "--remount-ro", path]
     arguments += ["--ro-bind-data", str(descriptors.passwd), "/etc/passwd"]
     arguments += ["--ro-bind-data", str(descriptors.group), "/etc/group"]
     # Inside, the server's user may still own the files in /proc/sys, and root could write them.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
+    # The file system of --dev has no limit either. /dev/shm is a mount of its own, which stays writable.
     arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
+    # In a directory of the machine instead, a kernel could write files without a limit.
     arguments += ["--perms", "0700", "--size", str(SOCKETS_BYTES), "--tmpfs", SOCKETS]
     arguments += ["--ro-bind-data", str(descriptors.connection), connection_file]
     for place, path in view.writable.items():
@@ -198,10 +208,12 @@ def sandbox_arguments(
     work = work_place(view)
     for place in (work, DATA) if _is_free(DATA, view) else (work,):
         arguments += ["--bind", view.work_directory, place]
+        # An environment below the working directory would be writable through the bind above.
         for path in view.read_only_inside_work:
             arguments += ["--ro-bind", f"{view.work_directory}/{path}", f"{place}/{path}"]
     # The root file system is memory without a limit, so it must be read-only.
     arguments += ["--remount-ro", "/", "--chdir", work, "--clearenv"]
+    # --clearenv drops bubblewrap's own variables, by which the server finds its processes.
     for name, value in environment.items():
         arguments += ["--setenv", name, value]
     return [*arguments, "--seccomp", str(descriptors.seccomp_filter)]

@@ -110,8 +110,11 @@ class SandboxProcess(IsolatedProcess):
                     pass_fds=[*descriptors, of_status, of_block],
                     start_new_session=True,
                 )
+                # While the server has these ends open, too, a killed bubblewrap shows neither as an end of file
+                # nor as a broken pipe.
                 for of_bubblewrap in (status_write, block_read, gate_read):
                     of_bubblewrap.close()
+                # The inner process waits for the block descriptor, so nothing runs before its limits and group are set.
                 self._hold(self._first_status(), limits, group)
                 block_write.write(b"1")
                 self._until_tied()
@@ -124,6 +127,7 @@ class SandboxProcess(IsolatedProcess):
 
     def _abandon(self, sandbox_id: str) -> None:
         """End the processes of a sandbox that could not be made."""
+        # There is no `pid` if a pipe could not be made, and it is None if the fork failed.
         if getattr(self, "pid", None) is not None:
             self.kill()
             super().kill()
@@ -160,6 +164,7 @@ class SandboxProcess(IsolatedProcess):
 
         If the filter cannot be seen, go on: only a server that is killed in this very moment leaves a process.
         """
+        # In a container the server may have filters itself, which the inner process inherits.
         own = _count_filters("self")
         give_up_at = time.monotonic() + _TIE_SECONDS
         while own is not None and time.monotonic() < give_up_at:
@@ -207,6 +212,7 @@ class SandboxProcess(IsolatedProcess):
             super().kill()
             return
         with suppress(ProcessLookupError):
+            # Not bubblewrap, which has to reap the inner process. Otherwise a server that is process 1 gets a zombie.
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         self.send_signal(signal.SIGCONT)  # a stopped bubblewrap could not end
 
@@ -227,6 +233,7 @@ class SandboxProcess(IsolatedProcess):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
             with selectors.DefaultSelector() as selector:
+                # Control groups and directories cannot be removed while processes in them still end.
                 selector.register(self._init, selectors.EVENT_READ)
                 selector.select(END_SECONDS)
             with suppress(ChildProcessError):  # if the server is process 1, orphans of bubblewrap are its children
@@ -245,6 +252,7 @@ class SandboxProcess(IsolatedProcess):
 
 
 def _decode_exit_code(code: int | None) -> int | None:
+    # An exit code above 128 that the kernel chose itself looks the same as a signal.
     return code if code is None or code <= _SIGNAL_BASE else _SIGNAL_BASE - code
 
 
@@ -258,6 +266,7 @@ def _count_filters(process: str) -> int | None:
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             name, _, value = line.partition(":")
+            # Linux shows this number since 5.9.
             if name == "Seccomp_filters":
                 return int(value)
     return None

@@ -83,6 +83,7 @@ class SandboxProvisioner(IsolatedProvisioner):
     def launch_isolated(self, what: Launch) -> IsolatedKernel:
         """Start a sandbox, and return when its kernel is inside."""
         limits = replace(what.limits, tmp_bytes=self.max_tmp_bytes)
+        # Making a view reads the disk. The launch gets this one, so that the place chosen here stays right.
         view = what.view()
         self._work_place = work_place(view)
         what = replace(what, view=lambda: view)
@@ -111,6 +112,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
         If the kernel would see or write more than it may.
     """
     sweep_once()
+    # `require` has made the trial before the launch.
     tools = find_tools()
     view = what.view()
     with ExitStack() as undo, ExitStack() as held:
@@ -120,6 +122,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
             held.enter_context(open(tools.seccomp_filter, "rb")).fileno(),
             _open_text(PASSWD, held),
             _open_text(GROUP, held),
+            # The file has its path outside also inside, since the command names it, but the sockets have another path.
             _open_text(json.dumps(connection | {"ip": f"{SOCKETS}/{SOCKET}"}), held),
         )
         arguments = sandbox_arguments(
@@ -137,6 +140,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
             undo.callback(group.remove)
         output, write_end = os.pipe()
         undo.callback(os.close, output)
+        # With the server's own write end open, the reader of the output would never see its end.
         held.callback(os.close, write_end)
         try:
             process = SandboxProcess(
@@ -151,6 +155,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
         except BrokenSandboxError:
             raise failure(_read_message(output)) from None
         undo.callback(process.end)
+        # The sockets' file system is mounted inside only. The server reaches it through a descriptor of its own.
         link_anew(what.socket_directory, Path(f"/proc/{os.getpid()}/fd/{process.sockets}"))
         kernel_output = KernelOutput(what.kernel_id, log)
         kernel_output.read_in_background(output)
@@ -160,6 +165,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
 
 def _read_message(output: int) -> bytes:
     """Return bubblewrap's message; all processes that could write more have ended."""
+    # A process that was missed would keep the pipe open, and one thread starts all kernels.
     os.set_blocking(output, False)
     try:
         return os.read(output, _MAX_MESSAGE_BYTES)

@@ -23,6 +23,7 @@ from ..pool_transport import PoolTimes, PoolTransport
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# The service's own default, 4096, is too short for the output of much code.
 STREAMS_MAX_LENGTH = 2**20
 
 
@@ -87,7 +88,7 @@ class AsyncACAClient:
         grace_seconds: float = 30.0,
         verify: bool | str = True,
     ) -> None:
-        family_of(api_version)
+        family_of(api_version)  # raises an error for an unknown version
         self.endpoint = check_host(check_endpoint(endpoint), allowed_hosts)
         self.api_version = api_version
         parts = urlsplit(self.endpoint)
@@ -151,6 +152,7 @@ class AsyncACAClient:
         ConnectionLost
             If the answer was lost: the code may have run, or may still be running.
         """
+        # The service takes whole seconds. A lower number would stop the code too early.
         seconds = None if timeout_seconds is None else math.ceil(timeout_seconds)
         request = RunRequest(code, seconds, False, streams_max_length, jupyter_format)
         return await self._driver.perform(self._operations.run(identifier, request))
