@@ -14,6 +14,7 @@ from jupyter_exec_ext.client.api.execution_operations import (
     executions_of,
     seconds_left,
 )
+from jupyter_exec_ext.client.api.file_transfers import FilesApi
 from jupyter_exec_ext.client.api.operations import ExecApi
 from jupyter_exec_ext.client.api.request_exchange import RetryPolicy, error_from
 from jupyter_exec_ext.client.api.steps import (
@@ -35,6 +36,7 @@ from jupyter_exec_ext.errors import (
     ConnectionFailed,
     ConnectionLost,
     ExecError,
+    FileNotFound,
     Forbidden,
     InternalError,
     MissingScope,
@@ -42,6 +44,7 @@ from jupyter_exec_ext.errors import (
     QueueFull,
     ServerLost,
     SessionEnded,
+    SessionNotFound,
     Unauthenticated,
     UnexpectedAnswer,
 )
@@ -50,6 +53,7 @@ from jupyter_exec_ext.protocol.records_json import event_to_text, to_json
 from jupyter_exec_ext.protocol.sse import KEEP_ALIVE, encode_event
 
 API = ExecApi(RetryPolicy(max_retries=2))
+FILES = FilesApi(RetryPolicy(max_retries=2))
 NOT_SENT, LOST = Failure(False, "refused"), Failure(True, "cut")
 PLACE = executions_of("ses_1")
 
@@ -388,6 +392,30 @@ def test_delete_of_ended_session_is_no_error() -> None:
     Script(answer(404, {"message": "no", "code": "session_not_found"})).perform(API.delete_session("ses_1"))
     with pytest.raises(Forbidden):
         Script(answer(403, {"message": "no", "code": "forbidden"})).perform(API.delete_session("ses_1"))
+
+
+@pytest.mark.parametrize("lost", [LOST, Reply(502, {}, b"<html>")])
+def test_file_deletion_repeated_after_lost_answer_accepts_that_file_is_gone(lost: Any) -> None:
+    script = Script(lost, answer(404, {"message": "no", "code": "file_not_found", "request_id": "r"}))
+    script.perform(FILES.delete("ses_1", "a.txt"))
+    assert len(script.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "error"),
+    [
+        ([], "file_not_found", FileNotFound),
+        ([NOT_SENT], "file_not_found", FileNotFound),
+        ([answer(503)], "file_not_found", FileNotFound),
+        ([LOST], "session_not_found", SessionNotFound),
+    ],
+)
+def test_file_deletion_reports_missing_file_that_it_cannot_have_deleted(
+    before: list[Any], code: str, error: type[ExecError]
+) -> None:
+    script = Script(*before, answer(404, {"message": "no", "code": code, "request_id": "r"}))
+    with pytest.raises(error):
+        script.perform(FILES.delete("ses_1", "a.txt"))
 
 
 def test_ids_are_one_segment_of_the_path() -> None:

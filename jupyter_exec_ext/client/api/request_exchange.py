@@ -13,6 +13,7 @@ from ...errors import (
     ConnectionFailed,
     ConnectionLost,
     ExecError,
+    FileNotFound,
     Forbidden,
     NotFound,
     ServerLost,
@@ -241,6 +242,8 @@ def _final(request: Request, outcome: Reply | Failure, doubt: str, *, waited: bo
     """Return the last answer; raise an error if it leaves open whether the request was carried out."""
     if isinstance(outcome, Failure):
         raise transport_error(request, Failure(bool(doubt), doubt or outcome.message))
+    if doubt and request.method == "DELETE" and isinstance(error_from(outcome), FileNotFound):
+        return Reply(204, {}, b"")  # an earlier attempt deleted the file, and its answer was lost
     if outcome.ok or is_of_api(outcome):
         return outcome
     if doubt and (waited or request.method == "POST"):
