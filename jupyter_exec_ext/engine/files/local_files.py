@@ -14,7 +14,7 @@ import stat
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate
 from logging import Logger, LoggerAdapter
 from pathlib import Path
@@ -269,13 +269,14 @@ class LocalFiles:
         with self._root_of(session_id) as root:
             stored = None if usage is None else self._measure(root, usage)
             directory = open_directory(root, parts[:-1], make=True)
-        try:
-            replaced = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
-            if stat.S_ISDIR(replaced.st_mode):
-                os.close(directory)
+        with ExitStack() as undo:
+            undo.callback(os.close, directory)
+            replaced = None
+            with suppress(FileNotFoundError):
+                replaced = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+            if replaced is not None and stat.S_ISDIR(replaced.st_mode):
                 raise NotAFile(f"{'/'.join(parts)!r} is a directory")
-        except FileNotFoundError:
-            return directory, None, stored
+            undo.pop_all()
         return directory, replaced, stored
 
     def _measure(self, root: int, usage: Usage) -> tuple[int, int]:

@@ -495,3 +495,15 @@ def test_store_on_the_same_disk_has_its_space_kept_free(tmp_path: Path) -> None:
     assert store.kept_free_at(tmp_path / "not" / "there" / "yet") == 64 * 1024**2 + 8192
     assert store.kept_free_at(Path("/proc")) == 0
     store.close()
+
+
+async def test_upload_whose_place_cannot_be_read_leaves_no_descriptor_open(files: LocalFiles) -> None:
+    await put(files, "sub/a", b"1")
+    before = os.listdir("/dev/fd")
+    for _ in range(3):
+        # The name is too long for the file system, which no permission of this user changes.
+        with pytest.raises(OSError, match="too long"):
+            files._open_target(SID, ("sub", "x" * 300), None)
+        with pytest.raises(NotAFile):
+            files._open_target(SID, ("sub",), None)
+    assert len(os.listdir("/dev/fd")) == len(before)
