@@ -90,6 +90,10 @@ class KernelMessage:
                 self._content = {}
         return self._content if isinstance(self._content, dict) else {}
 
+    def with_content(self, content: Any) -> KernelMessage:
+        """Return the same message with another content."""
+        return KernelMessage(self.channel, self.msg_type, self.parent_id, content, self.parent_type, self._msg_id)
+
 
 def new_header(msg_type: str, session_id: str, msg_id: str | None = None) -> dict[str, str]:
     """Return the header of a new message, with a time-zone-aware date as the protocol asks."""

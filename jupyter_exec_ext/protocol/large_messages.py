@@ -52,12 +52,12 @@ def read_large(
         # `_UnreadText` decodes nothing yet. Each step of the caller decodes one piece, so memory for one is enough.
         yield from _split(message, loads_in_pieces(content, _UnreadText))
     elif message.msg_type in _BUNDLES:
-        yield _with(message, _bundle(content, KeepUpTo(max_value_bytes, max_memory_bytes)))
+        yield message.with_content(_bundle(content, KeepUpTo(max_value_bytes, max_memory_bytes)))
     elif message.msg_type in _OTHERS:
         keep = _plain(KeepUpTo(max_value_bytes, max_memory_bytes))
-        yield _with(message, _without_escapes(loads_in_pieces(content, keep)))
+        yield message.with_content(_without_escapes(loads_in_pieces(content, keep)))
     else:
-        yield _with(message, {})  # of no interest here, so it is not even parsed
+        yield message.with_content({})  # of no interest here, so it is not even parsed
 
 
 def _slices(content: Buffer) -> Iterator[memoryview]:
@@ -91,16 +91,12 @@ class _RawPieces:
         return (str(piece, "utf-8", "replace") for piece in _slices(self.content))
 
 
-def _with(message: KernelMessage, content: Any) -> KernelMessage:
-    return KernelMessage(message.channel, message.msg_type, message.parent_id, content)
-
-
 def _split(message: KernelMessage, body: Any) -> Iterator[KernelMessage]:
     fields: Mapping[str, Any] = body if isinstance(body, dict) else {}
     text, name = fields.get("text"), fields.get("name")
     pieces = text.pieces if isinstance(text, _UnreadText) else (text,)
     for piece in pieces:
-        yield _with(message, {"name": name if isinstance(name, str) else None, "text": piece})
+        yield message.with_content({"name": name if isinstance(name, str) else None, "text": piece})
 
 
 def _plain(keep: KeepUpTo) -> Take:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.models import DisplayEvent, Execution, ExecutionState
-from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
+from jupyter_exec_ext.protocol.kernel_messages import FrameCodec, KernelMessage, Sender
 from jupyter_exec_ext.protocol.large_messages import read_large
 from jupyter_exec_ext.protocol.large_values import encode_in_pieces
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
@@ -48,3 +48,26 @@ def test_a_picture_is_the_same_in_log_and_record() -> None:
 def test_characters_that_json_escapes_survive_in_the_log(odd: str) -> None:
     event = display({"text/html": PICTURE + odd})
     assert json.loads(line_of(event, 1, "t"))["data"] == {"text/html": PICTURE + odd}
+
+
+def test_large_reply_of_forked_child_does_not_end_the_run() -> None:
+    """Both processes have the session id of the kernel; their pids differ."""
+    codec = FrameCodec(b"key", "hmac-sha256", "s")
+
+    def read(channel: str, msg_type: str, pid: int, content: dict[str, Any]) -> KernelMessage:
+        header = {"msg_type": msg_type, "msg_id": f"abc_{pid}_1"}
+        parent = {"msg_id": "ours", "msg_type": "execute_request"}
+        parts = [json.dumps(part).encode() for part in (header, parent, {}, content)]
+        head = [b"<IDS|MSG>", codec._sign(parts), *parts[:3]]
+        (message,) = read_large(codec, channel, head, bytearray(parts[3]), 10_000_000)
+        return message
+
+    translator = RunTranslator("ours")
+    translator.feed(read("iopub", "status", 17, {"execution_state": "busy"}))
+    error = {"status": "error", "ename": "E", "evalue": "x" * 300_000, "traceback": []}
+    reply = read("shell", "execute_reply", 18, error)
+    assert (reply.sender, reply.parent_type) == (Sender("abc", "18"), "execute_request")
+    translator.feed(reply)
+    assert translator.close() == []
+    translator.feed(read("shell", "execute_reply", 17, error))
+    assert len(translator.close()) == 1
