@@ -334,7 +334,7 @@ def kernelspec_from_json(data: Any) -> KernelSpecInfo:
 
 def event_from_json(data: Any) -> OutputEvent | None:
     """Read an output event; None for a type that this version does not know."""
-    cls = EVENT_TYPES.get(data.get("type", "")) if isinstance(data, dict) else None
+    cls = EVENT_TYPES.get(kind) if isinstance(data, dict) and isinstance(kind := data.get("type"), str) else None
     if cls is None:
         return None
     event = _build(

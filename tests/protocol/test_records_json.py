@@ -128,6 +128,11 @@ def test_an_answer_that_is_no_execution_is_unexpected(data: Any) -> None:
         execution_from_json(data)
 
 
+@pytest.mark.parametrize("kind", [[], {}, ["stream"], {"type": "stream"}])
+def test_event_with_type_that_is_no_text_is_of_unknown_type(kind: Any) -> None:
+    assert event_from_json({"type": kind, "seq": 1}) is None
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
