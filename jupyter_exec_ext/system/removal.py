@@ -28,6 +28,7 @@ ASIDE_NAME = "not-removed"
 _BACKGROUND_SECONDS = 600.0
 _MAX_QUEUED = 1000
 _MAX_NAMED = 5
+_MAX_KEPT_NAME_BYTES = 100  # of the name of a tree that is moved aside
 _MAX_FAILURES = 1000  # in one directory; each is remembered
 _BATCH_ENTRIES = 256  # a hostile directory can have millions of entries
 _TIME_IS_UP = "its removal takes long and goes on in the background"
@@ -287,8 +288,10 @@ def _allow_access(name: str, parent: int) -> None:
 def _moved_aside(path: Path) -> Path:
     """Move a tree that resists; return where it is now."""
     aside = path.parent / ASIDE_NAME
-    # Room for the suffix: names may already be as long as the file system allows.
-    moved = aside / f"{path.name[:100]}-{secrets.token_hex(4)}"
+    # Room for the suffix: names may already be as long as the file system allows, which counts bytes. The cut may
+    # leave a part of a character, which macOS refuses in a name.
+    kept = os.fsencode(path.name)[:_MAX_KEPT_NAME_BYTES].decode("utf-8", "ignore")
+    moved = aside / f"{kept}-{secrets.token_hex(4)}"
     try:
         aside.mkdir(mode=0o700, exist_ok=True)
         path.rename(moved)

@@ -129,6 +129,16 @@ def test_immutable_file_is_moved_aside_with_its_tree_and_reported(tmp_path: Path
     assert not (tmp_path / ASIDE_NAME).exists()
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "\N{EURO SIGN}" * 85], ids=["one_byte", "three_bytes"])
+def test_tree_with_a_name_of_the_greatest_length_is_moved_aside(tmp_path: Path, name: str) -> None:
+    tree = tmp_path / name
+    (tree / "directory").mkdir(parents=True)
+    left = remove_tree(tree, seconds=0.0)
+    assert left is not None and left.path.parent == tmp_path / ASIDE_NAME
+    assert not tree.exists(), "its name is free"
+    _wait_until_removed()
+
+
 def test_immutable_directory_stays_where_it_is_and_is_reported(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
