@@ -93,14 +93,15 @@ def read_limits(limits: Any, outer: Policy) -> Policy:
     """
     if not isinstance(limits, Mapping):
         raise InvalidRequest("'limits' must be an object with fields of a policy")
+    approval = limits.get("approval")
+    # Before the limits are read, which compiles the pattern.
+    if isinstance(approval, Mapping) and "pattern" in approval:
+        # The server's own process searches it, and a slow expression would block all requests.
+        raise InvalidRequest("'limits': 'approval' may have a 'pattern' only in a policy that is configured")
     try:
         inner = narrowed(outer, limits)
     except InvalidRequest as error:
         raise InvalidRequest(f"'limits': {error.message}") from None
-    approval = limits.get("approval")
-    if isinstance(approval, Mapping) and "pattern" in approval:
-        # The server's own process searches it, and a slow expression would block all requests.
-        raise InvalidRequest("'limits': 'approval' may have a 'pattern' only in a policy that is configured")
     for name in limits:
         if _exceeds(name, getattr(inner, name), getattr(outer, name)):
             raise TokenTooBroad(
@@ -227,7 +228,7 @@ def _pattern(name: str, value: Any) -> str:
         if not _is_text(value):
             raise ValueError(f"1 to {MAX_TEXT} characters are expected")
         re.compile(value)
-    except (re.error, ValueError, RecursionError) as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:  # OverflowError: `a{4294967295}`
         raise InvalidRequest(f"{name!r}: 'pattern' is not a regular expression: {error}") from None
     return str(value)
 

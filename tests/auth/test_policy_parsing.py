@@ -110,6 +110,7 @@ def test_an_unknown_field_is_refused(field: str, hint: str) -> None:
                 {"timeout_seconds": 0},
                 {"when": ["pattern"]},
                 {"when": ["pattern"], "pattern": "("},
+                {"when": ["pattern"], "pattern": "a{4294967295}"},
                 {"when": ["pattern"], "pattern": "a" * 257},
                 {"when": ["pattern"], "pattern": 1},
                 {"when": ["imports"], "modules": "os"},
@@ -217,7 +218,8 @@ def test_no_name_takes_long_to_refuse() -> None:
 def test_a_token_brings_no_regular_expression_of_its_own() -> None:
     """One such as `(a+)+$` would hold up the whole server for as long as its creator likes."""
     rule = {"when": ["pattern"], "pattern": "(a+)+$"}
-    for brought in (rule, {"when": ["shell"], "pattern": "a"}):  # the second would not be searched, and is no field
+    not_searched, not_compiled = {"when": ["shell"], "pattern": "a"}, {"when": ["pattern"], "pattern": "a{4294967295}"}
+    for brought in (rule, not_searched, not_compiled):
         with pytest.raises(InvalidRequest, match="only in a policy that is configured"):
             read_limits({"approval": brought}, Policy())
     configured = narrowed(Policy(), {"approval": rule})
