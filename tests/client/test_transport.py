@@ -21,7 +21,14 @@ from jupyter_exec_ext.client.aio.http_client import ssl_context
 from jupyter_exec_ext.client.api.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
 from jupyter_exec_ext.client.sync import websocket
 from jupyter_exec_ext.client.sync.driver import SyncDriver
-from jupyter_exec_ext.errors import ApiNotFound, ClientError, ExecError, Unauthenticated, UnexpectedAnswer
+from jupyter_exec_ext.errors import (
+    ApiNotFound,
+    ClientError,
+    ConnectionFailed,
+    ExecError,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
 from tests.support.binderhubs import Events, StandInBinderHub
 from tests.support.hosts import Host, running_host
 
@@ -163,6 +170,29 @@ async def test_environment_proxy_is_used_for_other_machines(proxy: Fake, host: H
             await async_client.info()
     assert [line.split("/exec/")[0] for line in proxy.seen] == [f"GET {host.info.url.rstrip('/')}"] * 2
     assert JupyterConnectionInfo("h.example", False).proxy is None
+
+
+@pytest.fixture(params=["refuses", "hangs up"])
+def no_tunnel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    """A proxy that opens no tunnel."""
+    with Fake(403, b"proxy") as proxy:
+        if request.param == "hangs up":
+            monkeypatch.setattr(_Answer, "do_CONNECT", lambda handler: proxy.seen.append(handler.requestline))
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        yield proxy
+
+
+async def test_request_whose_tunnel_was_refused_counts_as_not_sent(no_tunnel: Fake) -> None:
+    info = JupyterConnectionInfo("jupyter.example", True, 443, "t0ken")
+    with ExecClient(info, max_retries=0) as client, pytest.raises(ConnectionFailed, match="nothing was sent"):
+        client.info()
+    async with AsyncExecClient(info, max_retries=0) as async_client:
+        with pytest.raises(ConnectionFailed, match="nothing was sent"):
+            await async_client.info()
+    assert [seen.split(" HTTP")[0] for seen in no_tunnel.seen] == ["CONNECT jupyter.example:443"] * 2
 
 
 # --- servers without a token ---

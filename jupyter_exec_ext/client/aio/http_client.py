@@ -55,7 +55,7 @@ class HttpClient:
         self.connection = connection
         self.session = aiohttp.ClientSession(
             # With the default limit of 100, that many waiting runs and open streams would block all other requests.
-            connector=aiohttp.TCPConnector(limit=0, ssl=ssl_context(connection)),
+            connector=_Connector(limit=0, ssl=ssl_context(connection)),
             # Unsafe: otherwise aiohttp drops the cookies of servers that are addressed by IP, such as 127.0.0.1.
             cookie_jar=aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar(),
             # Between programs of one machine, compression costs more than it saves.
@@ -132,6 +132,21 @@ class HttpClient:
             return failure_of(error)
 
 
+class _NotConnectedError(aiohttp.ClientError):
+    """Error before a request was sent."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connector that marks its errors: a proxy that opens no tunnel looks like a server that fails after a request."""
+
+    async def connect(self, *args: Any, **options: Any) -> Any:
+        """Connect to the server; raise `_NotConnectedError` if a proxy opens no tunnel."""
+        try:
+            return await super().connect(*args, **options)
+        except (aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            raise _NotConnectedError(str(error)) from error
+
+
 def ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
     """Return aiohttp's ``ssl`` argument for a connection."""
     if not connection.use_https:
@@ -155,7 +170,7 @@ def ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
 
 def failure_of(error: BaseException) -> Failure:
     """Return the failure for an error of aiohttp, with whether the server can have received the request."""
-    was_not_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    was_not_sent = isinstance(error, (_NotConnectedError, aiohttp.ConnectionTimeoutError))
     # Exactly this class: its subclasses in aiohttp have a text, while the plain one of a total timeout has none.
     text = "there was no whole answer in time" if type(error) is asyncio.TimeoutError else str(error)
     return Failure(not was_not_sent, (text or type(error).__name__)[:_MAX_MESSAGE_CHARS])

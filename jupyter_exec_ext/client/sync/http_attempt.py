@@ -92,6 +92,7 @@ class _WatchedConnection(_Base):
 
     attempt: Attempt | None = None
     watched_socket: socket.socket | None = None
+    is_connecting = False
 
     def cut(self) -> None:
         if self.watched_socket is not None:
@@ -100,7 +101,11 @@ class _WatchedConnection(_Base):
                 socket.socket.shutdown(self.watched_socket, socket.SHUT_RDWR)
 
     def connect(self) -> None:
-        super().connect()
+        self.is_connecting = True
+        try:
+            super().connect()
+        finally:
+            self.is_connecting = False
         attempt: Attempt | None = getattr(_current, "attempt", None)
         if attempt is not None:
             attempt.watch(self)
@@ -113,7 +118,8 @@ class _WatchedConnection(_Base):
         if attempt is not None and not attempt.was_sent:
             # A connection that the pool reuses is not connected again, so it is watched from here.
             attempt.watch(self)
-            attempt.was_sent = True
+            # While it connects, this is the request for a proxy's tunnel, without which nothing reaches the server.
+            attempt.was_sent = not self.is_connecting
         super().send(data)
 
 
