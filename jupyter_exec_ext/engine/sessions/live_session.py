@@ -102,8 +102,7 @@ class LiveSession:
 
     def renew_idle_timeout(self) -> bool:
         """Start the idle time anew; return False for a session that accepts nothing any more."""
-        if not self.is_closing and self._worker is None:
-            self._rest()
+        self._rest()
         return not self.is_closing
 
     # --- the kernel ---
@@ -322,8 +321,8 @@ class LiveSession:
         await self._store.save(self.record)
 
     def _rest(self, **changes: Any) -> None:
-        """Note the last activity and other changes, and start the idle timer."""
-        if self._closing is not None:
+        """Note the last activity and other changes, and start the idle timer; a busy session is not idle."""
+        if self._closing is not None or self._worker is not None:
             return
         self._become(last_activity_at=utc_timestamp(time.time()), **changes)
         self._stop_idle_timer()
