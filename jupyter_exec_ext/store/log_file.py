@@ -272,9 +272,13 @@ def record_in(log: LogLines, end_offset: int) -> Execution:
     OSError, ValueError, UnexpectedAnswer
         If its file is gone or damaged.
     """
-    end = loads_strict(log.read_at(end_offset))["execution"]
-    execution = execution_from_json(end)
-    return with_outputs(execution, _fold_outputs(log)) if is_bare(end) else execution
+    line = loads_strict(log.read_at(end_offset))
+    end = line.get("execution") if isinstance(line, dict) else None
+    execution = execution_from_json(end)  # of anything but a record it raises `UnexpectedAnswer`
+    try:
+        return with_outputs(execution, _fold_outputs(log)) if is_bare(end) else execution
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a log has an event with values of wrong types: {error}") from None
 
 
 def _fold_outputs(log: LogLines) -> OutputFold:

@@ -4,12 +4,18 @@ import os
 import resource
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.store.log_file import INDEX_STEP_BYTES, LogFile, recovered
+from jupyter_exec_ext.errors import UnexpectedAnswer
+from jupyter_exec_ext.protocol.records_json import bare_to_json
+from jupyter_exec_ext.protocol.strict_json import dump_bytes
+from jupyter_exec_ext.store.log_file import INDEX_STEP_BYTES, LogFile, LogText, record_in, recovered
+
+from .test_execution_store import finished
 
 
 def lines(first: int, last: int, size: int = 10) -> list[bytes]:
@@ -93,3 +99,26 @@ def test_a_torn_log_is_cut_back_to_its_last_whole_line(torn: bytes) -> None:
 
 def test_a_log_that_was_never_begun_is_empty(tmp_path: Path) -> None:
     assert recovered(tmp_path / "none", lambda _: True).last_seq == 0
+
+
+@pytest.mark.parametrize("end", [b"[]", b"7", b"{}", b'{"execution": null}', b'{"execution": []}', b"", b"\0"])
+def test_log_whose_end_has_no_record_is_damaged(end: bytes) -> None:
+    log = LogText.of([end])
+    with pytest.raises((ValueError, UnexpectedAnswer)):
+        record_in(log, log.last_offset)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "stream", "name": "stdout", "text": 1},
+        {"type": "error", "name": "E", "value": "v", "traceback": 1},
+        {"type": "display", "data": {}, "metadata": {}, "display_id": [1]},
+        {"type": "truncated", "truncated": None},
+    ],
+)
+def test_log_with_event_that_cannot_be_read_is_damaged(event: dict[str, Any]) -> None:
+    lines = [dump_bytes({"seq": seq, "at": "", **event}) for seq in (1, 2)]
+    log = LogText.of([*lines, dump_bytes({"seq": 3, "type": "end", "execution": bare_to_json(finished())})])
+    with pytest.raises(ValueError, match="event"):
+        record_in(log, log.last_offset)
