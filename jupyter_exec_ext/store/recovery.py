@@ -104,6 +104,16 @@ class ServerInstance:
         os.close(self._fd)
 
 
+# Errors of an event that is valid JSON and has values of wrong types.
+_UNUSABLE = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
 REASON = "the server was restarted while it ran"
 # The first half second of a run without a reader may have left no event.
 REASON_QUEUED = "the server was restarted before it ran, or just after it had begun"
@@ -123,7 +133,7 @@ def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog,
     for row in db.execute("SELECT * FROM executions WHERE NOT finished").fetchall():
         if instance.is_gone(row["server"]):
             gone.add(row["server"])
-            end_execution(db, logs, row, trail)
+            _end_with_or_without_log(db, logs, row, trail)
             count += 1
     for server, session in left_behind(db, instance):
         gone.add(server)
@@ -136,11 +146,29 @@ def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog,
     return count
 
 
+def _end_with_or_without_log(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTrail) -> None:
+    """End an execution as `end_execution` does; if its log cannot be used, remove the log first."""
+    db.execute("SAVEPOINT execution")
+    try:
+        end_execution(db, logs, row, trail)
+    except _UNUSABLE:
+        # Code without isolation can write the log. It must not keep other executions from their end.
+        db.execute("ROLLBACK TO execution")
+        remove_tree(log_path(logs, row["session_id"], row["id"]))
+        end_execution(db, logs, row, trail)
+    db.execute("RELEASE execution")
+
+
 def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTrail) -> None:
     """Complete the log and the row of an execution that a crash interrupted.
 
     If the log has its end already, only the row was missing, and the record in the log is used. Otherwise no record
     names the spooled outputs, so they are removed.
+
+    Raises
+    ------
+    ValueError, TypeError and others in `_UNUSABLE`
+        If the log has values that this package does not write.
     """
     events: list[OutputEvent] = []
     path = log_path(logs, row["session_id"], row["id"])
@@ -149,6 +177,8 @@ def end_execution(db: Database, logs: Path, row: sqlite3.Row, trail: ExecutionTr
     file = recovered(path, lambda line: _add_event(line, events))
     accepted = execution_from_json(loads_strict(row["record"]))
     if events and isinstance(events[-1], EndEvent):
+        if events[-1].execution.id != row["id"]:
+            raise ValueError("the log has the end of another execution")
         complete_row(db, events[-1].execution, row["owner"], file, trail)
         return
     remove_spool(logs, row["session_id"], row["id"])
