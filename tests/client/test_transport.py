@@ -16,6 +16,7 @@ import trustme
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client import server_connection
+from jupyter_exec_ext.client.aio import websocket as aio_websocket
 from jupyter_exec_ext.client.aio.driver import AioDriver
 from jupyter_exec_ext.client.aio.http_client import ssl_context
 from jupyter_exec_ext.client.api.steps import Connect, Failure, OpenStream, Operation, ReadStream, Request
@@ -177,7 +178,9 @@ def no_tunnel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """A proxy that opens no tunnel."""
     with Fake(403, b"proxy") as proxy:
         if request.param == "hangs up":
-            monkeypatch.setattr(_Answer, "do_CONNECT", lambda handler: proxy.seen.append(handler.requestline))
+            monkeypatch.setattr(
+                _Answer, "do_CONNECT", lambda handler: proxy.seen.append(f"{handler.requestline}\n{handler.headers}")
+            )
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
         for name in ("NO_PROXY", "no_proxy"):
@@ -193,6 +196,19 @@ async def test_request_whose_tunnel_was_refused_counts_as_not_sent(no_tunnel: Fa
         with pytest.raises(ConnectionFailed, match="nothing was sent"):
             await async_client.info()
     assert [seen.split(" HTTP")[0] for seen in no_tunnel.seen] == ["CONNECT jupyter.example:443"] * 2
+
+
+async def test_proxy_of_an_https_server_gets_no_token(no_tunnel: Fake) -> None:
+    info = JupyterConnectionInfo("jupyter.example", True, 443, "t0ken")
+    with ExecClient(info, max_retries=0) as client, pytest.raises(ConnectionFailed):
+        client.info()
+    assert isinstance(websocket.connect(info, CHANNELS, {}), Failure)
+    async with AsyncExecClient(info, max_retries=0) as async_client:
+        with pytest.raises(ConnectionFailed):
+            await async_client.info()
+        assert isinstance(await aio_websocket.connect(async_client._driver._http, CHANNELS), Failure)
+    assert len(no_tunnel.seen) == 4
+    assert "t0ken" not in "".join(no_tunnel.seen)
 
 
 # --- servers without a token ---

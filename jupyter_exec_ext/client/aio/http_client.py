@@ -59,7 +59,8 @@ class HttpClient:
             # Unsafe: otherwise aiohttp drops the cookies of servers that are addressed by IP, such as 127.0.0.1.
             cookie_jar=aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar(),
             # Between programs of one machine, compression costs more than it saves.
-            headers=connection.auth_headers | ({"Accept-Encoding": "identity"} if connection.is_loopback else {}),
+            # Not the token: aiohttp sends these headers to a proxy, too, when it asks for a tunnel.
+            headers={"Accept-Encoding": "identity"} if connection.is_loopback else {},
             read_bufsize=_READ_BUFFER_BYTES,
         )
         if not keeps_cookies:
@@ -102,7 +103,7 @@ class HttpClient:
     async def _send(
         self, request: Request, body: AsyncGenerator[bytes, None] | bytes | None = None, size: int | None = None
     ) -> aiohttp.ClientResponse | Failure:
-        headers = dict(request.headers)
+        headers = self.connection.auth_headers | dict(request.headers)
         if request.json is not None:
             body = dump_bytes(request.json)
             headers["Content-Type"] = "application/json"

@@ -21,6 +21,7 @@ async def connect(http: HttpClient, step: Connect) -> Socket | Failure:
     try:
         connecting = http.session.ws_connect(
             http.connection.ws_url + step.path,
+            headers=http.connection.auth_headers,
             protocols=step.subprotocols,
             max_msg_size=0,  # no limit: a message may hold a large output
             heartbeat=_PING_SECONDS,
