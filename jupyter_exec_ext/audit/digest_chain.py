@@ -25,6 +25,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:/@+-]+")
 _MAX_ITEM_BYTES = 60
 _MAX_ITEMS = 16
 
+_TEXTS = ("at", "action", "principal", "subject", "previous")
+_FIELD_TYPES: dict[str, type] = {"seq": int, "data": dict, **dict.fromkeys(_TEXTS, str)}
+
 # NaN is not JSON, so other programs could not verify a line with it.
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -47,9 +50,14 @@ class ChainedLine:
         """
         try:
             fields = loads_strict(self.line)
-            return AuditRecord(**{**fields, "kind": AuditKind(fields["kind"])}, digest=self.digest)
+            record = AuditRecord(**{**fields, "kind": AuditKind(fields["kind"])}, digest=self.digest)
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a record: {error}") from None
+        # A program that can write the database can give a field any type.
+        wrong = [name for name, wanted in _FIELD_TYPES.items() if type(getattr(record, name)) is not wanted]
+        if wrong:
+            raise ValueError(f"not a record: {', '.join(wrong)} must have another type")
+        return record
 
 
 def chained(record: AuditRecord) -> ChainedLine:
@@ -213,7 +221,7 @@ def format_record(record: AuditRecord) -> str:
     Callers choose some of a record's texts, so every text that is more than plain words is written as JSON.
     """
     principal = _format_value(record.principal) if record.principal else "-"
-    words = [record.at, str(record.seq), record.kind.value, _format_value(record.action), principal]
+    words = [_format_value(record.at), str(record.seq), record.kind.value, _format_value(record.action), principal]
     if record.subject:
         words.append(_format_value(record.subject))
     words += [

@@ -6,10 +6,11 @@ Several servers may write one trail, so an append reads the end of the chain in 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..audit.digest_chain import ChainedLine, chained
 from ..errors import StoreUnavailable
@@ -17,6 +18,8 @@ from ..models import AuditRecord, ChainEnds
 from .database import Database, translated
 
 DATABASE = "executions.db"
+# As bytes, since SQLite keeps bytes in a column for text, too, and refuses to return text that is not UTF-8.
+_LINES = "SELECT seq, CAST(record AS BLOB), CAST(digest AS BLOB) FROM audit"
 _NO_TRAIL = "there is no audit trail in {directory}; pass the directory of ExecStore.path with --store"
 
 
@@ -26,13 +29,13 @@ def put(db: Database, record: AuditRecord) -> AuditRecord:
     Raises
     ------
     StoreUnavailable
-        If the stored end of the trail was removed.
+        If the stored ends of the trail were removed or are no ends.
     """
-    end = db.execute("SELECT last_seq, last_digest FROM audit_ends").fetchone()
-    if end is None:
+    ends = _ends_of(db)
+    if ends is None:
         # A new chain would hide that the end of the old one was removed.
         raise StoreUnavailable("the audit trail was tampered with, so nothing is accepted; see 'jupyter exec audit'")
-    linked = replace(record, seq=end["last_seq"] + 1, previous=end["last_digest"])
+    linked = replace(record, seq=ends.last_seq + 1, previous=ends.last_digest)
     line = chained(linked)
     db.execute("INSERT INTO audit VALUES (?, ?, ?)", (line.seq, line.line, line.digest))
     db.execute("UPDATE audit_ends SET last_seq = ?, last_digest = ?", (line.seq, line.digest))
@@ -45,13 +48,15 @@ def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
     Of the last removed record the digest is kept, as the beginning of the chain.
     """
     ends = _ends_of(db)
+    if ends is None:  # `put` reports it
+        return None
     keep_from = min(_first_since(db, ends, moment), ends.first_seq + limit)
-    before = db.execute("SELECT digest FROM audit WHERE seq = ?", (keep_from - 1,)).fetchone()
+    before = db.execute(f"{_LINES} WHERE seq = ?", (keep_from - 1,)).fetchone()
     # The last record to remove has to be there: its digest is where the rest of the chain begins.
     if keep_from == ends.first_seq or before is None:
         return None
     db.execute("DELETE FROM audit WHERE seq < ?", (keep_from,))
-    db.execute("UPDATE audit_ends SET first_seq = ?, first_previous = ?", (keep_from, before["digest"]))
+    db.execute("UPDATE audit_ends SET first_seq = ?, first_previous = ?", (keep_from, _line_of(before).digest))
     return ends.first_seq, keep_from - 1
 
 
@@ -61,8 +66,8 @@ def _first_since(db: Database, ends: ChainEnds, moment: str) -> int:
     while low < high:
         # Numbers have no gaps, so bisection needs no index on time. A missing row counts as new, and its gap stays.
         middle = (low + high) // 2
-        row = db.execute("SELECT seq, record, digest FROM audit WHERE seq = ?", (middle,)).fetchone()
-        if row is not None and _is_before(ChainedLine(*row), moment):
+        row = db.execute(f"{_LINES} WHERE seq = ?", (middle,)).fetchone()
+        if row is not None and _is_before(_line_of(row), moment):
             low = middle + 1
         else:
             high = middle
@@ -76,8 +81,18 @@ def _is_before(line: ChainedLine, moment: str) -> bool:
         return False  # a record that was tampered with stays as evidence
 
 
-def _ends_of(db: Database | sqlite3.Connection) -> ChainEnds:
-    return ChainEnds(*db.execute("SELECT first_seq, first_previous, last_seq, last_digest FROM audit_ends").fetchone())
+def _line_of(row: Sequence[Any]) -> ChainedLine:
+    """Return the record of a row of `_LINES`; bytes that are not UTF-8 become what is no JSON."""
+    seq, record, digest = row
+    return ChainedLine(seq, record.decode("utf-8", "backslashreplace"), digest.decode("utf-8", "backslashreplace"))
+
+
+def _ends_of(db: Database | sqlite3.Connection) -> ChainEnds | None:
+    """Return the ends of the trail; None if they were removed or have other types."""
+    row = db.execute("SELECT first_seq, first_previous, last_seq, last_digest FROM audit_ends").fetchone()
+    if row is None or [type(value) for value in row] != [int, str, int, str]:
+        return None
+    return ChainEnds(*row)
 
 
 class AuditReader:
@@ -111,9 +126,9 @@ class AuditReader:
             If the database cannot be read.
         """
         with self._transaction():
-            cursor = self._connection.execute("SELECT seq, record, digest FROM audit ORDER BY seq")
+            cursor = self._connection.execute(f"{_LINES} ORDER BY seq")
             with closing(cursor):
-                yield self._ends(), (ChainedLine(*row) for row in cursor)
+                yield self._ends(), map(_line_of, cursor)
 
     def last_seq(self) -> int:
         """Return the number of the last record."""
@@ -122,16 +137,15 @@ class AuditReader:
 
     def newest(self, count: int) -> list[ChainedLine]:
         """Return the last `count` records, oldest first."""
-        sql = "SELECT seq, record, digest FROM audit ORDER BY seq DESC LIMIT ?"
-        return self._read(sql, count)[::-1]
+        return self._read(f"{_LINES} ORDER BY seq DESC LIMIT ?", count)[::-1]
 
     def after(self, seq: int) -> list[ChainedLine]:
         """Return the records that follow number `seq`."""
-        return self._read("SELECT seq, record, digest FROM audit WHERE seq > ? ORDER BY seq", seq)
+        return self._read(f"{_LINES} WHERE seq > ? ORDER BY seq", seq)
 
     def _read(self, sql: str, value: int) -> list[ChainedLine]:
         with self._transaction():
-            return [ChainedLine(*row) for row in self._connection.execute(sql, (value,))]
+            return [_line_of(row) for row in self._connection.execute(sql, (value,))]
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -147,10 +161,10 @@ class AuditReader:
             raise translated(error) from error
 
     def _ends(self) -> ChainEnds:
-        try:
-            return _ends_of(self._connection)
-        except TypeError:  # no row
-            raise StoreUnavailable("the audit trail was tampered with: it does not say where it ends") from None
+        ends = _ends_of(self._connection)
+        if ends is None:
+            raise StoreUnavailable("the audit trail was tampered with: it does not say where it ends")
+        return ends
 
     def close(self) -> None:
         """Close the database."""

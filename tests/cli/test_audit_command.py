@@ -40,6 +40,7 @@ def test_verify_accepts_a_whole_trail_and_its_head(tmp_path: Path, trail: Path) 
     ("statement", "said"),
     [
         ("DELETE FROM audit WHERE seq = 4", "record 4 is missing\n"),
+        ("UPDATE audit SET record = x'00ff' WHERE seq = 4", "record 4 was changed: it does not have its digest\n"),
         ("DELETE FROM audit_ends", "the audit trail was tampered with"),
         ("DROP TABLE audit", "there is no audit trail in"),
     ],
@@ -128,6 +129,6 @@ def test_records_are_followed_while_a_server_writes_them(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", [*HOSTILE, "x" * 1_000_000, "\ud800", "ü", "a b=c", ""])
 def test_record_of_any_text_is_one_ascii_line(text: str) -> None:
-    line = format_record(AuditRecord(1, "2026", AuditKind.FILE, "deleted", text, text, {"path": text, "n": 1}, ""))
+    line = format_record(AuditRecord(1, text, AuditKind.FILE, "deleted", text, text, {"path": text, "n": 1}, ""))
     assert re.fullmatch(r"[ -~]+", line)
     assert len(line) <= MAX_LINE_BYTES

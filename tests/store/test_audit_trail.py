@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import sqlite3
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.audit.digest_chain import GENESIS, Head, chained, clipped, verify
-from jupyter_exec_ext.errors import StorageFull
+from jupyter_exec_ext.audit.digest_chain import GENESIS, Head, chained, clipped, digest_of, verify
+from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.models import (
     AuditKind,
     AuditRecord,
@@ -29,7 +30,7 @@ from jupyter_exec_ext.models import (
 )
 from jupyter_exec_ext.store import audit_table
 from jupyter_exec_ext.store import audit_trail as audit_module
-from jupyter_exec_ext.store.audit_table import AuditReader, prune
+from jupyter_exec_ext.store.audit_table import AuditReader, prune, put
 from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.event_log import DurableLog
 from jupyter_exec_ext.store.execution_rows import complete_row
@@ -387,6 +388,21 @@ TAMPERED = {
         ["UPDATE audit SET record = 'x' WHERE seq = 1"],
         ["record 1 was changed: it does not have its digest"],
     ),
+    "bytes instead of text": (
+        ["UPDATE audit SET record = x'00ff' WHERE seq = 4"],
+        ["record 4 was changed: it does not have its digest"],
+    ),
+    "text that is not UTF-8": (
+        ["UPDATE audit SET record = CAST(x'00ff' AS TEXT) WHERE seq = 4"],
+        ["record 4 was changed: it does not have its digest"],
+    ),
+    "bytes instead of a digest": (
+        ["UPDATE audit SET digest = x'00ff' WHERE seq = 10"],
+        [
+            "record 10 was changed: it does not have its digest",
+            "the last record, 10, is not the one that the trail's end names: it was replaced",
+        ],
+    ),
     "the end moved": (
         ["UPDATE audit_ends SET last_seq = 8"],
         ["records 9 to 10 stand after the trail's end, record 8"],
@@ -407,6 +423,34 @@ def test_what_was_done_to_the_trail_is_said(trail: Path, how: str) -> None:
     statements, said = TAMPERED[how]
     tamper(trail, *statements)
     assert faults(trail) == said
+
+
+@pytest.mark.parametrize("field", ["seq", "at", "action", "principal", "subject", "data", "previous"])
+def test_record_with_a_field_of_another_type_is_no_record_and_is_kept(trail: Path, field: str) -> None:
+    """It has its digest, as that of a program has that can write the database."""
+    line = json.dumps(json.loads(chained(records(trail)[5]).line) | {field: 5.5})
+    with closing(sqlite3.connect(trail / "executions.db")) as raw:
+        raw.execute("UPDATE audit SET record = ?, digest = ? WHERE seq = 6", (line, digest_of(line)))
+        raw.commit()
+    assert faults(trail)[0] == "record 6 was changed: it is no record"
+    db = Database(trail / "executions.db")
+    with closing(db), db.transaction():
+        assert prune(db, "2999-01-01T00:00:00.000Z", 100) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    "change", ["last_seq = 'x'", "last_seq = 1.5", "last_digest = x'00'", "first_previous = x'00'"]
+)
+def test_ends_of_another_type_are_reported_and_nothing_is_accepted(trail: Path, change: str) -> None:
+    record = records(trail)[0]
+    tamper(trail, f"UPDATE audit_ends SET {change}")
+    with pytest.raises(StoreUnavailable, match="was tampered with"):
+        faults(trail)
+    db = Database(trail / "executions.db")
+    with closing(db), db.transaction():
+        assert prune(db, "2999-01-01T00:00:00.000Z", 100) is None
+        with pytest.raises(StoreUnavailable, match="was tampered with"):
+            put(db, record)
 
 
 def test_one_record_replaced_by_a_proper_one_is_found(trail: Path) -> None:
