@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
-from .strict_json import dumps, utf8_size
+from .strict_json import dumps, is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
 MAX_REASON_LENGTH = 4096
@@ -107,7 +107,7 @@ def env_from_json(env: Any) -> dict[str, str]:
             raise InvalidRequest(f"'env' has {name[:64]!r}, which is not a valid variable name")
         if not isinstance(value, str) or "\0" in value:
             raise InvalidRequest(f"'env' variable {name!r} must be a string without NUL")
-        if not _encodable(value):
+        if not is_encodable(value):
             raise InvalidRequest(f"'env' variable {name!r} must be valid Unicode")
     return env
 
@@ -117,14 +117,6 @@ def _depth_exceeds(value: Any, levels: int) -> bool:
         return False
     items = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_depth_exceeds(item, levels - 1) for item in items)
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def session_request_from_json(data: Any) -> SessionRequest:
@@ -185,7 +177,7 @@ def _execution_request(body: _Body) -> ExecutionRequest:
     code = body.text("code")
     if code is None:
         raise InvalidRequest("'code' is missing: the source to run, as a string")
-    if not _encodable(code):  # a kernel would neither run it nor say so
+    if not is_encodable(code):  # a kernel would neither run it nor say so
         raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
     request = ExecutionRequest(
         code=code,
@@ -202,7 +194,7 @@ def notebook_path_from_json(data: Any) -> str:
     """Read the body of ``POST /sessions/{sid}/notebook``; raises `InvalidRequest`."""
     body = _Body(data)
     path = body.text("path", 1024)
-    if not path or not path.endswith(".ipynb") or "\0" in path or not _encodable(path):
+    if not path or not path.endswith(".ipynb") or "\0" in path or not is_encodable(path):
         raise InvalidRequest("'path' must be where to save the notebook on the server, ending in '.ipynb'")
     parts = path.lstrip("/").split("/")
     # Jupyter writes what is hidden and then does not find it.
@@ -258,7 +250,7 @@ def approval_answer_from_json(data: Any) -> ApprovalAnswer:
     code = body.text("code")
     if code is not None and decision == "reject":
         raise InvalidRequest("'code' is what runs instead, so it goes with the decision 'approve'")
-    if code is not None and not _encodable(code):
+    if code is not None and not is_encodable(code):
         raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
     answer = ApprovalAnswer(decision == "approve", code, body.text("reason", MAX_REASON_LENGTH) or "")
     body.done()

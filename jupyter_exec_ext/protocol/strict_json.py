@@ -129,6 +129,15 @@ def loads_strict(raw: bytes | str) -> Any:
         raise ValueError("nested too deep") from None
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether `text` can be written in UTF-8: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def utf8_size(text: str) -> int:
     """Return the number of bytes of `text` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 from ...errors import InvalidRequest, PropertiesMissing, UnexpectedAnswer
+from ...protocol.strict_json import is_encodable
 from .addresses import Family, family_of
 
 RUN_PATHS = {Family.ENVELOPE: "code/execute", Family.FLAT: "executions"}
@@ -176,6 +177,8 @@ def run_request_from_json(data: Any, family: Family) -> RunRequest:
             code = base64.b64decode(code, validate=True).decode()
         except (binascii.Error, ValueError):
             raise InvalidRequest("'code' must be base64 of UTF-8 text with this codeInputType") from None
+    if not is_encodable(code):  # a kernel would neither run it nor say so
+        raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
     return RunRequest(
         code=code,
         timeout_seconds=_read_whole(data, "timeoutInSeconds"),

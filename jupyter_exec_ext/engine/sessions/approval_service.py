@@ -128,7 +128,7 @@ class ApprovalService:
         return execution.record
 
     def _record(self, action: str, principal: str, execution: Execution, **data: str) -> None:
-        digest = hashlib.sha256(execution.code.encode()).hexdigest()
+        digest = hashlib.sha256(execution.code.encode("utf-8", "surrogatepass")).hexdigest()
         self._audit.record(
             "approval", action, principal, execution.id, session_id=execution.session_id, code_sha256=digest, **data
         )

@@ -147,10 +147,18 @@ class ExecutionService:
             # Nothing is awaited since `accept` returned: a retried request finds the live execution at once.
             self._registry.add_execution(live, execution)
             execution.on_end(ticket.leave)
+            await self._enqueue(caller, live, execution)
+        return execution
+
+    async def _enqueue(self, caller: Caller, live: LiveSession, execution: LiveExecution) -> None:
+        """Put a registered execution in the queue, or end it if that fails: nothing else would."""
+        try:
             if execution.awaits_approval:
                 self._approvals.request(caller, live, execution)
             await live.submit(execution)
-        return execution
+        except Exception as error:
+            await live.cancel(execution, f"the server failed: {type(error).__name__}")
+            raise
 
     def _check_stored(self, limits: EffectiveLimits) -> None:
         """Refuse code whose output could not be stored: what is stored for the caller takes all of its share.
