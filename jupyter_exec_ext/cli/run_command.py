@@ -50,6 +50,8 @@ _KEPT_CHARACTERS = 4000  # of the printed text, in which a traceback may already
 _EXIT_TIMEOUT, _EXIT_REJECTED, _EXIT_INTERRUPTED = 124, 126, 130
 _SHELLS = ("bash", "sh")
 _SHELL_EXIT = re.compile(r"Command '.*' returned non-zero exit status (\d{1,3})\.", re.DOTALL)
+# Longer numbers are texts: Python neither writes nor reads them.
+_EXIT_NUMBER = re.compile(r"-?[0-9]{1,4300}")
 _EXIT_TOKEN_ENDED = 3  # as for a token that is refused from the start
 
 
@@ -339,7 +341,7 @@ def _system_exit(value: str) -> int:
     """Return Python's exit code for a `SystemExit`: its number, 0 for None, else 1 with the object printed."""
     if value in ("", "None"):
         return 0
-    if value.lstrip("-").isdecimal():
+    if _EXIT_NUMBER.fullmatch(value):
         return int(value) & 0xFF  # as the operating system cuts it
     print(value, file=sys.stderr)
     return 1
