@@ -74,6 +74,8 @@ def check_file(path: Path) -> str | None:
 
     The connection in use keeps pages in memory. It would notice damage only when it reads a page again.
     """
+    if path.is_fifo():  # SQLite would wait for a program that writes to it
+        return "a FIFO is in its place"
     try:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=0)

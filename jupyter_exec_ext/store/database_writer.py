@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import ExecError, StorageFull, StoreUnavailable
+from ..system.regular_file import open_regular_file
+from ..system.removal import remove_tree
 from .database import LOCK_WAIT_SECONDS, Database, check_file, damage_message, is_corruption, set_aside, translated
 
 _RETRY_SECONDS = 1.0
@@ -52,7 +54,7 @@ class DiskReserve:
     def restore(self) -> bool:
         """Allocate the space, if the disk has it; return whether it is held."""
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = open_regular_file(self._path, os.O_WRONLY | os.O_CREAT)
             try:
                 if self._size_bytes:
                     # The file needs real blocks; a sparse file would reserve no space.
@@ -71,7 +73,7 @@ class DiskReserve:
     def release(self) -> None:
         """Give the space back to the disk."""
         self.is_held = False
-        self._path.unlink(missing_ok=True)
+        remove_tree(self._path)  # code without isolation can put anything there
 
 
 class StoreHealth:

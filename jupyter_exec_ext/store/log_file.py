@@ -29,6 +29,7 @@ from ..protocol.records_json import (
     is_bare,
 )
 from ..protocol.strict_json import dump_bytes, loads_strict, to_bytes
+from ..system.regular_file import open_regular_file
 from ..system.removal import remove_tree
 
 INDEX_STEP_BYTES = 64 * 1024  # what a look-up may have to skip, beside one line
@@ -142,12 +143,12 @@ class LogFile(LogLines):
 
     @property
     def exists(self) -> bool:
-        """True if the file is there."""
-        return self.path.exists()
+        """True if the file is there, and no link or FIFO in its place."""
+        return self.path.is_file() and not self.path.is_symlink()
 
     def open(self) -> BinaryIO:
         """Open the log for reading."""
-        return self.path.open("rb")
+        return os.fdopen(open_regular_file(self.path, os.O_RDONLY), "rb")
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Write lines, each without its line break: all or none.
@@ -178,13 +179,13 @@ class LogFile(LogLines):
 
 def open_to_write(path: Path) -> int:
     """Return a descriptor of a file that is made if necessary, with mode 0600, in a directory with mode 0700."""
-    # Code without isolation can put a link at this name.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    # Code without isolation can put a link or a FIFO at this name.
+    flags = os.O_WRONLY | os.O_CREAT
     try:
-        return os.open(path, flags, 0o600)
+        return open_regular_file(path, flags)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(path, flags, 0o600)
+        return open_regular_file(path, flags)
 
 
 def sync_file(path: Path) -> None:
@@ -223,7 +224,7 @@ def recovered(path: Path, is_whole: Callable[[bytes], bool]) -> LogFile:
     """Return the log that a crash left, truncated before its first incomplete line."""
     log = LogFile(path)
     try:
-        with path.open("rb+") as file:
+        with os.fdopen(open_regular_file(path, os.O_RDWR), "rb+") as file:
             for line in file:
                 if not line.endswith(b"\n") or not is_whole(line):
                     break

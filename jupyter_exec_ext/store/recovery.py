@@ -21,6 +21,7 @@ from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, 
 from ..protocol.output_joining import OutputFold, finished_record
 from ..protocol.records_json import event_from_json, execution_from_json, session_from_json, utc_timestamp
 from ..protocol.strict_json import loads_strict
+from ..system.regular_file import open_regular_file
 from ..system.removal import remove_tree
 from .audit_trail import AuditLog
 from .database import Database
@@ -58,7 +59,9 @@ class ServerInstance:
             return
         # Renamed when it is complete, so that a kill leaves the old list or the new one.
         new = path.with_suffix(".prepared.new")
-        new.write_text("".join(f"{session} {kernel}\n" for session, kernel in sessions.items()), encoding="utf-8")
+        remove_tree(new)  # code without isolation can put anything there
+        with new.open("x", encoding="utf-8") as file:
+            file.writelines(f"{session} {kernel}\n" for session, kernel in sessions.items())
         new.rename(path)
 
     def left_prepared(self) -> dict[str, str]:
@@ -66,7 +69,8 @@ class ServerInstance:
         found = {}
         for server in self.gone():
             with suppress(OSError, ValueError):  # there is no such file, or it is no file
-                lines = self._prepared_of(server).read_text(encoding="utf-8").splitlines()
+                with os.fdopen(open_regular_file(self._prepared_of(server), os.O_RDONLY), encoding="utf-8") as file:
+                    lines = file.read().splitlines()
                 found.update({session: kernel for session, _, kernel in (line.partition(" ") for line in lines)})
         return found
 
@@ -104,13 +108,14 @@ class ServerInstance:
         os.close(self._fd)
 
 
-# Errors of an event that is valid JSON and has values of wrong types.
+# Errors of a log that may not be opened, or has an event that is valid JSON and has values of wrong types.
 _UNUSABLE = (
     TypeError,
     ValueError,
     AttributeError,
     LookupError,
     ArithmeticError,
+    PermissionError,
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
 )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..protocol.output_overflow import SpooledFile
+from ..system.regular_file import open_regular_file
 from .evictor import GrowingFiles
 from .log_file import blocks, open_to_write, sync_file
 
@@ -36,7 +37,7 @@ LEAVE_FREE_BYTES = 64 * 1024 * 1024
 def open_spooled(path: Path, size_bytes: int) -> int | None:
     """Return a descriptor of a spooled file for reading; None if it is not there with this size."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+        fd = open_regular_file(path, os.O_RDONLY)
     except OSError:
         return None
     if os.fstat(fd).st_size != size_bytes:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.store import database
-from jupyter_exec_ext.store.database import Database
+from jupyter_exec_ext.store.database import Database, check_file
 from jupyter_exec_ext.store.database_writer import DiskReserve, StoreHealth, Writer
 from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
 from jupyter_exec_ext.store.token_store import DatabaseReader
@@ -246,6 +247,25 @@ async def test_a_database_that_cannot_be_written_can_be_read(tmp_path: Path) -> 
 async def fill(writer: Writer) -> None:
     """Let the database grow no further, as a full disk does."""
     await writer.run(lambda db: db.execute(f"PRAGMA max_page_count={1}").fetchall())
+
+
+def test_something_else_in_place_of_the_reserve_is_removed_without_blocking(tmp_path: Path) -> None:
+    path = tmp_path / "reserve"
+    os.mkfifo(path)
+    reserve = DiskReserve(path, 100)
+    assert not reserve.is_held
+    assert reserve.restore()
+    path.unlink()
+    path.mkdir()
+    assert not reserve.restore()
+    assert reserve.restore()
+    reserve.release()
+
+
+def test_fifo_in_place_of_the_database_is_damage(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "db")
+    assert check_file(tmp_path / "db") is not None
+    assert check_file(tmp_path / "none") is None
 
 
 async def test_what_was_accepted_is_written_on_the_reserve(tmp_path: Path) -> None:

@@ -85,6 +85,28 @@ def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_log_whose_name_has_a_fifo_fails_without_blocking(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "log", size_bytes=2, last_seq=1)
+    os.mkfifo(log.path)
+    assert not log.exists
+    with pytest.raises(OSError, match="regular"):
+        log.append([b"x"])
+    with pytest.raises(OSError, match="regular"):
+        log.sync()
+    with pytest.raises(OSError, match="regular"):
+        log.read(0, 1, 1)
+    with pytest.raises(OSError, match="regular"):
+        recovered(log.path, lambda _: True)
+
+
+def test_log_is_not_read_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/zero")  # it has no end
+    log = LogFile(tmp_path / "log", size_bytes=2, last_seq=1)
+    assert not log.exists
+    with pytest.raises(OSError, match="symbolic"):
+        log.read_at(0)
+
+
 @given(st.binary(max_size=40))
 def test_a_torn_log_is_cut_back_to_its_last_whole_line(torn: bytes) -> None:
     path = Path(f"/tmp/jupyter-exec-test-{os.getpid()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from jupyter_exec_ext.models import ExecutionState
 from jupyter_exec_ext.protocol.records_json import to_json
 from jupyter_exec_ext.protocol.strict_json import dump_bytes
 from jupyter_exec_ext.store.log_file import log_path
+from jupyter_exec_ext.store.recovery import ServerInstance
 from jupyter_exec_ext.store.store import ExecStore
 
 from .test_execution_store import NOW, QUEUED, accept, finished
@@ -82,3 +84,24 @@ async def test_recovery_of_hostile_log_ends_the_execution(store: ExecStore, line
     assert stored.execution.state is ExecutionState.SERVER_RESTARTED
     *_, end = path.read_bytes().splitlines()
     assert json.loads(end)["execution"]["state"] == "server_restarted"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may open every file")
+async def test_recovery_of_log_without_permissions_ends_the_execution(store: ExecStore) -> None:
+    path = await leave_orphan(store)
+    path.touch(mode=0)
+    store.recover()
+    stored = await store.executions.get(QUEUED.id)
+    assert stored is not None
+    assert stored.execution.state is ExecutionState.SERVER_RESTARTED
+
+
+def test_fifos_in_place_of_the_prepared_sessions_do_not_block(tmp_path: Path) -> None:
+    instance = ServerInstance(tmp_path)
+    os.mkfifo(tmp_path / f"{instance.id}.prepared.new")
+    instance.note_prepared({"ses_1": "kernel"})
+    assert (tmp_path / f"{instance.id}.prepared").read_text() == "ses_1 kernel\n"
+    (tmp_path / "ended.lock").touch()
+    os.mkfifo(tmp_path / "ended.prepared")
+    assert instance.left_prepared() == {}
+    instance.close()

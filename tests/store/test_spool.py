@@ -20,7 +20,7 @@ from jupyter_exec_ext.models import SpooledOutput, Truncation
 from jupyter_exec_ext.store import spool as module
 from jupyter_exec_ext.store.evictor import Evictor, GrowingFiles
 from jupyter_exec_ext.store.log_file import spool_path
-from jupyter_exec_ext.store.spool import FileSpool, SpoolThread
+from jupyter_exec_ext.store.spool import FileSpool, SpoolThread, open_spooled
 from jupyter_exec_ext.store.storage_account import StorageAccount
 from jupyter_exec_ext.store.store import ExecStore
 
@@ -73,6 +73,18 @@ async def test_what_is_appended_is_in_the_files(spool: FileSpool, tmp_path: Path
 async def test_a_spool_that_nothing_is_written_to_leaves_no_trace(spool: FileSpool, tmp_path: Path) -> None:
     assert await spool.close() == {}
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_fifo_in_place_of_a_spooled_file_cuts_it_without_blocking(spool: FileSpool, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "spool" / "stdout"
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    spool.append("stdout", [b"x"], 1)
+    spool.append("stderr", [b"y"], 1)
+    files = await asyncio.wait_for(spool.close(), 30)
+    assert (files["stdout"].complete, files["stderr"].complete) == (False, True)
+    assert spool.problem is not None
+    assert open_spooled(path, 0) is None
 
 
 async def test_a_full_disk_cuts_a_file_and_nothing_else(
