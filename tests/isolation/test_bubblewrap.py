@@ -43,6 +43,22 @@ def test_the_working_directory_is_at_both_places_with_what_it_must_not_change() 
     ]
 
 
+def test_settings_of_an_installation_in_the_working_directory_are_hidden_at_both_places() -> None:
+    view = View(
+        read_only=[],
+        links={},
+        hidden=[],
+        work_directory="/srv/work",
+        read_only_inside_work=["venv"],
+        hidden_inside_work=["venv/etc/jupyter"],
+    )
+    arguments = sandbox_arguments(view, {}, Descriptors(3, 4, 5, 6), LIMITS, connection_file="/c")
+    for place in (WORK_PLACES[0], DATA):
+        at = arguments.index(f"{place}/venv/etc/jupyter")
+        assert arguments[at - 1 : at + 3] == ["--tmpfs", arguments[at], "--remount-ro", arguments[at]]
+        assert at > arguments.index(f"{place}/venv")
+
+
 @pytest.mark.parametrize("taken", ["/mnt", "/mnt/", "/mnt/data", "/mnt/data/venv"])
 @pytest.mark.parametrize("how", ["read_only", "writable", "links"])
 def test_what_is_seen_at_the_second_place_stays_there(taken: str, how: str) -> None:

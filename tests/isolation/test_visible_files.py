@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext.isolation.common.visible_files import view_of
+from jupyter_exec_ext.isolation.common import visible_files
+from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError, view_of
 
 
 @pytest.mark.parametrize("program", ["/bin/sh", "/usr/bin/env", "sh"])
@@ -30,3 +31,48 @@ def test_an_environment_upon_the_systems_python_is_seen(tmp_path: Path) -> None:
     view = view_of([os.fspath(tmp_path / "venv" / "bin" / "python")], str(work), resource_directory="")
     assert str(tmp_path / "venv") in view.read_only
     assert "/" not in view.read_only
+
+
+@pytest.fixture
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The installation of a server, with its settings; there is also a directory ``work``."""
+    settings = tmp_path / "server" / "etc" / "jupyter"
+    settings.mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    monkeypatch.setattr(visible_files, "jupyter_config_path", lambda: [str(settings)])
+    return tmp_path / "server"
+
+
+def test_settings_in_a_directory_that_is_only_seen_are_hidden(tmp_path: Path, installation: Path) -> None:
+    view = view_of(["sh"], str(tmp_path / "work"), resource_directory="", read_only=[str(installation)])
+    assert str(installation / "etc" / "jupyter") in view.hidden
+
+
+def test_settings_of_the_server_make_a_working_directory_too_much(installation: Path) -> None:
+    with pytest.raises(TooMuchToSeeError, match="too much as a working directory"):
+        view_of(["sh"], str(installation), resource_directory="")
+
+
+def test_settings_of_the_server_make_a_writable_directory_too_much(tmp_path: Path, installation: Path) -> None:
+    with pytest.raises(TooMuchToSeeError, match="too much to be written"):
+        view_of(["sh"], str(tmp_path / "work"), resource_directory="", writable=[str(installation)])
+
+
+def test_settings_of_an_installation_are_hidden_if_the_directory_around_it_is_seen(tmp_path: Path) -> None:
+    program = tmp_path / "all" / "venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.symlink_to("/bin/sh")
+    (tmp_path / "all" / "venv" / "etc" / "jupyter").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    around = [str(tmp_path / "all")]
+    view = view_of([str(program)], str(tmp_path / "work"), resource_directory="", read_only=around)
+    assert str(tmp_path / "all" / "venv" / "etc" / "jupyter") in view.hidden
+
+
+def test_settings_of_an_installation_in_the_working_directory_are_hidden(tmp_path: Path) -> None:
+    program = tmp_path / "work" / "venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.symlink_to("/bin/sh")
+    (tmp_path / "work" / "venv" / "etc" / "jupyter").mkdir(parents=True)
+    view = view_of([str(program)], str(tmp_path / "work"), resource_directory="")
+    assert (view.read_only_inside_work, view.hidden_inside_work) == (["venv"], ["venv/etc/jupyter"])

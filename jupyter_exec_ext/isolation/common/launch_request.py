@@ -80,6 +80,8 @@ class View:
         Directory that the kernel sees at one of `WORK_PLACES`, and at `DATA`.
     read_only_inside_work : sequence of str
         Paths below `work_directory`, relative to it, that the kernel may not write.
+    hidden_inside_work : sequence of str
+        Directories below those, relative to `work_directory`, that the kernel sees as empty.
     """
 
     read_only: Sequence[str]
@@ -87,6 +89,7 @@ class View:
     hidden: Sequence[str]
     work_directory: str
     read_only_inside_work: Sequence[str] = ()
+    hidden_inside_work: Sequence[str] = ()
     writable: Mapping[str, str] = field(default_factory=dict)
 
 

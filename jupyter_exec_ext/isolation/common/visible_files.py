@@ -62,7 +62,8 @@ def view_of(
     installation = list(_installation(command[0]))
     for path in installation:
         if not _in_system(path):
-            _refuse_too_much(path, secrets, "to be seen", "install the kernel's program in a directory of its own")
+            remedy = "install the kernel's program in a directory of its own"
+            _refuse_too_much(path, secrets, "to be seen", remedy, hides_settings=True)
     # Real paths are compared, so that a link leads around no check.
     work = os.path.realpath(work_directory)
     _refuse_too_much(
@@ -72,18 +73,22 @@ def view_of(
     remedy = "name the directories below that are needed"
     more, written = ([os.path.expanduser(path) for path in paths] for paths in (read_only, writable))
     for path in more:
-        _refuse_too_much(path, secrets, "to be seen", remedy)
+        _refuse_too_much(path, secrets, "to be seen", remedy, hides_settings=True)
     for path in written:
         _refuse_too_much(path, secrets, "to be written", remedy)
     if resource_directory and os.path.isdir(resource_directory):
         more.append(os.path.realpath(resource_directory))
     seen = _drop_nested([*_system(), *installation, *more])
+    # An installation may lie in another visible directory.
+    settings = (os.path.realpath(_settings_of(path)) for path in (*installation, *more))
+    hidden = list(dict.fromkeys(_hidden(seen, [*secrets, *filter(os.path.isdir, settings)])))
     return View(
         read_only=seen,
         links=dict(_system_links()),
-        hidden=list(_hidden(seen, secrets)),
+        hidden=hidden,
         work_directory=work,
         read_only_inside_work=list(_relative_paths(seen, work)),
+        hidden_inside_work=list(_relative_paths(hidden, work)),
         writable={path: path for path in written},
     )
 
@@ -98,8 +103,7 @@ def _relative_paths(paths: Iterable[str], directory: str) -> Iterator[str]:
 def _hidden(seen: Iterable[str], secrets: Sequence[str]) -> Iterator[str]:
     """Yield the directories with secrets below the visible ones."""
     for path in seen:
-        # They may hold password hashes and tokens, also of servers in other installations than this one's.
-        settings = os.path.join(path, "etc", "jupyter")
+        settings = _settings_of(path)
         if os.path.isdir(settings):
             yield settings
         real = os.path.realpath(path)
@@ -114,18 +118,26 @@ def secret_directories() -> list[str]:
     return [path for path in map(os.path.realpath, dict.fromkeys(places)) if os.path.isdir(path)]
 
 
-def _refuse_too_much(path: str, secrets: Sequence[str], what: str, remedy: str) -> None:
-    """Refuse a directory that contains a home, a system directory or secrets."""
+def _refuse_too_much(
+    path: str, secrets: Sequence[str], what: str, remedy: str, *, hides_settings: bool = False
+) -> None:
+    """Refuse a directory that contains a home, a system directory or secrets.
+
+    An installation contains its Jupyter settings. It is not refused for them where they are hidden (`_hidden`).
+    """
     real = os.path.realpath(path)
     homes = [os.path.realpath(os.path.expanduser("~")), os.path.realpath(jupyter_data_dir())]
     for other in [*homes, *secrets, "/usr", "/etc", "/proc", "/dev", "/sys"]:
-        if _is_below(other, real) and not _is_settings_of(other, real):
+        if _is_below(other, real) and not (hides_settings and other == _settings_of(real)):
             raise TooMuchToSeeError(f"{path} is too much {what} for a sandboxed kernel: it holds {other}; {remedy}")
 
 
-def _is_settings_of(path: str, installation: str) -> bool:
-    """Return whether a path is the directory of an installation's Jupyter settings, which alone is hidden."""
-    return path == os.path.join(installation, "etc", "jupyter")
+def _settings_of(installation: str) -> str:
+    """Return the directory of an installation's Jupyter settings.
+
+    It may hold password hashes and tokens, also of servers in other installations than this one's.
+    """
+    return os.path.join(installation, "etc", "jupyter")
 
 
 def _refuse_part_of(work: str, installations: Iterable[str]) -> None:

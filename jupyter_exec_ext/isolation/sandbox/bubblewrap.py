@@ -191,9 +191,8 @@ def sandbox_arguments(
         arguments += ["--ro-bind", path, path]
     for place, target in view.links.items():
         arguments += ["--symlink", target, place]
-    # An empty directory covers each one. It is read-only, since it is memory without a limit.
     for path in view.hidden:
-        arguments += ["--tmpfs", path, "--remount-ro", path]
+        arguments += _empty_directory(path)
     arguments += ["--ro-bind-data", str(descriptors.passwd), "/etc/passwd"]
     arguments += ["--ro-bind-data", str(descriptors.group), "/etc/group"]
     # Inside, the server's user may still own the files in /proc/sys, and root could write them.
@@ -211,6 +210,8 @@ def sandbox_arguments(
         # An environment below the working directory would be writable through the bind above.
         for path in view.read_only_inside_work:
             arguments += ["--ro-bind", f"{view.work_directory}/{path}", f"{place}/{path}"]
+        for path in view.hidden_inside_work:
+            arguments += _empty_directory(f"{place}/{path}")
     # The root file system is memory without a limit, so it must be read-only.
     arguments += ["--remount-ro", "/", "--chdir", work, "--clearenv"]
     # --clearenv drops bubblewrap's own variables, by which the server finds its processes.
@@ -237,6 +238,11 @@ def _is_free(place: str, view: View) -> bool:
     """Return whether no visible file lies at a path, below it or around it."""
     taken = (os.path.normpath(path) + "/" for path in (*view.read_only, *view.links, *view.writable))
     return not any(path.startswith(f"{place}/") or f"{place}/".startswith(path) for path in taken)
+
+
+def _empty_directory(path: str) -> list[str]:
+    """Return arguments that cover a directory; read-only, since the new one is memory without a limit."""
+    return ["--tmpfs", path, "--remount-ro", path]
 
 
 def _memory_directory(path: str, limits: Limits) -> list[str]:
