@@ -128,9 +128,12 @@ class KernelMemory:
 
     def reserve(self, size: int) -> bool:
         """Count `size` further bytes of a message; return False if it has to wait, or was given up."""
+        has_other_waiting = self.waits  # a message on another channel
+        # Before the check: what is released from here on, as by a message that is given up for this one, wakes it.
+        self.waits = self._memory.has_waiting = True
         if not self._memory.make_room(self, size):
-            self.waits = self._memory.has_waiting = True
             return False
+        self.waits = has_other_waiting
         self._memory.add(self, size)
         return True
 
