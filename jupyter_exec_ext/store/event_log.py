@@ -226,6 +226,11 @@ class DurableLog:
         self.closed = True
         self._publish(lines)
 
+    def give_up(self) -> None:
+        """Let readers come to an end without the last events, which could not be written."""
+        self._end_is_whole = False
+        self.publish_end([])
+
     def _publish(self, lines: list[LogLine]) -> None:
         if lines:
             self.last_seq = lines[-1].seq

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -171,13 +172,16 @@ class ExecutionRepository:
 
     async def finish(self, execution: Execution, owner: str, log: DurableLog) -> None:
         """Write the end event and the terminal row, and sync them; then show both to readers."""
-        log.add_end(EndEvent(execution))
         loop = asyncio.get_running_loop()
-        lines, has_file = await loop.run_in_executor(self._writer.thread, self._finish, execution, owner, log)
-        if has_file:
-            # The log has the whole record: if a power failure takes the row, `recovery` makes it from the log.
-            await loop.run_in_executor(self._writer.sync_threads, log.sync)
-        await self._writer.sync()
+        with ExitStack() as undo:
+            undo.callback(log.give_up)  # after a failure readers would wait for ever
+            log.add_end(EndEvent(execution))
+            lines, has_file = await loop.run_in_executor(self._writer.thread, self._finish, execution, owner, log)
+            if has_file:
+                # The log has the whole record: if a power failure takes the row, `recovery` makes it from the log.
+                await loop.run_in_executor(self._writer.sync_threads, log.sync)
+            await self._writer.sync()
+            undo.pop_all()
         # Before readers learn of the end: until the row is written, they get the record from memory.
         if self._writer.has_unsaved(execution.id):
             self._unsaved[execution.id] = _Unsaved(StoredExecution(owner, execution), log)

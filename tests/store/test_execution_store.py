@@ -626,3 +626,24 @@ async def test_late_output_is_counted_in_the_record_of_a_finished_execution(stor
     assert stored is not None
     assert (await texts(stored))[-1]["execution"]["late_bytes"] == 0
     await store.executions.note_late_bytes("exe_of_nobody", 5)
+
+
+async def test_readers_of_a_log_whose_end_cannot_be_written_do_not_wait(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await accept(store)
+    log.append(RUNNING)
+
+    def fail(*args: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(store.executions, "_complete", fail)
+
+    async def read() -> list[int]:
+        return [entry.seq async for batch in follow(log) for entry in batch]
+
+    reading = asyncio.ensure_future(read())
+    with pytest.raises(RuntimeError):
+        await store.executions.finish(finished(), "me", log)
+    assert await asyncio.wait_for(reading, 10) in ([], [1])
+    assert log.closed and log.end is None

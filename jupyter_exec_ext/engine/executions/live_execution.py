@@ -211,13 +211,19 @@ class LiveExecution:
         )
         if is_large(self.record):
             self._outcome.set_result(self.record)
-        # Before the waiters wake: an end that a client has seen must survive a power failure.
-        await self._store.finish(self.record, self.owner, self.log)
-        if self._feed.wanted:
-            self._feed.note_execution(self.record, self.owner)
+        try:
+            # Before the waiters wake: an end that a client has seen must survive a power failure.
+            await self._store.finish(self.record, self.owner, self.log)
+        finally:
+            # Also if it failed: nothing else would wake the waiters or free the execution's places.
+            self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
         self._finished.set_result(self.record)
         if not self._outcome.done():
             self._outcome.set_result(self.record)
+        if self._feed.wanted:
+            self._feed.note_execution(self.record, self.owner)
 
     async def _spooled(self) -> tuple[Sequence[SpooledOutput], str | None]:
         spool = self._overflow.spool

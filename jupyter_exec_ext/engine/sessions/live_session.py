@@ -286,7 +286,10 @@ class LiveSession:
         executions = [*([self._runner.current] if self._runner.current else []), *self.queue]
         # All at once: the running one must not go on while the ends of the queued ones are written.
         # Queued ones leave the queue first, or the worker would take the next of them.
-        await asyncio.gather(*(self._end(execution, cause) for execution in reversed(executions)))
+        ends = (self._end(execution, cause) for execution in reversed(executions))
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if error is not None:  # the execution has ended all the same, and so must the others and the kernel
+                self._log.error("session %s: an end could not be written", self.record.id, exc_info=error)
         give_up_at = self._loop.time() + self._limits.interrupt_grace_seconds + MARGIN_SECONDS
         for execution in executions:
             await execution.wait(max(0.0, give_up_at - self._loop.time()))

@@ -155,11 +155,23 @@ class SessionRunner:
             await self._execute(execution)
         except Exception as error:  # a defect of ours; the client gets an end, and the session's next execution runs
             self._log.exception("execution %s failed inside the server", execution.record.id)
-            await _end_failed(execution, error)
+            await self._end_failed(execution, error)
         finally:
             self.current = None
             self._late_output.note_finished()
             self._turn.release()
+
+    async def _end_failed(self, execution: LiveExecution, error: Exception) -> None:
+        if execution.record.state.finished:
+            return
+        running = execution.record.state is ExecutionState.RUNNING
+        # A queued execution cannot end as `error`: see `lifecycle.TRANSITIONS`.
+        state = ExecutionState.ERROR if running else ExecutionState.KERNEL_DIED
+        try:
+            execution.emit(ErrorEvent("InternalError", "the server failed; its log has the details"))
+            await execution.finish(Verdict(state, False, f"the server failed: {type(error).__name__}"))
+        except Exception:  # the worker that calls this must go on with the session's next execution
+            self._log.exception("execution %s: its end could not be written", execution.record.id)
 
     async def _execute(self, execution: LiveExecution) -> None:
         lost, no_kernel = await self._state_loss(), None
@@ -250,13 +262,3 @@ class SessionRunner:
             await self._kernel.ensure()
         except ExecError as error:
             self._log.warning("session %s has no kernel: %s", self._session_id, error)
-
-
-async def _end_failed(execution: LiveExecution, error: Exception) -> None:
-    if execution.record.state.finished:
-        return
-    running = execution.record.state is ExecutionState.RUNNING
-    execution.emit(ErrorEvent("InternalError", "the server failed; its log has the details"))
-    # A queued execution cannot end as `error`: see `lifecycle.TRANSITIONS`.
-    state = ExecutionState.ERROR if running else ExecutionState.KERNEL_DIED
-    await execution.finish(Verdict(state, False, f"the server failed: {type(error).__name__}"))
