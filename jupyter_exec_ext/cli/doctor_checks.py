@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,8 @@ from ..client.sync.client import ExecClient
 from ..errors import ApiNotFound, ConnectionFailed, ExecError, IsolationRequired, OwnerOnly
 from ..executors.local import LocalJupyterServer
 from ..isolation.common import cgroup
-from ..isolation.sandbox.bubblewrap import find_tools
+from ..isolation.common.isolation_support import IsolationUnavailableError
+from ..isolation.sandbox.bubblewrap import find_tools, run_for_version
 from ..models import ISOLATION_LEVELS
 from .doctor_command import Finding
 from .kernelspecs.local_kernels import (
@@ -39,7 +39,6 @@ LOCAL_LEVELS = ("sandbox", "landlock")
 _WORDS = {"sandbox": "sandboxed", "landlock": "isolated by Landlock"}
 # Arbitrary limits for a trial control group.
 _TRIAL_MEMORY_BYTES, _TRIAL_PROCESSES = 1024**3, 512
-_VERSION_SECONDS = 20.0
 
 NAME = "@jupyter-exec-ext/labextension"
 _INSTALL = (
@@ -132,9 +131,11 @@ def isolation_here(kernels: Sequence[LocalKernel], problems: Mapping[str, str | 
 
 
 def _bubblewrap() -> str:
-    command = [find_tools().bwrap, "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False)
-    return done.stdout.strip() or "bubblewrap"
+    try:
+        done = run_for_version(find_tools().bwrap)
+    except IsolationUnavailableError:  # it worked a moment before
+        return "bubblewrap"
+    return done.stdout.decode("utf-8", "replace").strip() or "bubblewrap"
 
 
 def _limits() -> Iterator[Finding]:

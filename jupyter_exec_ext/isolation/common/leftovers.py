@@ -42,7 +42,7 @@ def base_directory() -> Path:
     Raises
     ------
     IsolationUnavailableError
-        If another user has made it.
+        If another user has made it, or it cannot be made.
     """
     in_tmp = Path("/tmp") / f"jex-{os.getuid()}"  # noqa: S108  # its owner and mode are checked below
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -50,8 +50,16 @@ def base_directory() -> Path:
     # The longest path: the server's name, that of a link, and the number 1 to 5 that jupyter_client appends.
     if len(f"{base}/{'9' * 40}/{'9' * 8}/s-5") > _MAX_SOCKET_PATH:
         base = in_tmp
-    with suppress(FileExistsError):
+    try:
         base.mkdir(mode=0o700)
+    except FileExistsError:
+        pass  # the check below shows what it is
+    except OSError as error:
+        raise IsolationUnavailableError(
+            "socket_directory",
+            f"{base}, for the sockets of kernels, could not be made ({error.strerror}); make it, or set "
+            "XDG_RUNTIME_DIR to a directory that this user can write",
+        ) from None
     # Not `stat`: in /tmp another user may have placed a link to a directory of this user.
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:

@@ -8,6 +8,7 @@ sockets. It sees no network, no other process, and no other file of the user's.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ..common.isolation_support import IsolationUnavailableError, needed_filter
 from ..common.launch_request import GID, HOME, SOCKETS, SOCKETS_BYTES, UID, USER, WORK_PLACES, Limits, View
@@ -23,6 +25,8 @@ from ..common.launch_request import GID, HOME, SOCKETS, SOCKETS_BYTES, UID, USER
 MIN_BWRAP = (0, 7)
 _TRIAL_SECONDS = 20.0
 _INSTALL = "install it (Debian and Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap)"
+# No such program or interpreter, no right, and a program for another processor.
+_NOT_EXECUTABLE = (errno.ENOENT, errno.EACCES, errno.ENOEXEC)
 _NO_NAMESPACES = re.compile(
     rb"no permissions to create|creating new namespace failed|setting up uid map|unprivileged user namespaces",
     re.IGNORECASE,
@@ -95,18 +99,32 @@ def _try(tools: Tools) -> None:
             "--nofile",
             "--noheadings",
         ]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={"PATH": os.defpath},
-            pass_fds=[seccomp_filter.fileno()],
-            timeout=_TRIAL_SECONDS,
-            check=False,
-        )
+        done = _run(command, env={"PATH": os.defpath}, pass_fds=[seccomp_filter.fileno()])
     if done.returncode != 0:
         raise failure(done.stderr)
+
+
+def _run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run bubblewrap to its end.
+
+    Raises
+    ------
+    IsolationUnavailableError
+        If it cannot be executed, or takes too long.
+    """
+    what = f"bubblewrap ({command[0]})"
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRIAL_SECONDS, check=False, **options
+        )
+    except subprocess.TimeoutExpired:
+        message = f"{what} did not end within {_TRIAL_SECONDS:g} s; run it by hand to see why, or {_INSTALL}"
+        raise IsolationUnavailableError("bubblewrap_failed", message) from None
+    except OSError as error:
+        if error.errno not in _NOT_EXECUTABLE:  # such as too few descriptors, which says nothing about bubblewrap
+            raise
+        message = f"{what} does not work: {os.strerror(error.errno)}; {_INSTALL}"
+        raise IsolationUnavailableError("bubblewrap_failed", message) from None
 
 
 def failure(said: bytes) -> IsolationUnavailableError:
@@ -136,17 +154,23 @@ def _program(name: str, reason: str, message: str) -> str:
     return found
 
 
+def run_for_version(bwrap: str) -> subprocess.CompletedProcess[bytes]:
+    """Run bubblewrap to print its name and version; raises `IsolationUnavailableError` if it does not run."""
+    return _run([bwrap, "--version"])
+
+
 @cache  # exceptions are not cached, so a failed trial is repeated
 def _check_version(bwrap: str) -> None:
-    done = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, check=False)
-    found = re.search(r"\d+(?:\.\d+)+", done.stdout)
+    done = run_for_version(bwrap)
+    found = re.search(rb"\d+(?:\.\d+)+", done.stdout)
     # A bubblewrap that was killed meanwhile has printed nothing, which must not pass for an old release.
     if found is None:
         why = f"it ended with {done.returncode} when it was asked for its version"
         raise IsolationUnavailableError("bubblewrap_failed", f"bubblewrap ({bwrap}) does not work: {why}; {_INSTALL}")
-    if tuple(map(int, found[0].split("."))) < MIN_BWRAP:
+    version = found[0].decode()
+    if tuple(map(int, version.split("."))) < MIN_BWRAP:
         wanted = ".".join(map(str, MIN_BWRAP))
-        message = f"bubblewrap is {found[0]}, and {wanted} is needed; {_INSTALL}"
+        message = f"bubblewrap is {version}, and {wanted} is needed; {_INSTALL}"
         raise IsolationUnavailableError("old_bubblewrap", message)
 
 
