@@ -106,15 +106,18 @@ class AuditReader:
     Raises
     ------
     StoreUnavailable
-        If there is no trail.
+        If there is no trail, or it cannot be opened.
     """
 
     def __init__(self, directory: Path) -> None:
         path = directory / DATABASE
-        if not path.exists():
+        if not path.is_file():  # SQLite would wait for the other end of a FIFO
             raise StoreUnavailable(_NO_TRAIL.format(directory=directory))
         self._no_trail = _NO_TRAIL.format(directory=directory)
-        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        try:
+            self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        except sqlite3.Error as error:
+            raise translated(error) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[tuple[ChainEnds, Iterator[ChainedLine]]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -451,6 +453,33 @@ def test_ends_of_another_type_are_reported_and_nothing_is_accepted(trail: Path, 
         assert prune(db, "2999-01-01T00:00:00.000Z", 100) is None
         with pytest.raises(StoreUnavailable, match="was tampered with"):
             put(db, record)
+
+
+async def test_removed_ends_of_the_trail_refuse_executions_and_are_trouble(store: ExecStore) -> None:
+    await store._writer.run(lambda db: db.execute("DELETE FROM audit_ends"), write=True)
+    with pytest.raises(StoreUnavailable, match="was tampered with"):
+        await store.executions.accept(QUEUED, "me", None)
+    store.audit.record("file", "deleted", "me", "a.txt")
+    await settled(store)
+    assert "was tampered with" in (store.trouble() or "")
+
+
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo])
+def test_something_else_in_place_of_the_database_is_no_trail(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    put(tmp_path / "executions.db")
+    with pytest.raises(StoreUnavailable, match="no audit trail"):
+        AuditReader(tmp_path)
+
+
+def test_trail_that_cannot_be_opened_is_unavailable(trail: Path) -> None:
+    """Its process has no descriptor left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(StoreUnavailable, match="unable to open"), closing(AuditReader(trail)) as reader:
+            reader.last_seq()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_one_record_replaced_by_a_proper_one_is_found(trail: Path) -> None:
