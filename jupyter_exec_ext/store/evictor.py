@@ -142,15 +142,19 @@ class Evictor:
                 stored = measure(db, self._logs, self._server)
             self.account.load(stored)
             results.append(Eviction(db, self._logs, self.account).run())
+            # Here, because a retry of the writer runs this job alone.
+            db.after_commit(lambda: self._forget(results))
 
         # A removal writes, too, so on a full disk it may need the reserve.
         self._writer.perform_last("expire", job)
         if self._writer.has_unsaved("expire"):
             return False  # the writer retries it
+        return any(removed.more for removed in results)
+
+    def _forget(self, results: Sequence[Removed]) -> None:
         sessions = [session_id for removed in results for session_id in removed.sessions]
         if sessions:
             self.on_forget(sessions)
-        return any(removed.more for removed in results)
 
 
 class GrowingFiles:

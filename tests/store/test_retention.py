@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -370,6 +371,21 @@ async def test_more_than_one_transaction_is_needed_then_all_of_it_goes(tmp_path:
     assert store._evictor.account.used(A) <= 20_000
     assert (await names_of(store, A))[-1] == "last"
     store.close()
+
+
+async def test_sessions_removed_by_a_retry_are_forgotten(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.sessions.add(Session("ses_1", OWNER, "python3", "python", SessionState.ENDED, NOW, NOW))
+    await store._writer.run(lambda db: db.execute("UPDATE sessions SET ended_at = 1"), write=True)
+    forgotten: list[str] = []
+    store.on_forget(forgotten.extend)
+    monkeypatch.setattr("jupyter_exec_ext.store.database_writer.LOCK_WAIT_SECONDS", 0.0)
+    with closing(sqlite3.connect(store.directory / "executions.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await asyncio.wrap_future(store._evictor.evict_soon())
+    assert forgotten == []
+    await asyncio.get_running_loop().run_in_executor(store._writer.thread, store._writer._retry_all)
+    assert await store.sessions.get("ses_1") is None
+    assert forgotten == ["ses_1"]
 
 
 async def test_audit_trail_keeps_to_its_part_and_costs_nobody_a_record(store: ExecStore) -> None:
