@@ -195,7 +195,7 @@ class Writer:
 
     def run_blocking(self, job: Callable[[Database], T], *, write: bool = False) -> T:
         """Run `job` like `run`, without an event loop; for the server's start."""
-        return self.thread.submit(self.perform, job, write).result()
+        return self.thread.submit(self.perform, job, write, time.monotonic() + LOCK_WAIT_SECONDS).result()
 
     def perform(self, job: Callable[[Database], T], write: bool, give_up_at: float = 0.0) -> T:
         """Run `job` in the store's thread; without `give_up_at` it waits for no lock."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,20 @@ async def test_recovery_of_hostile_log_ends_the_execution(store: ExecStore, line
     assert stored.execution.state is ExecutionState.SERVER_RESTARTED
     *_, end = path.read_bytes().splitlines()
     assert json.loads(end)["execution"]["state"] == "server_restarted"
+
+
+async def test_recovery_while_another_server_writes_waits_for_the_lock(store: ExecStore) -> None:
+    await leave_orphan(store)
+    database = store.directory / "executions.db"
+    with closing(sqlite3.connect(database, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.1, other.execute, ["ROLLBACK"])
+        release.start()
+        store.recover()
+        release.join()
+    stored = await store.executions.get(QUEUED.id)
+    assert stored is not None
+    assert stored.execution.state is ExecutionState.SERVER_RESTARTED
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may open every file")
