@@ -210,28 +210,29 @@ class ForkParent:
         ParentGoneError
             If there is no parent any more.
         OSError
-            If there can be no further process.
+            If there can be no further process, or a descriptor is not open.
         """
         ours, theirs = socket.socketpair()
         asked: concurrent.futures.Future[ForkedProcess] = concurrent.futures.Future()
-        with theirs:
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)  # if there is a kernel after all, it ends with this
             try:
                 # The parent answers in order, so the queue and the socket need the same order of requests.
                 with self._lock:
                     if self.is_gone:
                         raise ParentGoneError
-                    self._asked.append((asked, ours))
                     socket.send_fds(self._socket, [_REQUEST], [*descriptors, theirs.fileno()])
-                return asked.result(_FORK_SECONDS)
-            except (BrokenPipeError, ConnectionError):
-                ours.close()
+                    self._asked.append((asked, ours))  # only now: what could not be sent gets no answer
+                process = asked.result(_FORK_SECONDS)
+            except ConnectionError:
                 self._retired = True  # it may have closed its socket, and not have ended yet
                 raise ParentGoneError from None
             except concurrent.futures.TimeoutError:
-                ours.close()  # if there is a kernel after all, it ends with this
                 self._retired = True
                 self._process.kill()
                 raise ParentGoneError from None
+            undo.pop_all()
+            return process
 
     def retire(self) -> None:
         """Ask nothing more of it; it ends with the last of its kernels."""

@@ -402,6 +402,27 @@ async def test_a_parent_that_has_not_answered_is_not_asked_again(
             os.kill(kernel.parent, signal.SIGKILL)
 
 
+async def test_request_that_cannot_be_sent_leaves_the_parent_usable_and_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_exec_ext.forkserver.fork_parent._FORK_SECONDS", 3)
+    add_forked(tmp_path)
+    async with running(tmp_path) as kernel:
+        (entry,) = fork_parents()._entries.values()
+        parent = entry.parent.result()
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(OSError, match="Bad file descriptor") as unsent:
+            parent.fork([0, 2**30, 2])  # no number that a new socket may get
+        assert os.listdir("/proc/self/fd") == before, unsent  # whose traceback holds the socket
+        async with running(tmp_path) as other:
+            assert other.parent == kernel.parent
+        parent.retire()
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(ParentGoneError) as gone:
+            parent.fork([0, 1, 2])
+        assert os.listdir("/proc/self/fd") == before, gone
+
+
 _SERVER = """\
 import asyncio, os, sys
 from pathlib import Path
