@@ -16,14 +16,23 @@ from jupyter_exec_ext.system.removal import remove_tree
 from tests.support import canaries
 from tests.support.aca_pool import HOSTS_OF_SESSIONS, running_host_of_sessions
 from tests.support.bearers import UNPROTECTED
+from tests.support.full import IS_FULL
 from tests.support.hosts import MAX_CODE_BYTES, Host, running_host
 from tests.support.hubs import running_hub
+from tests.support.places import choose_left_out
 
 pytest_plugins = ["tests.support.outside_parts_plugin"]
 
 # How long an example takes says more about the machine than about us.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the places that only the full run has."""
+    left_out = set() if IS_FULL else set(choose_left_out(items))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)

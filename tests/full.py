@@ -196,6 +196,11 @@ PARTS = {
             _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="landlock"),
         ),
     ),
+    "places": Part(
+        "every other test on every host, client and image that it is for, where a commit has one of each",
+        "1 h",
+        _run_pytest([f"--ignore=tests/{part}" for part in ("contract", "faults", "hostile", "browser")]),
+    ),
     "servers": Part(
         "servers of every kind that executors are used with, one with a gateway behind it among them",
         "5 min",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests import full
+from tests.support.places import choose_left_out
 
 
 def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,3 +53,32 @@ def test_failed_part_makes_the_command_fail_and_is_in_table_and_file(
     assert "failing      FAILED" in table
     assert "does not hold: 7 is more than 6" in table
     assert json.loads(file.read_text()) == {"failing": {"problems": ["7 is more than 6"], "number": 7, "cases": 1}}
+
+
+@dataclass(eq=False)
+class FakeTest:
+    """A collected test, as far as the choice of places looks at it."""
+
+    originalname: str
+    params: dict[str, Any]
+    is_for_every_place: bool = False
+    path: Path = Path("tests/test_any.py")
+
+    @property
+    def callspec(self) -> Any:
+        return SimpleNamespace(params=self.params)
+
+    def get_closest_marker(self, name: str) -> Any:
+        return name if self.is_for_every_place and name == "every_place" else None
+
+
+def test_each_case_remains_in_one_place_per_commit() -> None:
+    hosts, codes = ["server", "gateway"], ["1", "2"]
+    both = [FakeTest("test_a", {"host": host, "code": code}) for host in hosts for code in codes]
+    everywhere = [FakeTest("test_b", {"host": host}, is_for_every_place=True) for host in hosts]
+    others = [FakeTest("test_c", {"code": code}) for code in codes] + [FakeTest("test_d", {"host": "hub"})]
+    tests: Any = [*both, *everywhere, *others]
+    left_out: Any = choose_left_out(tests)
+    assert sorted(test.params["code"] for test in left_out) == codes
+    assert {test.originalname for test in left_out} == {"test_a"}
+    assert len({test.params["host"] for test in left_out}) == 1

@@ -94,7 +94,7 @@ def test_change_feed_resumes_after_repeated_cuts(host: Host) -> None:
     with (
         ExecClient(host.info) as client,
         client.session() as session,
-        ExecClient(proxy.info, max_retries=1) as watching,
+        ExecClient(proxy.info, max_retries=1, outage_seconds=1) as watching,
     ):
         feed = watching.events()
         with proxy:
@@ -135,7 +135,7 @@ def test_stream_resumes_after_cuts_without_gap(host: Host) -> None:
 def test_lost_answer_to_run_is_not_reported_as_failed_code(host: Host) -> None:
     with ExecClient(host.info) as direct, direct.session() as session:
         session.run("ran = 0")
-        with CuttingProxy(host.info, cut_after_bytes=1) as proxy, ExecClient(proxy.info) as client:
+        with CuttingProxy(host.info, cut_after_bytes=1) as proxy, ExecClient(proxy.info, outage_seconds=1) as client:
             through_proxy = ExecSession(client._driver, client._api, session.record)
             with pytest.raises(ConnectionLost, match="unknown"):
                 through_proxy.run("ran += 1")

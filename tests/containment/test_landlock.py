@@ -12,6 +12,7 @@ from tests.containment.plain import NOBODY
 from tests.containment.probes import PROBES
 from tests.containment.runner import Found, run_probes
 from tests.containment.world import World
+from tests.support.full import IS_FULL
 
 pytestmark = [
     pytest.mark.needs("Landlock"),
@@ -24,7 +25,11 @@ IS_ROOT = os.geteuid() == 0
 OPEN: dict[str, str] = {}
 
 
-@pytest.fixture(scope="module", params=[NOBODY, 0] if IS_ROOT else [None], ids=lambda user: f"user {user}")
+@pytest.fixture(
+    scope="module",
+    params=([NOBODY, 0] if IS_FULL else [NOBODY]) if IS_ROOT else [None],
+    ids=lambda user: f"user {user}",
+)
 def found(request: pytest.FixtureRequest) -> Iterator[tuple[int, Found]]:
     with World(user=request.param) as world, IsolatedKernel(world, PROVISIONER) as kernel:
         yield world.user, run_probes(kernel.start(), world, kernel.start)

@@ -29,6 +29,11 @@ _PER_COMMIT: dict[str, tuple[str, set[str]]] = {
 }
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests in all their places; `_PER_COMMIT` chooses among these."""
+    item.add_marker("every_place")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only the full run has, and for a scoped token what only the owner may do."""
 

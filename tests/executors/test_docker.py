@@ -29,6 +29,7 @@ from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
 from tests.support import canaries
 from tests.support.container_engines import BASE, engine_over_tcp, own_address
+from tests.support.full import IS_FULL
 
 # The first test of a session may have to make the images.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("engine")]
@@ -337,8 +338,8 @@ def test_environment_reaches_the_kernels_but_cannot_change_the_token() -> None:
             60.0,
             "respect TOKEN",
         ),
-    ],
-    ids=["ends", "does not answer", "prints its token", "has another token"],
+    ][:: 1 if IS_FULL else 2],
+    ids=["ends", "does not answer", "prints its token", "has another token"][:: 1 if IS_FULL else 2],
 )
 def test_container_is_ready_when_server_answers(
     engine: Any, seeds_image: str, command: str, timeout_seconds: float, words: str
@@ -410,13 +411,13 @@ time.sleep(60)
         (True, "SIGKILL", True, True),
         (True, "SIGTERM", True, False),
         (False, "SIGKILL", True, False),
-    ],
+    ][:: 1 if IS_FULL else 2],
     ids=[
         "killed, with a network",
         "killed, and a forked relative is left",
         "terminated",
         "killed, with a custom image",
-    ],
+    ][:: 1 if IS_FULL else 2],
 )
 def test_nothing_outlives_a_parent_that_is_killed(
     engine: Any, seeds_image: str, ours: bool, signal_name: str, internet: bool, fork: bool

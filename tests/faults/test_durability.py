@@ -25,7 +25,7 @@ from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooManySessions
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
 from jupyter_exec_ext.protocol.output_joining import OutputFold
-from tests.support.full import IS_FULL, SCALE
+from tests.support.full import IS_FULL, SCALE, scaled
 from tests.support.hosts import FORKED, Host, free_port, running_host
 from tests.support.tcp_proxies import CuttingProxy, DroppingProxy
 
@@ -43,8 +43,8 @@ def host(hosts: Any) -> Host:
 
 @pytest.mark.timeout(120 * SCALE)
 def test_streams_that_are_cut_again_and_again_are_read_without_a_gap(host: Host) -> None:
-    """50 cuts over 10 runs: what the client saw is byte for byte what the record holds, each number once."""
-    runs, cuts_each = 10 * SCALE, 5
+    """500 (20) cuts over 100 (4) runs: what the client saw is byte for byte what the record holds, each number once."""
+    runs, cuts_each = scaled(100, per_commit=4), 5
     code = "import sys\nfor i in range(3000):\n    print(i, 'x' * 50, file=sys.stdout if i % 3 else sys.stderr)"
     rng = random.Random(3)
     cuts = 0
@@ -109,9 +109,9 @@ def kernels_of(home: Path) -> list[int]:
 
 @pytest.mark.timeout(200 * SCALE)
 def test_a_killed_server_leaves_nothing_without_an_end(tmp_path: Path) -> None:
-    """10 kills at random points while four clients submit: what was acknowledged has an end and can be read."""
+    """100 (4) kills at random points while four clients submit: what was acknowledged has an end and can be read."""
     rng = random.Random(11)
-    kills, port, token = 10 * SCALE, free_port(), "a" * 32
+    kills, port, token = scaled(100, per_commit=4), free_port(), "a" * 32
     acknowledged: dict[str, str] = {}
     checked = cut = 0
     slowest_recovery = 0.0

@@ -19,11 +19,11 @@ from schemathesis.core.failures import FailureGroup
 
 from tests.aca.endpoint.test_openapi import DOCUMENT
 from tests.faults.test_fuzz import CHECKS, SEED
-from tests.support.full import SCALE
+from tests.support.full import SCALE, scaled
 from tests.support.hosts import Host, running_host
 from tests.support.pool_clients import pool_of
 
-CASES = 25
+CASES = scaled(250, per_commit=12)
 FILES = ["a.txt", "d/b.txt", "content", "%C3%A9"]
 RUNS = ("executeCode", "executePython", "execute")
 MAX_SESSIONS = 4
@@ -125,11 +125,11 @@ def test_every_request_of_a_session_pool_is_answered_as_the_document_says(
     statuses: Counter[int] = Counter()
     for name, operation in operations().items():
         world.fill()
-        came, wrong = fuzz(world, name, operation, CASES * SCALE)
+        came, wrong = fuzz(world, name, operation, CASES)
         statuses += came
         assert not wrong, f"{name}, seed {SEED}: {len(wrong)} wrong answers, at first\n" + "\n".join(wrong[:3])
         assert any(status < 300 for status in came), (name, came)
-    assert statuses.total() >= 500 * SCALE
+    assert statuses.total() >= 20 * CASES
     assert max(statuses) < 500
     assert "failed (request" not in world.pool.host.log_text()
     with capsys.disabled():

@@ -20,10 +20,10 @@ import pytest
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.protocol.records_json import seconds_of
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
-from tests.support.full import SCALE
+from tests.support.full import SCALE, scaled
 from tests.support.hosts import Host, running_host
 
-ROUNDS = 10 * SCALE
+ROUNDS = scaled(100, per_commit=4)
 MOST_SECONDS = 1.0
 # A download is read slowly for so long after the end, for there to be something left to be cut off.
 UNNOTICED_SECONDS = 0.75

@@ -198,10 +198,10 @@ def starter(tmp_path: Path) -> Starter:
 
 
 def in_use() -> tuple[int, int]:
-    """Return how many descriptors and threads there are; the loop's pool, which grows by itself, does not count."""
+    """Return how many descriptors and threads there are; bounded pools, which grow by themselves, do not count."""
     gc.collect()
     process = psutil.Process()
-    of_pool = [thread for thread in threading.enumerate() if thread.name.startswith("asyncio_")]
+    of_pool = [thread for thread in threading.enumerate() if thread.name.startswith(("asyncio_", "kernel-provisioner"))]
     return process.num_fds(), process.num_threads() - len(of_pool)
 
 

@@ -112,6 +112,8 @@ def test_the_table_is_all_there_is(host: Host) -> None:
 AUTHORIZER = """
 from jupyter_server.auth import Authorizer
 
+pytestmark = pytest.mark.every_place  # who may do what is held everywhere, in every commit
+
 class NoExecute(Authorizer):
     def is_authorized(self, handler, user, action, resource):
         return action != "execute"

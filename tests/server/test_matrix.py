@@ -26,6 +26,8 @@ from tests.support.addresses import FromAddress
 from tests.support.bearers import Bearer, mint, owner_of
 from tests.support.hosts import Host
 
+pytestmark = pytest.mark.every_place  # who may do what is held everywhere, in every commit
+
 SCHEMES = ("Bearer", "token")
 
 

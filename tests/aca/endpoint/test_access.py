@@ -23,6 +23,8 @@ from tests.support.bearers import UNPROTECTED, mint, owner_of
 from tests.support.hosts import Host, running_host
 from tests.support.pool_clients import ENVELOPE, Pool, error_of, pool_of
 
+pytestmark = pytest.mark.every_place  # who may do what is held everywhere, in every commit
+
 
 @dataclass(frozen=True)
 class Cell:
