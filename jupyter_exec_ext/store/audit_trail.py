@@ -21,7 +21,8 @@ from ..protocol.records_json import utc_timestamp
 from ..protocol.strict_json import dumps
 from .audit_table import prune, put
 from .database import Database
-from .database_writer import Log, Writer
+from .database_writer import Writer
+from .store_health import Log
 
 _KEY = "audit"
 _MAX_WAITING = 10_000  # while the storage takes nothing; later records are counted as lost

@@ -1,13 +1,12 @@
 """Serialised SQLite writes in a worker thread, with retries while the database is locked or the disk is full.
 
 `Writer` meets every storage fault in one place. It waits a bounded time for a lock, sets a damaged database aside and
-begins a new one, and gives the reserve up when the disk is full. `StoreHealth` reports the present fault.
+begins a new one, and gives the reserve up when the disk is full. `store_health` has the present faults.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import sqlite3
@@ -16,12 +15,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import ExecError, StorageFull, StoreUnavailable
 from ..system.regular_file import open_regular_file
 from ..system.removal import remove_tree
-from .database import LOCK_WAIT_SECONDS, Database, check_file, damage_message, is_corruption, set_aside, translated
+from .database import LOCK_WAIT_SECONDS, Database, check_file, is_corruption, set_aside, translated
+from .store_health import StoreHealth
 
 _RETRY_SECONDS = 1.0
 _SYNC_BEHIND_SECONDS = 0.05  # a run that ends sooner is synced once, with its end
@@ -32,7 +32,6 @@ _PAGES_GIVEN_BACK = 2000  # 8 MB: other jobs wait for no more at a time
 _CHECK_SECONDS = 60.0
 _CHECK_REST = 100.0  # times as long as a check has taken: a large database costs one hundredth of a processor
 T = TypeVar("T")
-Log = logging.Logger | logging.LoggerAdapter[Any]
 
 
 class DiskReserve:
@@ -74,57 +73,6 @@ class DiskReserve:
         """Give the space back to the disk."""
         self.is_held = False
         remove_tree(self._path)  # code without isolation can put anything there
-
-
-class StoreHealth:
-    """Present and lasting faults of the store; each change is logged.
-
-    Attributes
-    ----------
-    trouble : str or None
-        The fault of the last write; None if it succeeded.
-    alarm : str or None
-        A message for the administrator that no later success withdraws.
-    damage : str or None
-        The damage of the database in use. Only a restart withdraws it.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self.trouble: str | None = None
-        self.alarm: str | None = None
-        self.damage: str | None = None
-
-    def report(self, trouble: str | None) -> None:
-        """Record the outcome of a write: its fault, or None."""
-        if trouble != self.trouble:
-            self.trouble = trouble
-            if trouble is not None:
-                self._log.error("store: %s", trouble)
-            else:
-                self._log.warning("store: works again")
-
-    def raise_alarm(self, alarm: str) -> None:
-        """Record a message for the administrator that stays until the next start."""
-        self.alarm = alarm
-        self._log.critical("store: %s", alarm)
-
-    def report_damage(self, found: str) -> None:
-        """Record that the database in use is damaged."""
-        if self.damage is None:
-            self.damage = damage_message(found)
-            self._log.critical("store: %s", self.damage)
-
-    def require_undamaged(self) -> None:
-        """Refuse to use a damaged database: every write to it would be lost.
-
-        Raises
-        ------
-        StoreUnavailable
-            If the database is damaged.
-        """
-        if self.damage is not None:
-            raise StoreUnavailable(self.damage)
 
 
 class Writer:
@@ -285,7 +233,10 @@ class Writer:
     # --- syncs: commits that must survive a power failure ---
 
     async def sync(self) -> None:
-        """Return once every commit so far survives a power failure. One sync of the disk serves all who wait."""
+        """Return once every commit so far survives a power failure. One sync of the disk serves all who wait.
+
+        If the disk fails, it returns, too: `health` then reports the fault until a later sync succeeds.
+        """
         if not self.closed:  # `close` syncs
             await asyncio.get_running_loop().run_in_executor(self.sync_threads, self._sync_up_to, self._commits)
 
@@ -307,8 +258,11 @@ class Writer:
             try:
                 self._database.sync()
             except OSError as error:
-                self.health.report(f"the database could not be synced: {error}")
+                # These commits are not counted as synced, so the next sync is for them, too.
+                self.health.report(f"the database could not be synced: {error}", "sync")
+                return
             self._synced = newest
+            self.health.report(None, "sync")
 
     # --- care of the file ---
 

@@ -33,6 +33,9 @@ _RECENT_BYTES = 8 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _BEGINNING_BYTES = 80
 
+# Kinds of work, as `report` gets them.
+_WRITE, _SYNC = "event log written", "event log synced"
+
 _Numbered = tuple[int, float, OutputEvent]  # number, time, event
 
 
@@ -87,13 +90,13 @@ class DurableLog:
     writer : Executor
         Has one thread, so that writes keep their order.
     report : callable
-        Gets the error of a write that failed, and None after one that succeeded.
+        Gets the error of a write or sync that failed, None after one that succeeded, and the kind of work.
     files : GrowingFiles
         Account of what is written.
     """
 
     def __init__(
-        self, file: LogFile, writer: Executor, report: Callable[[OSError | None], None], files: GrowingFiles
+        self, file: LogFile, writer: Executor, report: Callable[[OSError | None, str], None], files: GrowingFiles
     ) -> None:
         self._files = files
         self._file = file
@@ -166,12 +169,12 @@ class DurableLog:
             self._file.append([line.line for line in unsaved])
         except OSError as error:
             self._unsaved = unsaved
-            self._loop.call_soon_threadsafe(self._report, error)
+            self._loop.call_soon_threadsafe(self._report, error, _WRITE)
         else:
             self._files.grow(size_on_disk(self._file.size_bytes) - size_on_disk(size_before))
             if self._unsaved:
                 self._unsaved = []
-                self._loop.call_soon_threadsafe(self._report, None)
+                self._loop.call_soon_threadsafe(self._report, None, _WRITE)
         return lines
 
     # --- the end ---
@@ -196,10 +199,12 @@ class DurableLog:
         """Make what is in the file survive a power failure; in any thread."""
         if self._unsaved:
             return  # it stays in memory, and is retried
+        failed = None
         try:
             self._file.sync()
         except OSError as error:
-            self._loop.call_soon_threadsafe(self._report, error)
+            failed = error
+        self._loop.call_soon_threadsafe(self._report, failed, _SYNC)
 
     def require_saved(self) -> LogFile:
         """Return the file with every line in it; in the writer's thread.

@@ -139,8 +139,9 @@ class ExecutionRepository:
         """Return once every accepted execution survives a power failure."""
         await self._writer.sync()
 
-    def _report(self, error: OSError | None) -> None:
-        self._writer.health.report(None if error is None else f"an event log could not be written: {error.strerror}")
+    def _report(self, error: OSError | None, work: str) -> None:
+        trouble = None if error is None else f"an event log could not be written: {error.strerror}"
+        self._writer.health.report(trouble, work)
 
     def spool(self, execution: Execution, owner: str) -> FileSpool | None:
         """Return the spool for the output beyond the cap; None if the store keeps none."""

@@ -17,7 +17,7 @@ from ..models import Session
 from ..system.removal import retry_leftovers
 from .audit_table import DATABASE
 from .audit_trail import AuditLog
-from .database_writer import DiskReserve, StoreHealth, Writer
+from .database_writer import DiskReserve, Writer
 from .evictor import Evictor
 from .execution_rows import ExecutionTrail
 from .execution_store import ExecutionRepository
@@ -25,6 +25,7 @@ from .recovery import ServerInstance, left_behind, recover
 from .retention import Retention
 from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
+from .store_health import StoreHealth
 from .token_store import DatabaseReader, TokenRepository
 
 

@@ -18,7 +18,8 @@ from ..models import Grant, StoredToken, Token
 from ..protocol.records_json import grant_from_json, to_json, token_from_json, utc_timestamp
 from ..protocol.strict_json import dump_bytes, dumps, loads_strict
 from .database import Database, is_damage, translated
-from .database_writer import StoreHealth, Writer
+from .database_writer import Writer
+from .store_health import StoreHealth
 
 # This returns one row for a known and for an unknown token, so that both take the same time.
 _HASHES = (

@@ -14,8 +14,9 @@ import pytest
 from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.store import database
 from jupyter_exec_ext.store.database import Database, check_file
-from jupyter_exec_ext.store.database_writer import DiskReserve, StoreHealth, Writer
+from jupyter_exec_ext.store.database_writer import DiskReserve, Writer
 from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
+from jupyter_exec_ext.store.store_health import StoreHealth
 from jupyter_exec_ext.store.token_store import DatabaseReader
 
 LOG = logging.getLogger(__name__)
@@ -108,6 +109,31 @@ async def test_a_lock_is_waited_for_and_then_the_request_is_refused(tmp_path: Pa
 def set_aside_in(directory: Path) -> Path:
     (found,) = [p for p in directory.iterdir() if ".damaged-" in p.name and not p.name.endswith(("-wal", "-shm"))]
     return found
+
+
+async def test_sync_that_fails_is_trouble_until_one_succeeds(tmp_path: Path) -> None:
+    health = StoreHealth(LOG)
+    writer = Writer(tmp_path / "db", None, health)
+    await writer.run(insert, write=True)
+    wal = (tmp_path / "db-wal").rename(tmp_path / "moved")  # SQLite has it open; a sync has yet to open it
+    await writer.sync()
+    assert "could not be synced" in (health.trouble or "")
+    await writer.submit_last("other", lambda db: insert(db, "other"))
+    assert "could not be synced" in (health.trouble or "")
+    wal.rename(tmp_path / "db-wal")
+    await writer.sync()
+    assert health.trouble is None
+    writer.close()
+
+
+def test_success_withdraws_the_trouble_of_its_own_kind_only() -> None:
+    health = StoreHealth(LOG)
+    health.report("no sync", "sync")
+    health.report("no log", "event log")
+    health.report(None)
+    assert health.trouble == "no sync; no log"
+    health.report(None, "sync")
+    assert health.trouble == "no log"
 
 
 async def test_who_waits_for_the_disk_is_let_go_when_the_store_closes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import sqlite3
 import subprocess
@@ -606,6 +607,20 @@ async def test_a_log_that_cannot_be_written_goes_on_in_memory_and_is_saved_later
         await store.sessions.get("none")
     stored_log = await store.executions.log("exe_1")
     assert await texts(stored_log) == await texts(log)
+    assert store.trouble() is None
+
+
+async def test_sync_of_a_log_that_fails_is_trouble_until_one_succeeds(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: LogFile) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(LogFile, "sync", fail)
+    await finish_one(store, "exe_1", in_file=True)
+    assert store.trouble() == "an event log could not be written: Input/output error"
+    monkeypatch.undo()
+    await finish_one(store, "exe_2", in_file=True)
     assert store.trouble() is None
 
 
