@@ -65,9 +65,18 @@ class IsolatedProcess(subprocess.Popen[bytes]):
         try:
             self.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            super().kill()
-            self.wait()
+            self._kill_itself()
         self.close()
+
+    def _kill_itself(self) -> None:
+        """Kill this process, and wait for its end.
+
+        It blocks for `END_SECONDS` at most: a process in an uninterruptible sleep may stay for ever, and the only
+        thread that starts kernels may be waiting here.
+        """
+        super().kill()
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(END_SECONDS)
 
     def close(self) -> None:
         """Release the descriptors. Call it after the process has ended."""

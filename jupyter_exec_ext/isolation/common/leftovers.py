@@ -157,7 +157,7 @@ def sweep() -> list[int]:
         Process ids of the ended processes.
     """
     ended = [pid for pid in list(_left_behind()) if _kill(pid)]
-    _wait_until_ended(ended)
+    _wait_until_ended(ended, time.monotonic() + _END_SECONDS)
     for base in (base_directory(), _private_base()):
         retry_leftovers(base)
         give_up_at = time.monotonic() + _SWEEP_SECONDS
@@ -176,11 +176,17 @@ def is_gone(name: str) -> bool:
 
 
 def end_started_with(variable: str) -> None:
-    """Kill all processes that were started with a variable, ``NAME=value``, in their environment."""
+    """Kill all processes that were started with a variable, ``NAME=value``, in their environment.
+
+    It blocks for `_END_SECONDS` at most: a process in an uninterruptible sleep may stay for ever.
+    """
     wanted = variable.encode()
+    give_up_at = time.monotonic() + _END_SECONDS
     # A process may fork before it is killed, so look again until none is found.
     while ended := [pid for pid, variables in _environments() if wanted in variables and _kill(pid)]:
-        _wait_until_ended(ended)
+        _wait_until_ended(ended, give_up_at)
+        if time.monotonic() > give_up_at:
+            return
 
 
 def _left_behind() -> Iterator[int]:
@@ -209,9 +215,8 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _wait_until_ended(pids: Iterable[int]) -> None:
+def _wait_until_ended(pids: Iterable[int], give_up_at: float) -> None:
     """Wait until killed processes have ended, since files in use cannot be removed."""
-    give_up_at = time.monotonic() + _END_SECONDS
     for pid in pids:
         with suppress(ProcessLookupError):
             # They are no children of this process, so `waitpid` cannot wait for them.

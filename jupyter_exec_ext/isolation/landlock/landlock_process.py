@@ -139,8 +139,7 @@ class LandlockProcess(IsolatedProcess):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._kernel, signal.SIGKILL)
         if getattr(self, "pid", None) is not None:  # `Popen` has started the keeper
-            super().kill()
-            self.wait()
+            self._kill_itself()
         self._release()
 
     def _give_orders(self, ours: socket.socket, orders: Orders, group: ControlGroup | None) -> None:
@@ -246,15 +245,14 @@ def _try(allowed_calls: Path) -> None:
     except NotStartedError as error:
         raise failure(error.report, orders.program) from None
     try:
-        code = process.wait(_TRIAL_SECONDS)
+        outcome = f"ended with {process.wait(_TRIAL_SECONDS)}"
     except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
+        outcome = f"did not end within {_TRIAL_SECONDS:g} s"
     finally:
-        process.close()
-    if code != 0:
+        process.end()
+    if outcome != "ended with 0":
         raise IsolationUnavailableError(
-            "landlock_failed", f"a program under Landlock ended with {code} where it had nothing to do; {_ELSEWHERE}"
+            "landlock_failed", f"a program under Landlock {outcome} where it had nothing to do; {_ELSEWHERE}"
         )
 
 

@@ -130,8 +130,7 @@ class SandboxProcess(IsolatedProcess):
         # There is no `pid` if a pipe could not be made, and it is None if the fork failed.
         if getattr(self, "pid", None) is not None:
             self.kill()
-            super().kill()
-            self.wait()
+            self._kill_itself()
             if self._init is None:  # bubblewrap was killed, and a child of it may wait for it for ever
                 end_started_with(f"{SANDBOX_ID}={sandbox_id}")
         self.close()
