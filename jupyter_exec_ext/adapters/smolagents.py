@@ -87,8 +87,8 @@ class JupyterPythonExecutor(RemotePythonExecutor):
 
     def send_variables(self, variables: dict[str, Any]) -> None:
         """Set variables in the kernel, and again in every fresh one."""
-        self._variables.update(variables)
         super().send_variables(variables)
+        self._variables.update(variables)  # not earlier: what cannot be sent would fail in every fresh kernel
 
     def send_tools(self, tools: dict[str, Any]) -> None:
         """Install requirements and define tools in the kernel, and again in every fresh one.
@@ -100,11 +100,11 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         """
         if agents := [name for name, tool in tools.items() if not isinstance(tool, Tool)]:
             raise ValueError(f"managed agents cannot be sent to a kernel: {', '.join(agents)}")
-        self._tools.update(tools)
         # Here and not in the constructor, because the session opens at its first use.
         missing = [name for name in self.additional_imports if name not in self.installed_packages]
         self.installed_packages += self.install_packages(missing)
         super().send_tools(tools)
+        self._tools.update(tools)
 
     def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
         # An agent sends its tools in each run, and a tool that is patched twice would call itself.
@@ -126,10 +126,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
             If the code fails or is stopped, with its output; or if the server does not run it.
         """
         if self._kernel_is_fresh:
-            # Reset first: the two calls below run code, and so come back here.
-            self._kernel_is_fresh = False
-            super().send_variables(self._variables)
-            super().send_tools(self._tools)
+            self._send_again()
         execution = self._session.run(code)
         if isinstance(execution, NotRun):
             self._kernel_is_fresh = execution.session_lost
@@ -141,6 +138,16 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         if not execution.ok:
             raise AgentError(execution.to_text(), self.logger)
         return CodeOutput(output=_value(execution), logs=_logs(execution), is_final_answer=False)
+
+    def _send_again(self) -> None:
+        """Send variables and tools to a fresh kernel; if that fails, they are sent before the next code."""
+        # Reset first: the two calls below run code, and so come back here.
+        self._kernel_is_fresh = False
+        with contextlib.ExitStack() as undo:
+            undo.callback(setattr, self, "_kernel_is_fresh", True)
+            super().send_variables(self._variables)
+            super().send_tools(self._tools)
+            undo.pop_all()
 
     def _final_answer(self, execution: Execution) -> Any:
         assert execution.error is not None

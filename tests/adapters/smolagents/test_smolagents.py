@@ -11,10 +11,13 @@ import pytest
 from smolagents import ChatMessage, CodeAgent, LogLevel, Model, tool
 from smolagents.local_python_executor import CodeOutput, PythonExecutor
 from smolagents.models import MessageRole
+from smolagents.serialization import SerializationError
 from smolagents.utils import AgentError
 
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
+from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.adapters.smolagents import JupyterPythonExecutor
+from jupyter_exec_ext.errors import ConnectionLost
 from jupyter_exec_ext.models import ExecutionState
 from tests.adapters.doorbell import Doorbell, last_execution
 
@@ -129,6 +132,37 @@ def test_a_fresh_kernel_gets_the_tools_and_variables_again(executor: JupyterPyth
     with pytest.raises(AgentError, match="variables, imports and definitions are gone"):
         executor("1")
     assert executor("double(given)").output == "8"
+
+
+@pytest.mark.parametrize(
+    "failure", [NotRun("the queue is full"), ConnectionLost("gone"), KeyboardInterrupt()], ids=repr
+)
+def test_tools_and_variables_that_a_fresh_kernel_did_not_get_are_sent_before_other_code(
+    executor: JupyterPythonExecutor, monkeypatch: pytest.MonkeyPatch, failure: NotRun | BaseException
+) -> None:
+    def fail(code: str) -> NotRun:
+        if isinstance(failure, NotRun):
+            return failure
+        raise failure
+
+    executor.send_variables({"given": 4})
+    executor.send_tools({"double": double})
+    with pytest.raises(AgentError, match="KernelDied"):
+        executor("import os; os._exit(1)")
+    with monkeypatch.context() as patch:
+        patch.setattr(executor._session, "run", fail)
+        with pytest.raises(AgentError if isinstance(failure, NotRun) else type(failure)):
+            executor("double(given)")
+    assert executor("double(given)").output == "8"
+
+
+def test_variables_that_cannot_be_sent_are_not_sent_to_a_fresh_kernel(executor: JupyterPythonExecutor) -> None:
+    executor.send_variables({"given": 4})
+    with pytest.raises(SerializationError):
+        executor.send_variables({"thing": object()})
+    with pytest.raises(AgentError, match="KernelDied"):
+        executor("import os; os._exit(1)")
+    assert executor("given").output == "4"
 
 
 def test_code_that_takes_too_long_is_stopped(local_server: LocalJupyterServer) -> None:
