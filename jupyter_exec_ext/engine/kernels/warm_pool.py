@@ -80,6 +80,7 @@ class KernelPool:
         self._log = log
         self._demands: dict[KernelKind, Demand] = {}
         self._kernels: list[PooledKernel] = []
+        self._discarded: list[PooledKernel] = []  # that have not ended yet
         self._ending: set[asyncio.Task[None]] = set()
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -264,6 +265,7 @@ class KernelPool:
         if pooled.ready:
             self.on_event("discarded")
         self._kernels.remove(pooled)
+        self._discarded.append(pooled)
         pooled.detach()
         self._log.debug("pool: kernel %s (%s) is thrown away: %s", pooled.kernel_id, pooled.kind.name, reason)
         task = asyncio.get_running_loop().create_task(self._clear_away(pooled))
@@ -280,13 +282,14 @@ class KernelPool:
         # The directory was made for the start, and no session will use it.
         await self._files.session_ended(pooled.session_id)
         await self._files.remove(pooled.session_id)
+        self._discarded.remove(pooled)  # only now: until here the next server would have to clear it away
         await self._write_down()
 
     async def _write_down(self) -> None:
         """Keep what there is where the next server finds it."""
         # Two threads could otherwise write an older list over a newer one.
         async with self._write_lock:
-            present = {pooled.session_id: pooled.kernel_id for pooled in self._kernels}
+            present = {pooled.session_id: pooled.kernel_id for pooled in (*self._kernels, *self._discarded)}
             if present != self._written:
                 await asyncio.to_thread(self._store.note_prepared, present)
                 self._written = present

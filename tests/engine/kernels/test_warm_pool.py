@@ -443,3 +443,26 @@ async def test_nothing_is_left_after_a_shutdown(
     assert list(Path(manager.connection_dir).iterdir()) == []
     assert list(Path(engine.work_root).iterdir()) == []
     assert list((tmp_path / "jupyter_data_dir" / "jupyter_exec_ext" / "servers").iterdir()) == []
+
+
+async def test_kernel_that_is_being_ended_stays_in_the_list_for_the_next_server(
+    engine: ExecEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed() -> set[str]:
+        servers = tmp_path / "jupyter_data_dir" / "jupyter_exec_ext" / "servers"
+        return {line.split()[0] for path in servers.glob("*.prepared") for line in path.read_text().splitlines()}
+
+    shutdown, may_end = SessionKernel.shutdown, asyncio.Event()
+
+    async def shut_down_late(kernel: SessionKernel, **options: Any) -> None:
+        await may_end.wait()
+        await shutdown(kernel, **options)
+
+    await warmed(engine)
+    ending = pooled(engine)
+    monkeypatch.setattr(SessionKernel, "shutdown", shut_down_late)
+    ending.discard("a test")
+    await filled(engine)  # with another one, which was added to the list
+    assert listed() == {ending.session_id, pooled(engine).session_id}
+    may_end.set()
+    await until(lambda: listed() == {pooled(engine).session_id})
