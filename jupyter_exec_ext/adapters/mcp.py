@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
 from mcp.server import MCPServer
@@ -101,10 +101,19 @@ class _KeptSession(CodeSession):
     async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         client, session = await super()._open(client)
         if not self._place.is_given:
-            is_kernel = isinstance(session, AsyncStandardExecSession)
-            await self._dismiss()  # the keeper of a session that the server has ended
-            self._keeper = await asyncio.to_thread(SessionKeeper, self.connection_info, session.id, is_kernel=is_kernel)
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(self._close, client, session)
+                self._replace_keeper(session)
+                undo.pop_all()
         return client, session
+
+    def _replace_keeper(self, session: OwnSession) -> None:
+        # Not in a thread: a call that is cancelled meanwhile would lose the keeper. It takes 4 ms (2026-11-26).
+        if self._keeper is not None:  # of a session that the server has ended
+            self._keeper.dismiss()
+            self._keeper = None
+        is_kernel = isinstance(session, AsyncStandardExecSession)
+        self._keeper = SessionKeeper(self.connection_info, session.id, is_kernel=is_kernel)
 
     async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
         # The keeper stays until then, because the program may be killed while it closes the session.

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from itertools import product
+from typing import Any
 
 import anyio
 import psutil
@@ -16,6 +18,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from jupyter_exec_ext import AsyncExecClient, LocalJupyterServer
+from jupyter_exec_ext.adapters._session_keeper import SessionKeeper
+from jupyter_exec_ext.adapters.mcp import _KeptSession
 from jupyter_exec_ext.models import SessionState
 from tests.adapters.beacon import beacon
 from tests.support.full import scaled
@@ -134,3 +138,42 @@ async def test_close_ends_the_session_keeper(local_server: LocalJupyterServer) -
         told = " ".join(keeper.cmdline()) + str(keeper.environ())
         assert str(local_server.connection_info.token) not in told
     assert not keeper.is_running()
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+async def test_a_call_cancelled_while_the_keeper_starts_leaves_nothing(
+    local_server: LocalJupyterServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, cancelled, before = asyncio.get_running_loop(), threading.Event(), children()
+
+    class CancellingKeeper(SessionKeeper):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            loop.call_soon_threadsafe(call.cancel)
+            cancelled.wait(0.1)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionKeeper", CancellingKeeper)
+    async with AsyncExecClient(local_server.connection_info) as client:
+        async with _KeptSession(local_server) as session:
+            call = asyncio.ensure_future(session.run("1"))
+            call.add_done_callback(lambda _: cancelled.set())
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        assert await client.list_sessions() == []
+    assert children() == before
+
+
+async def test_a_keeper_that_cannot_start_leaves_no_session(
+    local_server: LocalJupyterServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionKeeper", fail)
+    async with AsyncExecClient(local_server.connection_info) as client, _KeptSession(local_server) as session:
+        with pytest.raises(OSError, match="no more processes"):
+            await session.run("1")
+        assert await client.list_sessions() == []
