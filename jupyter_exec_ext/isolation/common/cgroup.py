@@ -17,14 +17,16 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from .leftovers import is_gone, own_name, sweep
 
 ROOT = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 _PREFIX = "jex-"
 _CONTROLLERS = frozenset({"pids", "memory", "cpu"})
 _REMOVE_SECONDS, _REMOVE_POLL_SECONDS = 5.0, 0.002
@@ -64,29 +66,37 @@ def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
     if memory_bytes is not None:
         wanted["memory"] = memory_bytes
     made: list[Path] = []
-    for parent, controllers in _parents():
-        limits = {name: wanted[name] for name in controllers if name in wanted}
-        if not limits:
-            continue
-        directory = parent / f"{_PREFIX}{own_name()}-{secrets.token_hex(4)}"
-        try:
-            directory.mkdir()
-        except OSError:
-            continue  # the server may not make groups here
-        try:
-            for name, value in limits.items():
-                _set_limit(directory, name, value)
-        except OSError:
-            directory.rmdir()
-            continue
-        made.append(directory)
-        wanted = {name: value for name, value in wanted.items() if name not in limits}
+    # One group of each hierarchy, since a process can be in only one.
+    for places in _hierarchies():
+        for parent, controllers in sorted(places, key=lambda place: len(wanted.keys() & place[1]), reverse=True):
+            limits = {name: wanted[name] for name in controllers if name in wanted}
+            directory = _make(parent, limits) if limits else None
+            if directory is not None:
+                made.append(directory)
+                wanted = {name: value for name, value in wanted.items() if name not in limits}
+                break
     return ControlGroup(made) if made else None
+
+
+def _make(parent: Path, limits: Mapping[str, int]) -> Path | None:
+    """Return a new group with limits; None if the server may not make it here."""
+    directory = parent / f"{_PREFIX}{own_name()}-{secrets.token_hex(4)}"
+    try:
+        directory.mkdir()
+    except OSError:
+        return None
+    try:
+        for name, value in limits.items():
+            _set_limit(directory, name, value)
+    except OSError:
+        directory.rmdir()
+        return None
+    return directory
 
 
 def sweep_groups() -> None:
     """Remove the groups of servers that have ended."""
-    for parent, _ in _parents():
+    for parent, _ in chain.from_iterable(_hierarchies()):
         with suppress(OSError):
             for directory in parent.glob(f"{_PREFIX}*"):
                 match = _OF_SERVER.fullmatch(directory.name)
@@ -130,10 +140,10 @@ def _set_limit(directory: Path, controller: str, value: int) -> None:
     # Membership alone gives a group its share of the processors ("cpu").
 
 
-def _parents() -> Iterator[tuple[Path, list[str]]]:
-    """Yield the directories in which groups could be made, with their usable controllers."""
+def _hierarchies() -> Iterator[list[tuple[Path, list[str]]]]:
+    """Yield the directories of each hierarchy in which groups could be made, with their usable controllers."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _OWN_GROUPS.read_text().splitlines()
     except OSError:
         return
     for line in lines:
@@ -142,16 +152,22 @@ def _parents() -> Iterator[tuple[Path, list[str]]]:
         if ".." in Path(inside).parts:  # a group outside the server's namespace
             continue
         if controllers:  # version 1; version 2 has one line, without controllers
-            for controller in _CONTROLLERS.intersection(controllers.split(",")):
-                yield ROOT / controller / inside, [controller]
+            usable = sorted(_CONTROLLERS.intersection(controllers.split(",")))
+            if usable:
+                yield [(ROOT / usable[0] / inside, usable)]
         else:
             # A group with processes has no children with controllers, so the new group may have to be a sibling.
-            for parent in (ROOT / inside, (ROOT / inside).parent):
-                with suppress(OSError):
-                    offered = (parent / "cgroup.subtree_control").read_text().split()
-                    usable = [name for name in _CONTROLLERS if name in offered]
-                    if usable:
-                        yield parent, usable
+            yield list(_places_with_controllers(ROOT / inside, (ROOT / inside).parent))
+
+
+def _places_with_controllers(*parents: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield the groups of version 2 that offer controllers to new groups below them."""
+    for parent in parents:
+        with suppress(OSError):
+            offered = (parent / "cgroup.subtree_control").read_text().split()
+            usable = [name for name in _CONTROLLERS if name in offered]
+            if usable:
+                yield parent, usable
 
 
 def _write(path: Path, value: int) -> None:
