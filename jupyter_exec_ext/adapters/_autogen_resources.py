@@ -33,8 +33,12 @@ class SessionWithFunctions(CodeSession):
 
     async def restart(self) -> None:
         """Start over with a fresh kernel, which gets the functions before the next code."""
-        self._functions.forget()
-        await super().restart()
+        self._functions.forget()  # a run that waits for the fresh kernel must not count on them
+        try:
+            await super().restart()
+        finally:
+            # Again: a run meanwhile, or the opening of a given session, may have loaded them into the old kernel.
+            self._functions.forget()
 
     def pop_note(self, execution: Execution) -> str | None:
         """Return, once, the note for a model on an execution that ran without the functions."""

@@ -124,11 +124,21 @@ class LoadedFunctions:
             If they cannot be loaded, with the reason, such as the names of missing packages.
         """
         with self._lock:
-            if self._is_loaded_in(session):
-                return
-            with self._errors():
-                run = session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
-            self._keep(session, run)
+            self._ensure(session)
+
+    def reload(self, session: CodeRunner) -> None:
+        """Load the functions into the session's fresh kernel; raise as `ensure` does."""
+        # Under the lock: another thread may still be about to note that it has loaded them into the old kernel.
+        with self._lock:
+            self.forget()
+            self._ensure(session)
+
+    def _ensure(self, session: CodeRunner) -> None:
+        if self._is_loaded_in(session):
+            return
+        with self._errors():
+            run = session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
+        self._keep(session, run)
 
     async def ensure_async(self, session: AsyncCodeRunner) -> None:
         """Do the same as `ensure`, for one caller at a time."""

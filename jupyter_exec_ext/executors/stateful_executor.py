@@ -281,12 +281,12 @@ class StatefulCodeExecutor(ABC):
         """Start over with a fresh kernel; a block that runs in another thread ends as cancelled."""
         self._check_running()
         session = self._session
-        self._functions.forget()
+        self._functions.forget()  # a block that waits for the fresh kernel must not count on them
         try:
             session.restart()
         except (SessionEnded, SessionNotFound):
             self._replace_session(session)
-        self._functions.ensure(self._session)
+        self._functions.reload(self._session)
 
     def close(self) -> None:
         """Call `stop`; this is the clients' name for it."""

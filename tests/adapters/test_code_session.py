@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient, LocalJupyterServer
-from jupyter_exec_ext.adapters._autogen_resources import run_own_server
+from jupyter_exec_ext.adapters._autogen_resources import SessionWithFunctions, run_own_server
 from jupyter_exec_ext.adapters._code_session import CodeSession
 from jupyter_exec_ext.adapters._conversations import Conversations
 from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.errors import ConnectionFailed, KernelSpecNotFound, SessionEnded
+from jupyter_exec_ext.executors.function_loading import FunctionsModule
 from jupyter_exec_ext.models import Execution
 from tests.adapters.beacon import beacon
 from tests.support.hosts import Host, free_port, running_host
@@ -133,6 +134,22 @@ async def test_given_session_is_neither_replaced_nor_closed(local_server: LocalJ
             CodeSession(token="x", session=given)
         with pytest.raises(ValueError, match="give a server"):
             CodeSession(local_server, session=given)
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+async def test_functions_are_in_the_fresh_kernel_of_a_given_session_that_was_first_restarted(
+    local_server: LocalJupyterServer,
+) -> None:
+    async with (
+        AsyncExecClient(local_server) as client,
+        await client.session() as given,
+        SessionWithFunctions(FunctionsModule([double], "functions"), session=given) as session,
+    ):
+        await session.restart()
+        assert (await session.run("double(21)")).to_text() == "42"
 
 
 async def test_a_server_that_is_not_there_or_goes_away(tmp_path: Path) -> None:

@@ -59,6 +59,21 @@ def test_functions_are_there_after_a_restart(with_functions: StatefulCodeExecuto
     assert works(with_functions)
 
 
+def test_functions_are_there_after_a_restart_during_which_a_block_ran(
+    with_functions: StatefulCodeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session: Any = with_functions._session
+    restart = session.restart
+
+    def run_block_and_restart() -> None:
+        assert works(with_functions)  # in the old kernel, as another thread may run it
+        restart()
+
+    monkeypatch.setattr(session, "restart", run_block_and_restart)
+    with_functions.restart()
+    assert works(with_functions)
+
+
 def test_functions_are_there_after_the_kernel_died(with_functions: StatefulCodeExecutor) -> None:
     assert "KernelDied" in with_functions.execute_code_blocks(python("import os; os._exit(1)")).output
     assert works(with_functions)
