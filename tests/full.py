@@ -196,6 +196,11 @@ PARTS = {
             _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="landlock"),
         ),
     ),
+    "environments": Part(
+        "adapters in all their frameworks, all clients of Azure's sessions, and binder/ as repo2docker uses it",
+        "20 min",
+        _run_each(*map(_run_module, ("tests.adapters", "tests.aca_clients", "tests.binder"))),
+    ),
     "places": Part(
         "every other test on every host, client and image that it is for, where a commit has one of each",
         "1 h",

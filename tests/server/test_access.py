@@ -22,6 +22,9 @@ from jupyter_exec_ext.server.gate import ServerGate
 from jupyter_exec_ext.server.routes import ROUTES
 from tests.support.hosts import Host, running_host
 
+pytestmark = pytest.mark.every_place  # who may do what is held everywhere, in every commit
+
+
 CELLS = [(route.path, method) for route in ROUTES for method in route.methods]
 EXECUTION_CELLS = [
     (route.path, method) for route in ROUTES for method, access in route.methods.items() if access.action == "execute"
@@ -111,8 +114,6 @@ def test_the_table_is_all_there_is(host: Host) -> None:
 
 AUTHORIZER = """
 from jupyter_server.auth import Authorizer
-
-pytestmark = pytest.mark.every_place  # who may do what is held everywhere, in every commit
 
 class NoExecute(Authorizer):
     def is_authorized(self, handler, user, action, resource):

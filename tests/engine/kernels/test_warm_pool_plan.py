@@ -113,7 +113,7 @@ SOME_BOUNDS = st.builds(
     size=st.integers(1, 4),
     max_kernels=st.integers(1, 8),
     memory_bytes=st.integers(0, 2000 * MiB),
-    idle_seconds=st.floats(0, 1000),
+    idle_seconds=st.just(0.0) | st.floats(0.001, 1000),  # less than that is lost beside the time
 )
 
 
