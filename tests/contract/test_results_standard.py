@@ -67,7 +67,10 @@ def test_kernel_that_ends_between_runs_is_told_by_the_next(client: Any, host: Ho
         if result.state is ExecutionState.KERNEL_DIED:  # it was sent to the kernel that was just ending
             assert result.session_state_preserved is False
             return
-        assert (result.stdout, result.kernel_starts) == ("False\n", 2)
+        # The server may begin to read the new kernel's output too late, which the result says.
+        is_cut = result.truncated is not None and result.truncated.upstream
+        assert result.stdout in ({"", "False\n"} if is_cut else {"False\n"})
+        assert result.kernel_starts == 2
         assert result.session_state_lost is not None
         assert [event.reason for event in events if isinstance(event, SessionStateLostEvent)] == [
             result.session_state_lost.reason

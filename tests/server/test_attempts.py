@@ -87,7 +87,8 @@ def test_valid_tokens_are_let_in_beside_wrong_ones(host: Host, wrong: int) -> No
     for valid in (parent.token, child.token, mint(host, ["sessions:read"]).token, owners):
         for spelling in ("Bearer", "bearer", "token"):
             assert get(host, valid, address, Authorization=f"{spelling} {valid}").status_code == 200
-    assert get(host, new_token().text, address).status_code == 429
+    # Another attempt has become free every six seconds since.
+    assert 429 in [get(host, new_token().text, address).status_code for _ in range(5)]
 
 
 @pytest.mark.parametrize("way", ["query", "path", "basic", "cookie"])
