@@ -40,10 +40,10 @@ if __name__ == "__main__":
     ("provisioner", "method", "first", "workers"),
     [
         ("forkserver-provisioner", "fork", "first", 3),
-        ("sandbox-provisioner", "fork", "first", 2),
-        ("landlock-provisioner", "fork", "first", 2),
+        pytest.param("sandbox-provisioner", "fork", "first", 2, marks=pytest.mark.needs("sandbox")),
+        pytest.param("landlock-provisioner", "fork", "first", 2, marks=pytest.mark.needs("Landlock")),
         ("forkserver-provisioner", "fork", "not", 1),
-        ("landlock-provisioner", "spawn", "first", 1),
+        pytest.param("landlock-provisioner", "spawn", "first", 1, marks=pytest.mark.needs("Landlock")),
     ],
 )
 def test_kernels_run_in_worker_processes(

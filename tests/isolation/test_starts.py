@@ -18,7 +18,10 @@ from jupyter_exec_ext.errors import KernelStartFailed
 from jupyter_exec_ext.isolation.common.visible_files import resolve_program
 from tests.executors.conftest import python
 
-_PROVISIONERS = ["sandbox-provisioner", "landlock-provisioner"]
+_PROVISIONERS = [
+    pytest.param("sandbox-provisioner", marks=pytest.mark.needs("sandbox")),
+    pytest.param("landlock-provisioner", marks=pytest.mark.needs("Landlock")),
+]
 
 
 def install(directory: Path, provisioner: str, *argv: str) -> None:

@@ -124,6 +124,8 @@ class HostedKernels:
         ------
         KernelSpecNotFound
             Naming those there are.
+        KernelStartFailed, OutOfResources
+            If it cannot be read.
         """
         name = self._forced or kernel_name
         try:
@@ -134,6 +136,8 @@ class HostedKernels:
             names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
         except _UNREADABLE as error:
+            if out_of_resources(error):
+                raise exhausted(error) from error
             directory = self._specs.find_kernel_specs().get(name.lower(), "")
             file = os.path.join(directory, "kernel.json")
             raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from pathlib import Path
@@ -10,7 +11,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
 from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
-from jupyter_exec_ext.errors import KernelSpecNotFound
+from jupyter_exec_ext.errors import KernelSpecNotFound, OutOfResources
 
 
 class _Noted(KernelSpec):
@@ -44,6 +45,18 @@ async def test_find_reads_kernelspecs_outside_the_event_loop(tmp_path: Path) -> 
     install(tmp_path)
     assert (await host_of(tmp_path).find("mine")).display_name == "Mine"
     assert _Noted.readers and threading.current_thread() not in _Noted.readers
+
+
+async def test_find_without_descriptors_is_refused_for_want_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(resource_dir: str) -> KernelSpec:
+        raise OSError(errno.EMFILE, "Too many open files", resource_dir)
+
+    install(tmp_path)
+    monkeypatch.setattr(_Noted, "from_resource_dir", refuse)
+    with pytest.raises(OutOfResources, match="limit of the system"):
+        await host_of(tmp_path).find("mine")
 
 
 async def test_each_find_returns_the_files_as_they_are(tmp_path: Path) -> None:
