@@ -166,6 +166,7 @@ class Follower:
         self._note_loss = note_loss
         self._probes: set[str] = set()
         self._quiet_since = 0.0
+        self._saw_begin = False
 
     def follow(self) -> Operation[None]:
         """Take in messages until the run has ended, was cancelled, or its time (`give_up_at`) is up."""
@@ -193,6 +194,8 @@ class Follower:
                     yield from self._take_in(message)
                 except SessionEnded:
                     states.feed(RunInput.REMOVE)
+        # A server that has just replaced the kernel may begin to read the new one's output in the middle of a run.
+        run.incomplete = run.incomplete or (states.code is Code.COMPLETE and not self._saw_begin)
 
     def _take_in(self, message: KernelMessage | Failure | None) -> Operation[None]:
         if isinstance(message, Failure):
@@ -253,6 +256,7 @@ class Follower:
 
     def _take(self, message: KernelMessage) -> Operation[None]:
         self._run.begin()
+        self._saw_begin = self._saw_begin or message.msg_type == "execute_input"
         event = self._run.translator.feed(message)
         if message.channel == "shell":
             self._connection.note_sender(message)
