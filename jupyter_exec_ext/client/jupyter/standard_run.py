@@ -195,7 +195,8 @@ class Follower:
                 except SessionEnded:
                     states.feed(RunInput.REMOVE)
         # A server that has just replaced the kernel may begin to read the new one's output in the middle of a run.
-        run.incomplete = run.incomplete or (states.code is Code.COMPLETE and not self._saw_begin)
+        if states.code is Code.COMPLETE and not self._saw_begin and not run.translator.skipped:
+            run.incomplete = True
 
     def _take_in(self, message: KernelMessage | Failure | None) -> Operation[None]:
         if isinstance(message, Failure):
