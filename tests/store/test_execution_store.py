@@ -592,6 +592,7 @@ async def test_a_log_that_cannot_be_written_goes_on_in_memory_and_is_saved_later
     log.append(RUNNING)
     await log.changed(0)
     (path,) = store.logs.rglob("*.ndjson")
+    inode = path.stat().st_ino
     kept = path.rename(path.with_suffix(".kept"))
     path.symlink_to(path)  # no write to it can work
     log.append(StreamEvent("stdout", "meanwhile"))
@@ -608,6 +609,7 @@ async def test_a_log_that_cannot_be_written_goes_on_in_memory_and_is_saved_later
     stored_log = await store.executions.log("exe_1")
     assert await texts(stored_log) == await texts(log)
     assert store.trouble() is None
+    assert path.stat().st_ino == inode  # the rest was added to the file, which was not replaced
 
 
 async def test_sync_of_a_log_that_fails_is_trouble_until_one_succeeds(
