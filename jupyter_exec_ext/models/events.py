@@ -209,6 +209,6 @@ class Change:
 
     @property
     def is_reset(self) -> bool:
-        """True if something may have happened that was not told, so that everything has to be listed again."""
+        """True if changes may have been missed, so that everything has to be listed again."""
         known = (self.session, self.execution, self.token, self.late_output)
         return all(record is None for record in known)

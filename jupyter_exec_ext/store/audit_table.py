@@ -82,7 +82,7 @@ def _is_before(line: ChainedLine, moment: str) -> bool:
 
 
 def _line_of(row: Sequence[Any]) -> ChainedLine:
-    """Return the record of a row of `_LINES`; bytes that are not UTF-8 become what is no JSON."""
+    """Return the record of a row of `_LINES`; bytes that are not UTF-8 become text that is not valid JSON."""
     seq, record, digest = row
     return ChainedLine(seq, record.decode("utf-8", "backslashreplace"), digest.decode("utf-8", "backslashreplace"))
 

@@ -232,7 +232,7 @@ class DurableLog:
         self._publish(lines)
 
     def give_up(self) -> None:
-        """Let readers come to an end without the last events, which could not be written."""
+        """End all readers: the last events could not be written, and are missing."""
         self._end_is_whole = False
         self.publish_end([])
 

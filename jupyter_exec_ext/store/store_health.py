@@ -1,4 +1,4 @@
-"""Health of the store: its present faults, damage of the database, and alarms for the administrator."""
+"""Health of the store: current faults, damage of the database, and alarms for the administrator."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Choice of the place that a commit runs each test in, where a test is written for several.
+"""Selection of one place per test in the tests of a commit: a host, a client, an image or an executor's kernel.
 
-A place is a host, a client, an image or an executor's kernel. `python -m tests.full` runs every test in all its places.
+`python -m tests.full` runs every test in all its places.
 Tests with the marker `every_place` run in all of them in every commit: those of access, and the contract suite, which
 has a choice of its own.
 """
@@ -26,7 +26,7 @@ PLACES = frozenset(
 
 
 def is_place(value: Any) -> bool:
-    """Whether a parameter of a test says where it runs."""
+    """Return whether the value of a test's parameter selects where the test runs."""
     return isinstance(value, str) and value in PLACES
 
 

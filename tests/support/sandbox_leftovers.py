@@ -135,7 +135,7 @@ class Watch:
     trace: str = field(default_factory=lambda: secrets.token_hex(8))
     namespaces: set[str] = field(default_factory=set)
     mounts: set[str] = field(default_factory=mounted)
-    # What other tests in this process have left, which is none of this one's business.
+    # Children that other tests in this process left behind are ignored.
     children: set[int] = field(default_factory=lambda: set(children()))
 
     def note(self, *pids: int | None) -> None:

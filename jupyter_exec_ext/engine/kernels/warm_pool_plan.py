@@ -1,6 +1,6 @@
-"""Pooled kernels: their kinds, the plan of how many the warm pool should hold, and a kernel that no session has yet.
+"""Warm pool plan: how many kernels of each kind to keep ready, decided from past demand without I/O.
 
-The plan is pure: it is decided from past demand.
+It also has the kinds of kernels, and the pooled kernel itself.
 
 A kind of kernel is kept once it has been asked for, until it has not been for a while. One kernel of each is enough for
 occasional requests. A request that finds none makes the pool hold one more for a minute, so that it

@@ -47,7 +47,7 @@ async def test_find_reads_kernelspecs_outside_the_event_loop(tmp_path: Path) -> 
     assert _Noted.readers and threading.current_thread() not in _Noted.readers
 
 
-async def test_find_without_descriptors_is_refused_for_want_of_them(
+async def test_find_without_free_descriptors_raises_out_of_resources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(resource_dir: str) -> KernelSpec:
