@@ -29,9 +29,13 @@ def build(client: Any, name: str, dockerfile: str) -> str:
     return name
 
 
-def containers_of(client: Any) -> set[str]:
-    """Return the ids of all containers, asking for nothing more of one that may be going."""
-    return {container["Id"] for container in client.api.containers(all=True)}
+def containers_of(client: Any, image: str) -> list[str]:
+    """Return the ids of the containers that were made from an image, also of those that have stopped.
+
+    Other tests may start and end containers meanwhile: an image of a test's own tells its containers from theirs.
+    """
+    id_ = client.images.get(image).id
+    return [container["Id"] for container in client.api.containers(all=True) if container["ImageID"] == id_]
 
 
 def build_the_documents(client: Any, name: str) -> str:
