@@ -18,7 +18,7 @@ import pytest
 
 import jupyter_exec_ext
 from hatch_labextension import fingerprint
-from tests.support.full import IS_FULL
+from tests.support.full import only_in_full
 from tests.support.outside_parts import require_part
 
 ROOT = Path(__file__).parent.parent
@@ -163,7 +163,7 @@ def test_the_front_end_is_small(wheel: Path) -> None:
     assert sum(len(gzip.compress(content, mtime=0)) for content in scripts) <= MAX_BUNDLE_BYTES
 
 
-@pytest.mark.skipif(not IS_FULL, reason="runs in full only")
+@only_in_full
 def test_the_wheel_is_the_same_from_another_folder_and_from_the_sdist(
     wheel: Path, builder: Builder, source: Path, tmp_path: Path
 ) -> None:

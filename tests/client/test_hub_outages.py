@@ -16,7 +16,7 @@ import requests
 from jupyter_exec_ext import AsyncExecClient
 from jupyter_exec_ext.models import StreamEvent
 from tests.support.bearers import UNPROTECTED
-from tests.support.full import IS_FULL
+from tests.support.full import only_in_full
 from tests.support.hosts import free_port
 from tests.support.hubs import HubHost, running_hub
 from tests.support.outside_parts import HUB_PROXY
@@ -33,7 +33,7 @@ c.JupyterHub.last_activity_interval = 10
 pytestmark = [
     pytest.mark.needs("configurable-http-proxy"),
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not IS_FULL, reason="runs in full only"),
+    only_in_full,
 ]
 
 

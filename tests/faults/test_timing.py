@@ -25,7 +25,7 @@ from jupyter_exec_ext.errors import ExecError, TooManyAttempts, Unauthenticated
 from jupyter_exec_ext.models import TokenRequest
 from jupyter_exec_ext.store.store import ExecStore
 from tests.support.bearers import Bearer, mint
-from tests.support.full import IS_FULL, SCALE
+from tests.support.full import IS_FULL, SCALE, only_in_full
 from tests.support.hosts import running_host
 
 TRIES = 2000 * SCALE
@@ -115,7 +115,7 @@ async def test_f27_an_unknown_id_takes_as_long_as_a_wrong_secret(
     assert abs(one - other) <= TOLERANCE * max(other, USUAL_SECONDS)
 
 
-@pytest.mark.skipif(not IS_FULL, reason="runs in full only")
+@only_in_full
 def test_f27_nor_does_it_over_http(tmp_path: Path) -> None:
     """Without the budget, which is what really keeps anybody from measuring this over a network."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -16,6 +16,7 @@ import requests
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.forkserver import ForkServerProvisioner
 from tests.support.forked_kernels import Kernel, add_forked, retire_all, running, until
+from tests.support.full import IS_FULL
 from tests.support.hosts import Host, running_host
 
 pytestmark = pytest.mark.skipif(ForkServerProvisioner.unavailable() is not None, reason="no fork here")
@@ -58,7 +59,7 @@ async def exit_by_code(kernel: Kernel) -> None:
 WAYS = [ask_to_shut_down, shut_down, ask_to_restart, kill, terminate, exit_by_code]
 
 
-@pytest.mark.parametrize("end", WAYS)
+@pytest.mark.parametrize("end", WAYS[:: 1 if IS_FULL else 2])
 async def test_kernel_that_starts_runs_and_ends_prints_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], end: Any
 ) -> None:

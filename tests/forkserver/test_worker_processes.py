@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.full import only_in_full
 from tests.support.hosts import clean_environment
 from tests.support.kernelspecs import add_kernelspec
 
@@ -40,9 +41,9 @@ if __name__ == "__main__":
     ("provisioner", "method", "first", "workers"),
     [
         ("forkserver-provisioner", "fork", "first", 3),
-        pytest.param("sandbox-provisioner", "fork", "first", 2, marks=pytest.mark.needs("sandbox")),
-        pytest.param("landlock-provisioner", "fork", "first", 2, marks=pytest.mark.needs("Landlock")),
-        ("forkserver-provisioner", "fork", "not", 1),
+        pytest.param("sandbox-provisioner", "fork", "first", 2, marks=[pytest.mark.needs("sandbox"), only_in_full]),
+        pytest.param("landlock-provisioner", "fork", "first", 2, marks=[pytest.mark.needs("Landlock"), only_in_full]),
+        pytest.param("forkserver-provisioner", "fork", "not", 1, marks=only_in_full),
         pytest.param("landlock-provisioner", "spawn", "first", 1, marks=pytest.mark.needs("Landlock")),
     ],
 )

@@ -17,6 +17,7 @@ from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
 from jupyter_exec_ext.errors import KernelStartFailed
 from jupyter_exec_ext.isolation.common.visible_files import resolve_program
 from tests.executors.conftest import python
+from tests.support.full import IS_FULL
 
 _PROVISIONERS = [
     pytest.param("sandbox-provisioner", marks=pytest.mark.needs("sandbox")),
@@ -89,7 +90,7 @@ async def test_what_an_isolated_kernel_says_before_it_ends_is_kept(
         await kernel.shutdown(now=True)
 
 
-@pytest.mark.parametrize("provisioner", _PROVISIONERS)
+@pytest.mark.parametrize("provisioner", _PROVISIONERS[: 2 if IS_FULL else 1])
 def test_why_an_embedded_kernel_ended_at_its_start_is_in_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provisioner: str
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import FilesNotAvailable, KernelStartFailed
 from jupyter_exec_ext.models import ExecutionState
-from tests.support.full import IS_FULL
+from tests.support.full import IS_FULL, only_in_full
 from tests.support.hosts import Host, running_host
 from tests.support.kernelspecs import add_kernelspec, with_provisioner
 from tests.support.remote_provisioner import CONTROL
@@ -79,6 +79,7 @@ def session(place: Place) -> Iterator[Any]:
         yield session
 
 
+@only_in_full
 def test_gateway_provisioners_are_refused_with_their_usual_socket_timeout(tmp_path: Path) -> None:
     env = pretend_gateway_provisioners(tmp_path)
     env[CONTROL] = str(tmp_path / "network")
@@ -102,7 +103,7 @@ def test_gateway_provisioners_are_refused_with_their_usual_socket_timeout(tmp_pa
         ("elsewhere-provisioner", "5", False),
         ("local-provisioner", "5", False),
         ("not-installed", "5", False),
-    ],
+    ][:: 1 if IS_FULL else 3],
 )
 def test_socket_timeout_of_gateway_provisioners_has_to_be_zero(
     tmp_path: Path, provisioner: str, timeout: str | None, refused: bool
@@ -146,6 +147,7 @@ def test_kernel_outlives_a_cut_of_the_network(place: Place, session: Any, how: s
     assert session.run("print(x)").stdout == "41\n"
 
 
+@only_in_full
 def test_end_of_a_kernel_elsewhere_is_told_without_an_exit_code(session: Any) -> None:
     session.run("1")
     begun = time.monotonic()
