@@ -16,10 +16,10 @@ from jupyter_exec_ext.system.removal import remove_tree
 from tests.support import canaries
 from tests.support.aca_pool import HOSTS_OF_SESSIONS, running_host_of_sessions
 from tests.support.bearers import UNPROTECTED
+from tests.support.commit_selection import choose_left_out
 from tests.support.full import IS_FULL
 from tests.support.hosts import MAX_CODE_BYTES, Host, running_host
 from tests.support.hubs import running_hub
-from tests.support.places import choose_left_out
 
 pytest_plugins = ["tests.support.outside_parts_plugin"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import full
-from tests.support.places import choose_left_out
+from tests.support.commit_selection import choose_left_out
 
 
 def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:

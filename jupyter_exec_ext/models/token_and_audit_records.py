@@ -46,7 +46,7 @@ class Token:
 
     @property
     def active(self) -> bool:
-        """True if it lets anybody in."""
+        """Whether the token is accepted: it is neither revoked nor expired."""
         return self.revoked_at is None and not self.expired
 
 

@@ -133,7 +133,7 @@ def _cut_out(raw: Buffer) -> tuple[bytearray, dict[str, tuple[int, int]]]:
         end = _string_end(raw, quote + 1)
         is_long = end - quote > _SHORT_BYTES
         # Checked before the copy, so that a message without long strings is not copied as a whole.
-        _refuse_too_much(len(skeleton) + (quote if is_long else end) - at)
+        _refuse_large_skeleton(len(skeleton) + (quote if is_long else end) - at)
         if is_long:
             name = f"{unguessable}{len(spans)}"
             spans[name] = (quote + 1, end)
@@ -142,12 +142,12 @@ def _cut_out(raw: Buffer) -> tuple[bytearray, dict[str, tuple[int, int]]]:
         else:
             skeleton += raw[at : end + 1]
         at = end + 1
-    _refuse_too_much(len(skeleton) + len(raw) - at)
+    _refuse_large_skeleton(len(skeleton) + len(raw) - at)
     skeleton += raw[at:]
     return skeleton, spans
 
 
-def _refuse_too_much(skeleton_bytes: int) -> None:
+def _refuse_large_skeleton(skeleton_bytes: int) -> None:
     if skeleton_bytes > _MAX_SKELETON_BYTES:
         raise TooComplexError(f"the JSON has more than {_MAX_SKELETON_BYTES:,} bytes beside its long strings")
 

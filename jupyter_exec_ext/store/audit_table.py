@@ -31,7 +31,7 @@ def put(db: Database, record: AuditRecord) -> AuditRecord:
     StoreUnavailable
         If the stored ends of the trail were removed or are no ends.
     """
-    ends = _ends_of(db)
+    ends = _read_chain_ends(db)
     if ends is None:
         # A new chain would hide that the end of the old one was removed.
         raise StoreUnavailable("the audit trail was tampered with, so nothing is accepted; see 'jupyter exec audit'")
@@ -47,7 +47,7 @@ def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
 
     Of the last removed record the digest is kept, as the beginning of the chain.
     """
-    ends = _ends_of(db)
+    ends = _read_chain_ends(db)
     if ends is None:  # `put` reports it
         return None
     keep_from = min(_first_since(db, ends, moment), ends.first_seq + limit)
@@ -56,7 +56,9 @@ def prune(db: Database, moment: str, limit: int) -> tuple[int, int] | None:
     if keep_from == ends.first_seq or before is None:
         return None
     db.execute("DELETE FROM audit WHERE seq < ?", (keep_from,))
-    db.execute("UPDATE audit_ends SET first_seq = ?, first_previous = ?", (keep_from, _line_of(before).digest))
+    db.execute(
+        "UPDATE audit_ends SET first_seq = ?, first_previous = ?", (keep_from, _chained_line_from_row(before).digest)
+    )
     return ends.first_seq, keep_from - 1
 
 
@@ -67,7 +69,7 @@ def _first_since(db: Database, ends: ChainEnds, moment: str) -> int:
         # Numbers have no gaps, so bisection needs no index on time. A missing row counts as new, and its gap stays.
         middle = (low + high) // 2
         row = db.execute(f"{_LINES} WHERE seq = ?", (middle,)).fetchone()
-        if row is not None and _is_before(_line_of(row), moment):
+        if row is not None and _is_before(_chained_line_from_row(row), moment):
             low = middle + 1
         else:
             high = middle
@@ -81,13 +83,13 @@ def _is_before(line: ChainedLine, moment: str) -> bool:
         return False  # a record that was tampered with stays as evidence
 
 
-def _line_of(row: Sequence[Any]) -> ChainedLine:
+def _chained_line_from_row(row: Sequence[Any]) -> ChainedLine:
     """Return the record of a row of `_LINES`; bytes that are not UTF-8 become text that is not valid JSON."""
     seq, record, digest = row
     return ChainedLine(seq, record.decode("utf-8", "backslashreplace"), digest.decode("utf-8", "backslashreplace"))
 
 
-def _ends_of(db: Database | sqlite3.Connection) -> ChainEnds | None:
+def _read_chain_ends(db: Database | sqlite3.Connection) -> ChainEnds | None:
     """Return the ends of the trail; None if they were removed or have other types."""
     row = db.execute("SELECT first_seq, first_previous, last_seq, last_digest FROM audit_ends").fetchone()
     if row is None or [type(value) for value in row] != [int, str, int, str]:
@@ -131,7 +133,7 @@ class AuditReader:
         with self._transaction():
             cursor = self._connection.execute(f"{_LINES} ORDER BY seq")
             with closing(cursor):
-                yield self._ends(), map(_line_of, cursor)
+                yield self._ends(), map(_chained_line_from_row, cursor)
 
     def last_seq(self) -> int:
         """Return the number of the last record."""
@@ -148,7 +150,7 @@ class AuditReader:
 
     def _read(self, sql: str, value: int) -> list[ChainedLine]:
         with self._transaction():
-            return [_line_of(row) for row in self._connection.execute(sql, (value,))]
+            return [_chained_line_from_row(row) for row in self._connection.execute(sql, (value,))]
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -164,7 +166,7 @@ class AuditReader:
             raise translated(error) from error
 
     def _ends(self) -> ChainEnds:
-        ends = _ends_of(self._connection)
+        ends = _read_chain_ends(self._connection)
         if ends is None:
             raise StoreUnavailable("the audit trail was tampered with: it does not say where it ends")
         return ends

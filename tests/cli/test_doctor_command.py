@@ -128,7 +128,9 @@ def test_doctor_reports_limits_of_a_whole_sandbox(
 @needs_sandbox
 def test_the_doctor_leaves_no_control_group() -> None:
     def groups() -> set[Path]:
-        return {path for places in cgroup._hierarchies() for parent, _ in places for path in parent.glob("jex-*")}
+        return {
+            path for places in cgroup._cgroup_hierarchies() for parent, _ in places for path in parent.glob("jex-*")
+        }
 
     before = groups()
     assert len(doctors_lines()) >= 3

@@ -149,7 +149,7 @@ class KernelMemory:
         self._memory.forget(self)
 
 
-# Floods then work for about a fifth of the time, while other processes want the processors.
+# With this factor, reading a flood takes about a fifth of the time while other processes want the processors.
 _REST_FACTOR = 4
 _MAX_REST_SECONDS = 0.1
 
@@ -191,7 +191,7 @@ class Turns:
             # Processor time of this thread: waiting for a processor is no work of the turn.
             worked, passed = time.thread_time() - began, time.monotonic() - due
             if alone:
-                # What this whole process has used of the processor since the plan is no wait for it.
+                # Processor time that this process used since the turn was planned was not spent waiting for one.
                 waited = max(passed - (time.process_time() - self._used_seconds), 0.0)
                 counted = min(worked, waited)
             else:

@@ -230,7 +230,7 @@ class ZmtpChannel:
             return None
         if self._reader.ready and not was_ready:
             self._begin_sending()
-        # What waits for memory has arrived before the end, and is still to be read.
+        # A message that waits for memory arrived before the end of the stream and still has to be read.
         if message is None and self._ended and not self._reader.waits_for_memory:
             self._lose()
         elif message is None:

@@ -85,7 +85,7 @@ class FreshRuns:
         is_wanted: Callable[[], bool],
     ) -> ExecutionHandle:
         try:
-            made = await self._make(caller, session, is_wanted)
+            made = await self._create_session(caller, session, is_wanted)
         except ExecError:
             # A retried request needs no room: it gets the execution that its first try started.
             earlier = await self._executions.find_earlier("", caller.principal, idempotency)
@@ -102,7 +102,7 @@ class FreshRuns:
         self._end_with(execution if own else None, made)
         return execution
 
-    async def _make(self, caller: Caller, request: SessionRequest, is_wanted: Callable[[], bool]) -> Session:
+    async def _create_session(self, caller: Caller, request: SessionRequest, is_wanted: Callable[[], bool]) -> Session:
         give_up_at = time.monotonic() + _WAIT_FOR_ROOM_SECONDS
         while True:
             _require(is_wanted)

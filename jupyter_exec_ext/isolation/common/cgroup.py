@@ -67,10 +67,10 @@ def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
         wanted["memory"] = memory_bytes
     made: list[Path] = []
     # One group of each hierarchy, since a process can be in only one.
-    for places in _hierarchies():
+    for places in _cgroup_hierarchies():
         for parent, controllers in sorted(places, key=lambda place: len(wanted.keys() & place[1]), reverse=True):
             limits = {name: wanted[name] for name in controllers if name in wanted}
-            directory = _make(parent, limits) if limits else None
+            directory = _make_group(parent, limits) if limits else None
             if directory is not None:
                 made.append(directory)
                 wanted = {name: value for name, value in wanted.items() if name not in limits}
@@ -78,7 +78,7 @@ def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
     return ControlGroup(made) if made else None
 
 
-def _make(parent: Path, limits: Mapping[str, int]) -> Path | None:
+def _make_group(parent: Path, limits: Mapping[str, int]) -> Path | None:
     """Return a new group with limits; None if the server may not make it here."""
     directory = parent / f"{_PREFIX}{own_name()}-{secrets.token_hex(4)}"
     try:
@@ -96,7 +96,7 @@ def _make(parent: Path, limits: Mapping[str, int]) -> Path | None:
 
 def sweep_groups() -> None:
     """Remove the groups of servers that have ended."""
-    for parent, _ in chain.from_iterable(_hierarchies()):
+    for parent, _ in chain.from_iterable(_cgroup_hierarchies()):
         with suppress(OSError):
             for directory in parent.glob(f"{_PREFIX}*"):
                 match = _OF_SERVER.fullmatch(directory.name)
@@ -140,7 +140,7 @@ def _set_limit(directory: Path, controller: str, value: int) -> None:
     # Membership alone gives a group its share of the processors ("cpu").
 
 
-def _hierarchies() -> Iterator[list[tuple[Path, list[str]]]]:
+def _cgroup_hierarchies() -> Iterator[list[tuple[Path, list[str]]]]:
     """Yield the directories of each hierarchy in which groups could be made, with their usable controllers."""
     try:
         lines = _OWN_GROUPS.read_text().splitlines()

@@ -63,19 +63,19 @@ def view_of(
     for path in installation:
         if not _in_system(path):
             remedy = "install the kernel's program in a directory of its own"
-            _refuse_too_much(path, secrets, "to be seen", remedy, hides_settings=True)
+            _refuse_directory_with_secrets(path, secrets, "to be seen", remedy, hides_settings=True)
     # Real paths are compared, so that a link leads around no check.
     work = os.path.realpath(work_directory)
-    _refuse_too_much(
+    _refuse_directory_with_secrets(
         work, secrets, "as a working directory", "start it in a directory below, or set 'working_directory'"
     )
     _refuse_part_of(work, [*_SYSTEM, *installation])
     remedy = "name the directories below that are needed"
     more, written = ([os.path.expanduser(path) for path in paths] for paths in (read_only, writable))
     for path in more:
-        _refuse_too_much(path, secrets, "to be seen", remedy, hides_settings=True)
+        _refuse_directory_with_secrets(path, secrets, "to be seen", remedy, hides_settings=True)
     for path in written:
-        _refuse_too_much(path, secrets, "to be written", remedy)
+        _refuse_directory_with_secrets(path, secrets, "to be written", remedy)
     if resource_directory and os.path.isdir(resource_directory):
         more.append(os.path.realpath(resource_directory))
     seen = _drop_nested([*_system(), *installation, *more])
@@ -118,7 +118,7 @@ def secret_directories() -> list[str]:
     return [path for path in map(os.path.realpath, dict.fromkeys(places)) if os.path.isdir(path)]
 
 
-def _refuse_too_much(
+def _refuse_directory_with_secrets(
     path: str, secrets: Sequence[str], what: str, remedy: str, *, hides_settings: bool = False
 ) -> None:
     """Refuse a directory that contains a home, a system directory or secrets.
