@@ -83,11 +83,18 @@ class HostedKernel:
 
     # --- kept aside: a server that has such kernels alone has none that it lists, culls, or is busy with ---
 
-    def set_aside(self) -> None:
-        """Take it out of the host's list, and let the host see nothing of what it does."""
+    def set_aside(self, active_at: datetime | None) -> None:
+        """Take it out of the host's list, and let the host see nothing of what it does.
+
+        `active_at` is when the host's kernels were last active before the start of this one, whose first message may
+        have come already. It is no activity: a server may be stopped while it only refills its pool.
+        """
         stream = getattr(self._km, "_activity_stream", None)
         if stream is not None:
             stream.on_recv(None)
+        manager: Any = self._manager
+        if active_at is not None and manager.last_kernel_activity == getattr(self._km, "last_activity", None):
+            manager.last_kernel_activity = active_at
         self._manager.remove_kernel(self._kernel_id)
         self._hidden = True
 

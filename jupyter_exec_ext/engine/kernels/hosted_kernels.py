@@ -250,16 +250,16 @@ class HostedKernels:
             await self.make_room()
         with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id), ExitStack() as undo:
             self._note_own(kernel_id)
-            stderr = None
             try:
-                if has_stderr:
-                    stderr = KernelStderr()
+                stderr = KernelStderr() if has_stderr else None
+                if stderr is not None:
                     undo.callback(stderr.close)
                     options["stderr"] = stderr.for_kernel
+                active_at = getattr(self._manager, "last_kernel_activity", None)
                 await ensure_async(self._manager.start_kernel(**options))
                 kernel = HostedKernel(self._manager, kernel_id, self._aside, stderr)
                 if aside:
-                    kernel.set_aside()
+                    kernel.set_aside(active_at)
                 kernel.take_over_restarts()
                 kernel.take_over_sockets()
                 await kernel.started()

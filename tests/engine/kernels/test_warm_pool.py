@@ -367,6 +367,28 @@ async def test_refilling_is_no_activity(engine: ExecEngine, manager: AsyncMappin
     assert manager.last_kernel_activity == before
 
 
+async def test_first_message_of_a_pooled_kernel_is_no_activity(
+    engine: ExecEngine, manager: AsyncMappingKernelManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_kernel = manager.start_kernel
+
+    async def start_and_wait_for_message(**options: Any) -> str:
+        before = manager.last_kernel_activity
+        kernel_id = await start_kernel(**options)
+        await until(lambda: manager.last_kernel_activity != before)
+        return kernel_id
+
+    session = await begin(engine)
+    await engine.delete_session(ME, session.id)
+    await filled(engine)
+    monkeypatch.setattr(manager, "start_kernel", start_and_wait_for_message)
+    before = manager.last_kernel_activity
+    os.kill(pooled(engine).kernel.kernel.pid, signal.SIGKILL)
+    await until(lambda: engine.pool.ready == 0)
+    await filled(engine)
+    assert manager.last_kernel_activity == before
+
+
 async def test_a_full_host_has_room_for_a_session(make_engine: Make, manager: AsyncMappingKernelManager) -> None:
     engine = make_engine(max_kernels=2)
     await begin(engine)
