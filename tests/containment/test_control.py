@@ -13,6 +13,7 @@ from tests.containment.plain import NOBODY, PlainKernel
 from tests.containment.probes import PROBES, SOURCES
 from tests.containment.runner import Found, Unprotected, run_probes
 from tests.containment.world import World
+from tests.support.full import only_in_full
 
 pytestmark = [
     pytest.mark.skipif(not os.path.isdir("/proc/self/ns"), reason="the attacks are on Linux"),
@@ -62,16 +63,19 @@ def test_there_are_enough_probes_of_each_kind() -> None:
     assert min(groups["theft"], groups["walls"], groups["escape"]) >= 15
 
 
+@only_in_full
 def test_no_probe_makes_a_mistake(control: Found) -> None:
     assert control.errors == {}
     assert control.keys() == PROBES.keys()
 
 
+@only_in_full
 def test_without_a_sandbox_the_attacks_succeed(control: Found) -> None:
     assert len(control.open) >= 60
     assert set(control.open) >= ALWAYS_OPEN
 
 
+@only_in_full
 def test_every_way_past_a_reader_of_code_has_an_effect_without_a_sandbox(control: Found) -> None:
     """Else one that was misspelt would count as stopped for ever."""
     bypasses = {name for name, probe in PROBES.items() if probe.group == "bypass"}
@@ -80,6 +84,7 @@ def test_every_way_past_a_reader_of_code_has_an_effect_without_a_sandbox(control
     assert bypasses - set(control.open) <= NOT_EVERYWHERE
 
 
+@only_in_full
 @pytest.mark.skipif(not IS_ROOT, reason="only root has these privileges")
 @pytest.mark.needs("mounts")
 def test_what_only_root_can_do_succeeds_for_root(control: Found) -> None:

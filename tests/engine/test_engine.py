@@ -41,7 +41,7 @@ from jupyter_exec_ext.models import (
     SessionState,
     TokenRequest,
 )
-from tests.support.full import IS_FULL
+from tests.support.full import IS_FULL, only_in_full
 from tests.support.kernelspecs import add_kernelspec
 
 ME = owner("me")
@@ -350,6 +350,7 @@ async def test_a_running_execution_keeps_the_kernel_and_the_server_active(
     await until(lambda: not engine.activity())
 
 
+@only_in_full
 @pytest.mark.parametrize("transport", ["tcp", "ipc"] if IS_FULL else ["ipc"])
 async def test_a_loop_that_is_busy_for_twelve_seconds_loses_no_output(make_engine: Make, transport: str) -> None:
     """20,000 messages arrive meanwhile; the stock high-water mark would drop four fifths of them."""

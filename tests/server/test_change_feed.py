@@ -16,6 +16,7 @@ from jupyter_exec_ext.server.routes import ROUTES
 from tests.server.test_openapi import check
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
 from tests.support.change_feeds import Seen, Watcher
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, running_host, stop
 
 
@@ -301,6 +302,7 @@ def _path_with(directory: Path) -> str:
     return os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))
 
 
+@only_in_full
 def test_watching_is_no_activity(tmp_path: Path) -> None:
     """Idle kernels are culled and the server counts as idle, while the stream says that it lives."""
 
