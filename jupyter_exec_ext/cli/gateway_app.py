@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from types import FrameType
 from typing import Any
 
 from kernel_gateway.gatewayapp import KernelGatewayApp
@@ -76,6 +77,14 @@ class ExecGatewayApp(KernelGatewayApp):
         """Stop on an interrupt without asking."""
         super().init_signal()
         signal.signal(signal.SIGINT, self._signal_stop)
+
+    def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
+        # Not in the handler, as the stock method does: Python refuses to log while it is writing a line of the log.
+        self.io_loop.add_callback_from_signal(self._stop_after_signal, sig)
+
+    def _stop_after_signal(self, sig: int) -> None:
+        self.log.critical("received signal %s, stopping", sig)
+        self.stop()
 
     def stop_soon(self) -> None:
         """Stop from another thread."""

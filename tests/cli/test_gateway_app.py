@@ -73,3 +73,35 @@ def test_a_unix_socket_has_no_lost_peers(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         gateway_app.notice_lost_peers(listening)
         assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+
+# A gateway that gets SIGTERM while it is writing a line of its log.
+SIGNALLED = """
+import io, logging, os, signal, sys
+from traitlets.config import Config
+from jupyter_exec_ext.cli import gateway_app
+
+class Log(io.RawIOBase):
+    signalled = False
+
+    def writable(self):
+        return True
+
+    def write(self, line):
+        if not self.signalled:
+            self.signalled = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        return len(line)
+
+def write_line(app):
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Log()), line_buffering=True)
+    app.log.addHandler(logging.StreamHandler(sys.stderr))
+    app.io_loop.add_callback(app.log.warning, "a line")
+
+gateway_app.launch(["--KernelGatewayApp.port=0"], Config({"KernelGatewayApp": {"auth_token": "t"}}), write_line)
+"""
+
+
+def test_gateway_stops_on_signal_that_comes_while_it_writes_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SIGNALLED]
+    subprocess.run(command, env=clean_environment(tmp_path), cwd=tmp_path, timeout=30, check=True, capture_output=True)
