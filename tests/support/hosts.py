@@ -190,11 +190,17 @@ def wait_until_ready(host: Host, seconds: float = _START_SECONDS) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a host with SIGTERM, twice if need be.
+
+    Jupyter's applications write to their log in their signal handler. Python raises an error there if the signal comes
+    while another line is being written to the log, and the application goes on.
+    """
+    for _ in range(2):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise AssertionError("the host did not stop on SIGTERM") from None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise AssertionError("the host did not stop on SIGTERM")
