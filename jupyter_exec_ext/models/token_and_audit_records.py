@@ -46,7 +46,7 @@ class Token:
 
     @property
     def active(self) -> bool:
-        """Whether the token is accepted: it is neither revoked nor expired."""
+        """True if the token is accepted, being neither revoked nor expired."""
         return self.revoked_at is None and not self.expired
 
 
