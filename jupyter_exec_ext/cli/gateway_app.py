@@ -79,7 +79,7 @@ class ExecGatewayApp(KernelGatewayApp):
         signal.signal(signal.SIGINT, self._signal_stop)
 
     def _signal_stop(self, sig: int, frame: FrameType | None) -> None:
-        # Not in the handler, as the stock method does: Python refuses to log while it is writing a line of the log.
+        # Logging in the handler raises RuntimeError if the signal came while a line of the log was being written.
         self.io_loop.add_callback_from_signal(self._stop_after_signal, sig)
 
     def _stop_after_signal(self, sig: int) -> None:

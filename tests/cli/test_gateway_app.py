@@ -76,7 +76,7 @@ def test_a_unix_socket_has_no_lost_peers(tmp_path: Path) -> None:
 
 
 # A gateway that gets SIGTERM while it is writing a line of its log.
-SIGNALLED = """
+GATEWAY_SIGNALLED_WHILE_LOGGING = """
 import io, logging, os, signal, sys
 from traitlets.config import Config
 from jupyter_exec_ext.cli import gateway_app
@@ -103,5 +103,5 @@ gateway_app.launch(["--KernelGatewayApp.port=0"], Config({"KernelGatewayApp": {"
 
 
 def test_gateway_stops_on_signal_that_comes_while_it_writes_its_log(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SIGNALLED]
+    command = [sys.executable, "-c", GATEWAY_SIGNALLED_WHILE_LOGGING]
     subprocess.run(command, env=clean_environment(tmp_path), cwd=tmp_path, timeout=30, check=True, capture_output=True)

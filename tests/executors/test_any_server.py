@@ -98,7 +98,7 @@ def test_a_server_that_selects_no_subprotocol_works_with_the_executor(bare: Host
 
 
 @only_in_full
-def test_executor_goes_on_after_its_kernel_ended_without_subprotocol(bare: Host, tmp_path: Path) -> None:
+def test_executor_recovers_from_kernel_death_without_subprotocol(bare: Host, tmp_path: Path) -> None:
     with JupyterCodeExecutor(bare.info, output_dir=tmp_path) as executor:
         assert executor.execute_code_blocks(python("import os; os._exit(1)")).output.startswith("KernelDied")
         assert executor.execute_code_blocks(python("print('again')")).exit_code == 0

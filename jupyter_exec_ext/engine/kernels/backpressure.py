@@ -191,7 +191,7 @@ class Turns:
             # Processor time of this thread: waiting for a processor is no work of the turn.
             worked, passed = time.thread_time() - began, time.monotonic() - due
             if alone:
-                # Processor time that this process used since the turn was planned was not spent waiting for one.
+                # The process's own processor time is subtracted; the rest was waiting for a processor.
                 waited = max(passed - (time.process_time() - self._used_seconds), 0.0)
                 counted = min(worked, waited)
             else:

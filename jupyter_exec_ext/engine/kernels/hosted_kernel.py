@@ -86,8 +86,8 @@ class HostedKernel:
     def set_aside(self, active_at: datetime | None) -> None:
         """Take it out of the host's list, and let the host see nothing of what it does.
 
-        `active_at` is when the host's kernels were last active before the start of this one, whose first message may
-        have come already. It is no activity: a server may be stopped while it only refills its pool.
+        `active_at` is the host's last activity before this kernel was started. It is restored if the host has already
+        seen a message of this kernel, so that filling the pool does not count as activity.
         """
         stream = getattr(self._km, "_activity_stream", None)
         if stream is not None:
