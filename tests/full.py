@@ -7,13 +7,12 @@ some figures are times.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.adapters.__main__ import environment_for
@@ -23,6 +22,7 @@ from tests.hostile.corpus import Case, choose
 from tests.hostile.server import Limits
 from tests.hostile.two_tokens import RUNS, SECONDS, run_two_tokens
 from tests.support.full import VARIABLE
+from tests.support.full_record import Result, note_end, read_record, write_record
 
 ROOT = Path(__file__).parent.parent
 #: How many servers are started one after the other on what hostile kernels have left behind.
@@ -31,7 +31,8 @@ _PROGRESS_SECONDS = 10.0
 _EXAMPLES = """
 examples:
   python -m tests.full --list                        what there is
-  python -m tests.full corpus --json corpus.json     one part, with its figures in a file
+  python -m tests.full corpus --record corpus.json   one part, with its figures in corpus.json and corpus.md
+  python -m tests.full --record all.json             all parts; stopped and given again, it goes on where it was
   python -m tests.full corpus --cases 'endless_*' --starts 2
                                                      some cases, to look into a failure
   python -m tests.full two-tokens --seconds 60       a short run of a long part
@@ -55,23 +56,6 @@ class Options:
     cases: list[Case]
     starts: int = STARTS
     seconds: float = SECONDS
-
-
-@dataclass
-class Result:
-    """The result of a part.
-
-    Parameters
-    ----------
-    problems : list of str
-        What does not hold; empty if all does.
-    figures : dict
-        What was measured.
-    """
-
-    problems: list[str]
-    figures: dict[str, object] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 class Progress:
@@ -188,13 +172,19 @@ PARTS = {
         _run_cancellations,
     ),
     "contract": Part(
-        "the contract suite on every host, through both clients, with kernels of each kind",
-        "2 h",
-        _run_each(
-            _run_pytest(["tests/contract"]),
-            _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="sandbox"),
-            _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="landlock"),
-        ),
+        "the contract suite on every host, through both clients",
+        "75 min",
+        _run_pytest(["tests/contract"]),
+    ),
+    "contract-sandbox": Part(
+        "the contract suite with kernels in sandboxes",
+        "25 min",
+        _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="sandbox"),
+    ),
+    "contract-landlock": Part(
+        "the contract suite with kernels under Landlock",
+        "25 min",
+        _run_pytest(["tests/contract", "-k", "sync-server or async-gateway"], EXEC_TEST_ISOLATION="landlock"),
     ),
     "environments": Part(
         "adapters in all their frameworks, all clients of Azure's sessions, and binder/ as repo2docker uses it",
@@ -245,20 +235,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="how long the two-token run lasts at least (%(default)g)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE.json",
+        help="keep the results in a file, and a page for readers beside it; a part that has passed in it is not run "
+        "again unless it is named",
+    )
     return parser
 
 
 def _list_parts() -> None:
     for name, part in PARTS.items():
-        print(f"{name:12} {part.takes:>7}  {part.about}")
+        print(f"{name:17} {part.takes:>7}  {part.about}")
 
 
 def _table(results: dict[str, Result]) -> str:
-    lines = [f"\n{'part':12} {'result':8} {'time':>8}"]
+    lines = [f"\n{'part':17} {'result':8} {'time':>8}"]
     for name, result in results.items():
-        lines.append(f"{name:12} {'FAILED' if result.problems else 'ok':8} {result.seconds:7.0f}s")
-        lines += [f"    {key} {value}" for key, value in result.figures.items() if value not in ([], "", {})]
+        lines.append(f"{name:17} {'ok' if result.passed else 'FAILED':8} {result.seconds:7.0f}s")
+        lines += [f"    {key} {value}" for key, value in result.shown_figures().items()]
         lines += [f"    does not hold: {problem}" for problem in result.problems]
     return "\n".join(lines)
 
@@ -277,17 +273,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _list_parts()
         return 0
     options = Options(cases, given.starts, given.seconds)
-    results: dict[str, Result] = {}
-    for name in given.parts or PARTS:
+    try:
+        results = {} if given.record is None else read_record(given.record)
+    except ValueError as error:
+        parser.error(str(error))
+    left = given.parts or [name for name in PARTS if name not in results or not results[name].passed]
+    for name in left:
         print(f"{name}: {PARTS[name].about} (about {PARTS[name].takes})", flush=True)
         began = time.monotonic()
         results[name] = PARTS[name].run(options)
-        results[name].seconds = time.monotonic() - began
-        if given.json is not None:  # after each part: what was measured is not lost with the next one
-            report = {name: {**each.figures, "problems": each.problems} for name, each in results.items()}
-            given.json.write_text(json.dumps(report, indent=2) + "\n")
+        note_end(results[name], time.monotonic() - began)
+        if given.record is not None:  # after each part: what was measured is not lost with the next one
+            write_record(given.record, {name: results[name] for name in PARTS if name in results})
     print(_table(results))
-    return 1 if any(result.problems for result in results.values()) else 0
+    return 0 if all(result.passed for result in results.values()) else 1
 
 
 if __name__ == "__main__":

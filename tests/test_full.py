@@ -12,6 +12,7 @@ import pytest
 
 from tests import full
 from tests.support.commit_selection import choose_left_out
+from tests.support.full_record import Result
 
 
 def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,16 +44,51 @@ def test_unknown_name_is_refused(capsys: pytest.CaptureFixture[str], arguments: 
 def test_failed_part_makes_the_command_fail_and_is_in_table_and_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(options: full.Options) -> full.Result:
-        return full.Result(["7 is more than 6"], {"number": 7, "cases": len(options.cases)})
+    def run(options: full.Options) -> Result:
+        return Result(["7 is more than 6"], {"number": 7, "cases": len(options.cases)})
 
     monkeypatch.setitem(full.PARTS, "failing", full.Part("fails", "1 s", run))
-    file = tmp_path / "figures.json"
-    assert full.main(["failing", "--cases", "parent_id_list@none", "--json", str(file)]) == 1
+    file = tmp_path / "record.json"
+    assert full.main(["failing", "--cases", "parent_id_list@none", "--record", str(file)]) == 1
     table = capsys.readouterr().out
-    assert "failing      FAILED" in table
+    assert "failing           FAILED" in table
     assert "does not hold: 7 is more than 6" in table
-    assert json.loads(file.read_text()) == {"failing": {"problems": ["7 is more than 6"], "number": 7, "cases": 1}}
+    kept = json.loads(file.read_text())["failing"]
+    assert (kept["problems"], kept["figures"]) == (["7 is more than 6"], {"number": 7, "cases": 1})
+    assert kept["commit"] and kept["ended"]
+    assert "| failing | **failed** |" in file.with_suffix(".md").read_text()
+
+
+def test_recorded_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    broken = {"second"}
+
+    def part(name: str) -> full.Part:
+        def run(_options: full.Options) -> Result:
+            ran.append(name)
+            return Result(["broken"] if name in broken else [])
+
+        return full.Part("counts", "1 s", run)
+
+    monkeypatch.setattr(full, "PARTS", {name: part(name) for name in ("first", "second", "third")})
+    command = ["--record", str(tmp_path / "record.json")]
+    assert full.main(command) == 1
+    broken.clear()
+    assert full.main(command) == 0
+    assert ran == ["first", "second", "third", "second"]
+    assert full.main([*command, "first"]) == 0
+    assert ran[4:] == ["first"]
+    assert list(json.loads((tmp_path / "record.json").read_text())) == ["first", "second", "third"]
+
+
+def test_file_that_is_no_record_is_refused_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "notes.json"
+    file.write_text('["bread", "milk"]')
+    with pytest.raises(SystemExit) as ended:
+        full.main(["--record", str(file)])
+    assert ended.value.code == 2
+    assert "is no record of a full run" in capsys.readouterr().err
+    assert file.read_text() == '["bread", "milk"]'
 
 
 @dataclass(eq=False)

@@ -1,0 +1,104 @@
+"""Record of a full run: results of finished parts in a JSON file, with a page for readers beside it.
+
+A full run takes longer than some machines are at hand. With the record it is run in several sittings, and a part that
+has passed is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass
+class Result:
+    """The result of a part.
+
+    Parameters
+    ----------
+    problems : list of str
+        What does not hold; empty if all does.
+    figures : dict
+        What was measured.
+    seconds : float
+        How long it took.
+    commit, ended : str
+        The checkout it ran on, and when it ended (UTC).
+    """
+
+    problems: list[str]
+    figures: dict[str, object] = field(default_factory=dict)
+    seconds: float = 0.0
+    commit: str = ""
+    ended: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True if all holds."""
+        return not self.problems
+
+    def shown_figures(self) -> Mapping[str, object]:
+        """Return the figures that say something."""
+        return {key: value for key, value in self.figures.items() if value not in ([], "", {})}
+
+
+def read_record(path: Path) -> dict[str, Result]:
+    """Return the results that a record has; none if it does not exist.
+
+    Raises
+    ------
+    ValueError
+        If it is no record of this command.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        return {name: Result(**values) for name, values in content.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no record of a full run ({error}); name another file, or remove it") from error
+
+
+def write_record(path: Path, results: Mapping[str, Result]) -> None:
+    """Write the record, and the page beside it with the suffix ``.md``."""
+    content = {name: asdict(result) for name, result in results.items()}
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    path.with_suffix(".md").write_text(page_of(results))
+
+
+def page_of(results: Mapping[str, Result]) -> str:
+    """Return the page about the results, in Markdown."""
+    lines = [
+        "# The full run",
+        "",
+        "Written by `python -m tests.full --record FILE`. [Testing](testing.md) says what the parts are.",
+        "",
+        "| part | result | minutes | ended (UTC) | commit |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, result in results.items():
+        state = "passed" if result.passed else "**failed**"
+        lines.append(f"| {name} | {state} | {result.seconds / 60:.0f} | {result.ended} | {result.commit} |")
+    for name, result in results.items():
+        said = [f"- does not hold: {problem}" for problem in result.problems]
+        said += [f"- {key}: {value}" for key, value in result.shown_figures().items()]
+        if said:
+            lines += ["", f"## {name}", "", *said]
+    return "\n".join(lines) + "\n"
+
+
+def note_end(result: Result, seconds: float) -> None:
+    """Add to a result how long it took, when it ended, and on which commit."""
+    result.seconds = round(seconds, 1)
+    result.ended = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    result.commit = asked.stdout.strip() or "not in git"
