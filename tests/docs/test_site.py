@@ -18,7 +18,8 @@ _HAS_SPHINX = all(importlib.util.find_spec(name) for name in ("sphinx", "myst_pa
 def test_the_command_is_documented_and_run_by_ci() -> None:
     assert f"pip install -e '.[docs]'\n{BUILD} docs/_build/html" in (ROOT / "CONTRIBUTING.md").read_text()
     ci = (ROOT / ".ci" / "run").read_text()
-    assert "pip install --quiet -e '.[docs]'\npython -m pytest tests/docs/test_site.py\n" in ci
+    assert "pip install --quiet -e '.[test,docs]'\n" in ci
+    assert "python -m pytest tests/docs/test_site.py " in ci
 
 
 @pytest.mark.skipif(not _HAS_SPHINX, reason="pip install -e '.[docs]' brings what builds the site")
