@@ -59,13 +59,15 @@
         ├── ConnectionFailed             nothing was sent: safe to try again
         ├── ConnectionLost               sent, and the answer never came: the outcome is unknown
         ├── ServerLost                   the Hub reports that the server has ended
+        ├── CodeError                    code failed, and its caller has asked for an error
         ├── UnexpectedAnswer             something answered, but not this API
         ├── ApiNotFound                  a Jupyter server without this extension
         ├── ServerStartFailed            a server that was to be started elsewhere did not come up
         ├── ServerStartTimeout           ... or not in time
         └── TransferCorrupted            a file's content is not what was sent
 
-Code that fails is not an error of this tree: it is an execution that ended in ``error``.
+Code that fails raises nothing: it is an execution that ended in ``error``. `Execution.raise_for_error` and
+``run(..., check=True)`` raise `CodeError` for it.
 
 Each class carries the stable machine `code` of the HTTP API and suggests an HTTP status, without knowing any web
 framework (the idea is h11's). The client raises the same class again from the `code` it received.
@@ -132,6 +134,7 @@ from .api_errors import (
 from .client_errors import (
     ApiNotFound,
     ClientError,
+    CodeError,
     ConnectionFailed,
     ConnectionLost,
     ServerLost,
@@ -147,6 +150,7 @@ from .error_base import (
 __all__ = [
     "ApiNotFound",
     "ClientError",
+    "CodeError",
     "Conflict",
     "ConnectionFailed",
     "ConnectionLost",

@@ -68,6 +68,32 @@ class ApiNotFound(ClientError):
     code = "api_not_found"
 
 
+class CodeError(ClientError):
+    """The code failed, was stopped, or its kernel died; raised only where a caller asks for it.
+
+    Parameters
+    ----------
+    message : str
+        Its traceback, or how it ended.
+    execution : Execution, optional
+        The execution, with all that it has printed and shown.
+    """
+
+    code = "code_error"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        execution: Any = None,  # an `Execution`, whose module this one cannot import
+        retry_after_seconds: float | None = None,
+        request_id: str | None = None,
+        limit: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds, request_id=request_id, limit=limit)
+        self.execution = execution
+
+
 class ServerStartFailed(ClientError):
     """A JupyterHub or Binder did not bring the server up; the message holds what it said."""
 

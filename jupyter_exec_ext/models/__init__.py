@@ -35,6 +35,7 @@ from .execution_records import (
 )
 from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent
+from .record_list import RecordList
 from .session_records import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
 from .token_and_audit_records import (
     AuditKind,
@@ -76,6 +77,7 @@ __all__ = [
     "KernelSpecInfo",
     "LateOutput",
     "OutputEvent",
+    "RecordList",
     "ResponsiveEvent",
     "ResultEvent",
     "Save",

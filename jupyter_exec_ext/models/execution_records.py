@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ..errors import CodeError
+from . import execution_display
 from .execution_details import Approval, ErrorInfo, FileInfo, JSONObject, SpooledOutput, StateLoss, Truncation
-from .mime_bundles import Save
+from .mime_bundles import ImageContent, Save
 from .model_content import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_TEXT_BYTES, Content, to_content, to_text
 from .plain_text import Ansi
 
@@ -41,9 +43,11 @@ class ExecutionState(str, Enum):
 _OPEN_STATES = frozenset({ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED, ExecutionState.RUNNING})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Execution:
-    """One request to run code in a session, and what came of it.
+    """One request to run code in a session, and its result.
+
+    In a notebook it is shown as the cell's own output would be.
 
     Parameters
     ----------
@@ -111,6 +115,42 @@ class Execution:
     def ok(self) -> bool:
         """True if the code ran to its end without an error."""
         return self.state is ExecutionState.OK
+
+    def __repr__(self) -> str:
+        return execution_display.summary(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return what a notebook shows of it; pages of the code are in frames without scripts."""
+        return {"text/plain": self.to_text(), "text/html": execution_display.as_html(self)}
+
+    @property
+    def value_text(self) -> str | None:
+        """The last expression's value as its kernel writes it; None if there is none."""
+        return execution_display.value_text(self)
+
+    @property
+    def text(self) -> str:
+        """The value or, without one, what was printed; `to_text` has everything."""
+        return execution_display.text(self)
+
+    @property
+    def images(self) -> list[ImageContent]:
+        """The pictures that were shown, decoded, in order; each has a ``save``."""
+        return execution_display.images(self)
+
+    def raise_for_error(self) -> Execution:
+        """Return this execution, if its code ran to its end without an error.
+
+        Raises
+        ------
+        CodeError
+            If it failed, was stopped, or has not ended; with its traceback as the message.
+        """
+        if self.ok:
+            return self
+        if not self.state.finished:
+            raise CodeError(f"execution {self.id} has not ended: it is {self.state.value}", execution=self)
+        raise CodeError(execution_display.failure_text(self), execution=self)
 
     @property
     def spooled(self) -> Sequence[SpooledOutput]:
@@ -191,13 +231,20 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRequest:
-    """Request to run code."""
+    """Request to run code.
+
+    Parameters
+    ----------
+    env : mapping
+        Environment variables for this run alone. They may hold secrets, so no record has them.
+    """
 
     code: str
     language: str | None = None
     timeout_seconds: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     allow_input: bool = False
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ import base64
 import binascii
 import json
 import mimetypes
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 #: Takes a MIME type and the content of a file, saves it and returns where.
@@ -35,7 +37,7 @@ _MAX_INLINE_CHARACTERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """A picture of a kind that models see: PNG, JPEG, GIF or WebP.
+    """A picture: for models a PNG, JPEG, GIF or WebP, in `Execution.images` of any kind.
 
     Parameters
     ----------
@@ -56,8 +58,31 @@ class ImageContent:
         """The picture as a URL that holds it."""
         return f"data:{self.mime_type};base64,{self.base64}"
 
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the picture to a file and return its path.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; without a suffix, it gets that of the picture's kind.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        target = Path(path)
+        if not target.suffix:
+            target = target.with_suffix(f".{extension(self.mime_type)}")
+        target.write_bytes(self.data)
+        return target
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mime_type!r}, {len(self.data):,} bytes)"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the picture, for a notebook."""
+        return {"text/plain": repr(self), self.mime_type: self.base64}
 
 
 def normalized_bundle(data: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +116,7 @@ def pieces_of_bundle(data: Mapping[str, Any], save: Save | None) -> Iterator[str
         kind and size.
     """
     values = normalized_bundle(dict(data))
-    picture = _picture_of(values)
+    picture = picture_of(values)
     documents = [mime for mime in values if _is_document(mime)]
     shown: list[str | ImageContent] = []
     shown.extend(_text_and_page(values, documents, save) if picture is None else _picture(*picture, values, save))
@@ -108,7 +133,7 @@ def _is_document(mime_type: str) -> bool:
     return not is_shown and _FOR_BROWSERS.fullmatch(mime_type) is None
 
 
-def _picture_of(values: Mapping[str, Any]) -> tuple[str, bytes] | None:
+def picture_of(values: Mapping[str, Any]) -> tuple[str, bytes] | None:
     """Return the best picture that can be decoded."""
     for mime in (*_PICTURES, *(mime for mime in values if mime.startswith("image/"))):
         if isinstance(value := values.get(mime), str):
