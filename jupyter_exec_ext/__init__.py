@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import errors
     from .client import (
         ACAClient,
         AccessToken,
         AsyncACAClient,
         AsyncExecClient,
+        AsyncExecSession,
+        AsyncExecutionHandle,
         ExecClient,
+        ExecSession,
+        ExecutionHandle,
         JupyterConnectable,
         JupyterConnectionInfo,
         TokenProvider,
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
         MarkdownCodeExtractor,
         with_requirements,
     )
+    from .models import ErrorInfo, Execution, ExecutionState, FileInfo, ImageContent, OutputEvent, Session
 
 # For `__getattr__`. Type checkers cannot follow it, so they read the imports above.
 _HOMES = {
@@ -49,16 +55,25 @@ _HOMES = {
     "Alias": "executors",
     "AsyncACAClient": "client",
     "AsyncExecClient": "client",
+    "AsyncExecSession": "client",
+    "AsyncExecutionHandle": "client",
     "BinderServer": "executors",
     "CODE_WRITER_SYSTEM_MESSAGE": "executors",
     "CodeBlock": "executors",
     "CodeResult": "executors",
-    "EmbeddedIPythonCodeExecutor": "executors",
     "DockerJupyterServer": "executors",
+    "EmbeddedIPythonCodeExecutor": "executors",
+    "ErrorInfo": "models",
     "ExecClient": "client",
+    "ExecSession": "client",
+    "Execution": "models",
+    "ExecutionHandle": "client",
+    "ExecutionState": "models",
+    "FileInfo": "models",
     "FunctionWithRequirements": "executors",
     "FunctionWithRequirementsStr": "executors",
     "IPythonCodeResult": "executors",
+    "ImageContent": "models",
     "ImportFromModule": "executors",
     "JupyterCodeExecutor": "executors",
     "JupyterConnectable": "client",
@@ -66,6 +81,8 @@ _HOMES = {
     "JupyterHubServer": "executors",
     "LocalJupyterServer": "executors",
     "MarkdownCodeExtractor": "executors",
+    "OutputEvent": "models",
+    "Session": "models",
     "TokenProvider": "client",
     "with_requirements": "executors",
 }
@@ -78,15 +95,24 @@ __all__ = [
     "Alias",
     "AsyncACAClient",
     "AsyncExecClient",
+    "AsyncExecSession",
+    "AsyncExecutionHandle",
     "BinderServer",
     "CodeBlock",
     "CodeResult",
     "DockerJupyterServer",
     "EmbeddedIPythonCodeExecutor",
+    "ErrorInfo",
     "ExecClient",
+    "ExecSession",
+    "Execution",
+    "ExecutionHandle",
+    "ExecutionState",
+    "FileInfo",
     "FunctionWithRequirements",
     "FunctionWithRequirementsStr",
     "IPythonCodeResult",
+    "ImageContent",
     "ImportFromModule",
     "JupyterCodeExecutor",
     "JupyterConnectable",
@@ -94,13 +120,18 @@ __all__ = [
     "JupyterHubServer",
     "LocalJupyterServer",
     "MarkdownCodeExtractor",
+    "OutputEvent",
+    "Session",
     "TokenProvider",
     "__version__",
+    "errors",
     "with_requirements",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module(".errors", __name__)
     if name in _HOMES:
         return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -108,6 +139,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add the cell magic ``%%exec``, with ``%load_ext jupyter_exec_ext``."""
+    from .magic import add_magic
+
+    add_magic(ipython)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:

@@ -47,11 +47,11 @@ from zmq import ZMQError
 from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
 from .engine.kernels.hosted_kernels import HostedKernels
-from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels, Unauthenticated
+from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels
 from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
-from .server.gate import UNAUTHENTICATED, Bearers, describe_user, let_in, scoped_token, site_of, user_from
+from .server.gate import Bearers, describe_user, let_in, scoped_token, site_of, unauthenticated, user_from
 from .server.routes import tornado_rules
 from .system.resources import exhausted, out_of_resources
 
@@ -108,7 +108,7 @@ class GatewayGate:
         if self._token:
             match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
             if not hmac.compare_digest(match[1].encode() if match else b"", self._token):
-                raise Unauthenticated(UNAUTHENTICATED)
+                raise unauthenticated(request)
         let_in(handler, self._user)
         return self._owner
 

@@ -12,6 +12,8 @@ from jupyter_exec_ext.errors import ClientError, ExecError
 
 PUBLIC = {
     "jupyter_exec_ext": {
+        *("AsyncExecSession", "AsyncExecutionHandle", "ExecSession", "ExecutionHandle"),
+        *("ErrorInfo", "Execution", "ExecutionState", "FileInfo", "ImageContent", "OutputEvent", "Session", "errors"),
         "ACAClient",
         "AccessToken",
         "AsyncACAClient",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..client.aio.client import AGENT_IDLE_TIMEOUT_SECONDS, AsyncExecClient, open_agent_session
 from ..client.aio.session import AsyncExecSession, AsyncStandardExecSession
-from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.local_servers import find_connection
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import ConnectionFailed, ConnectionLost, ExecError, PolicyDenied, SessionEnded, SessionNotFound
 from ..executors.stateful_executor import REFUSALS
@@ -308,7 +309,7 @@ def _choose_place(
     if server is not None:
         if session_id is not None and kernel_name is not None:
             raise ValueError("a session that exists has its kernel already")
-        return _Place(connection_to(server, token), session_id)
+        return _Place(find_connection(server, token), session_id)
     if token is not None or kernel_name is not None or session_id is not None:
         raise ValueError("an open session has its token, kernel and id already")
     assert session is not None

@@ -13,7 +13,7 @@ from autogen_core import CancellationToken, Component
 from autogen_core.code_executor import CodeBlock, CodeExecutor
 
 from ..client.access_tokens import TokenProvider
-from ..client.server_connection import connection_to
+from ..client.local_servers import find_connection
 from ..errors import KernelSpecNotFound
 from ..executors.cancellation import cancelled_by
 from ..executors.code_blocks import quiet_pip
@@ -132,7 +132,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         if session_id is not None and jupyter_server is None:
             raise ValueError("the id of a session needs the server that it is on")
         try:
-            self._connection_info = None if jupyter_server is None else connection_to(jupyter_server, token)
+            self._connection_info = None if jupyter_server is None else find_connection(jupyter_server, token)
         except TypeError:  # AutoGen raises ValueError
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         self._kernel_name = kernel_name

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from autogen.coding.base import CodeBlock, IPythonCodeResult
 
 from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
-from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.local_servers import find_connection
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor
 from ..executors.stateful_executor import ExecutorOptions
 
@@ -66,7 +67,7 @@ class JupyterCodeExecutor(_JupyterCodeExecutor):
         **options: Unpack[ExecutorOptions],
     ) -> None:
         try:
-            connection_info = connection_to(jupyter_server, token)
+            connection_info = find_connection(jupyter_server, token)
         except TypeError:  # AutoGen raises ValueError
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         super().__init__(connection_info, kernel_name, timeout, output_dir, outage_seconds=outage_seconds, **options)

@@ -61,10 +61,10 @@ class JupyterConnectionInfo:
     def __post_init__(self) -> None:
         if "://" in self.host:
             raise ValueError("the host is a name or an address; for a URL use JupyterConnectionInfo.from_url")
-        self.token = self.token or None
+        self.token = (self.token or "").strip() or None  # files and copied tokens end with a line break
         # HTTP libraries reject other characters with a message that shows the whole header.
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise ValueError("the token holds characters other than printable ASCII; is there a line break in it?")
+            raise ValueError("the token holds characters other than printable ASCII; copy it again, without quotes")
         path = "/".join(part for part in self.base_url.split("/") if part)
         self.base_url = f"/{path}/" if path else "/"
 
@@ -170,6 +170,8 @@ class JupyterConnectionInfo:
     def discover(cls, runtime_dir: str | Path | None = None) -> list[JupyterConnectionInfo]:
         """Return the Jupyter servers of this user that run on this machine, newest first.
 
+        A file that belongs to another user, or that others can write, is ignored.
+
         Parameters
         ----------
         runtime_dir : path, optional
@@ -208,7 +210,7 @@ def _modified_at(path: Path) -> float:
 def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
     """Read the file of a server; return None if the server does not accept connections."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(_own_text(path))
         info = JupyterConnectionInfo.from_url(data["url"], data.get("token") or None)
         port = info.port or (443 if info.use_https else 80)
         socket.create_connection((info.host, port), timeout=_PROBE_SECONDS).close()
@@ -216,6 +218,22 @@ def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return info
+
+
+def _own_text(path: Path) -> str:
+    """Read a file that only this user can have written.
+
+    Raises
+    ------
+    OSError
+        If others can write it, or it cannot be read.
+    """
+    with path.open(encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        # On Windows there are neither owners nor modes of this kind.
+        if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+            raise PermissionError(f"{path} belongs to another user, or others can write it")
+        return file.read()
 
 
 @runtime_checkable

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
-from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..client.local_servers import find_connection
+from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient, open_agent_session
 from ..client.sync.session import ExecSession, StandardExecSession
 from ..errors import KernelSpecNotFound
@@ -65,7 +66,7 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
     ) -> None:
         super().__init__(kernel_name, timeout, output_dir, **options)
         try:
-            self._connection_info = connection_to(jupyter_server)
+            self._connection_info = find_connection(jupyter_server)
         # AutoGen raises this error in these words.
         except TypeError:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None

@@ -73,6 +73,8 @@ class SessionRequest:
         A running kernel to attach to, instead of a kernel of its own; then there is no `kernel_name` and no `env`.
     isolation : str or None
         The least isolation that the kernel must have; None for what the server and the caller's policy give.
+    cwd : str
+        Directory that the kernel changes to, below the session's working directory; empty for that one itself.
     """
 
     kernel_name: str | None = None
@@ -82,6 +84,7 @@ class SessionRequest:
     idle_timeout_seconds: float | None = None
     kernel_id: str | None = None
     isolation: str | None = None
+    cwd: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
+from .file_requests import path_parts
 from .strict_json import dumps, is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
@@ -136,13 +137,16 @@ def session_request_from_json(data: Any) -> SessionRequest:
         idle_timeout_seconds=body.seconds("idle_timeout_seconds", zero_allowed=True),
         kernel_id=body.text("kernel_id", MAX_NAME_LENGTH),
         isolation=body.text("isolation", MAX_NAME_LENGTH),
+        cwd=body.text("cwd") or "",
     )
     body.done()
+    if request.cwd:
+        path_parts(request.cwd)
     if request.isolation is not None and request.isolation not in ISOLATION_LEVELS:
         raise InvalidRequest(f"'isolation' must be one of {', '.join(ISOLATION_LEVELS)}")
-    if request.kernel_id is not None and (request.kernel_name is not None or request.env):
+    if request.kernel_id is not None and (request.kernel_name is not None or request.env or request.cwd):
         raise InvalidRequest(
-            "'kernel_id' attaches to a kernel that runs already, so it goes with neither 'kernel_name' nor 'env'"
+            "'kernel_id' attaches to a kernel that runs already, so it goes without 'kernel_name', 'env' and 'cwd'"
         )
     return request
 
@@ -185,6 +189,7 @@ def _execution_request(body: _Body) -> ExecutionRequest:
         timeout_seconds=body.seconds("timeout_seconds", zero_allowed=False),
         metadata=body.metadata(),
         allow_input=body.flag("allow_input"),
+        env=env_from_json(body.object("env")),
     )
     body.done()
     return request

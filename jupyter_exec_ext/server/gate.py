@@ -40,7 +40,11 @@ from ..errors import (
     XSRFCheckFailed,
 )
 
-UNAUTHENTICATED = "send the server's token, or a scoped one, in the header 'Authorization: token <token>'"
+_NO_TOKEN = (
+    "no token was given, and this server wants one: that of the URL which it printed at its start, or one made with "
+    "'jupyter exec token create'"
+)
+_WRONG_TOKEN = "the server refused this token; was it copied as a whole, and is it one of this server's?"
 HOST_REFUSED = (
     "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
     "ServerApp.allow_remote_access if it should"
@@ -222,12 +226,18 @@ def _check_senders(handler: APIHandler) -> None:
         del headers["Referer"]
 
 
+def unauthenticated(request: HTTPServerRequest) -> Unauthenticated:
+    """Return the error for a caller without a valid token."""
+    has_token = bool(request.headers.get("Authorization") or request.query_arguments.get("token"))
+    return Unauthenticated(_WRONG_TOKEN if has_token else _NO_TOKEN)
+
+
 async def _unknown(handler: APIHandler) -> ExecError:
     """Return the error for an unknown caller, or for a JupyterHub user without access to this server."""
     hub_auth = getattr(handler.identity_provider, "hub_auth", None)
     user = await hub_auth.get_user(handler, sync=False) if hub_auth is not None else None
     if user is None:
-        return Unauthenticated(UNAUTHENTICATED)
+        return unauthenticated(handler.request)
     return Forbidden("JupyterHub knows this token, but its scopes do not hold 'access:servers' for this server")
 
 

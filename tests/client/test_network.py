@@ -63,7 +63,7 @@ async def test_wrong_token_raises_unauthenticated(host: Host) -> None:
 
 async def test_missing_server_raises_connection_failed() -> None:
     for message in await both(JupyterConnectionInfo("127.0.0.1", False, free_port(), "s3cret"), ConnectionFailed):
-        assert "cannot be reached" in message
+        assert "nothing listens at http://127.0.0.1:" in message
         assert "s3cret" not in message
 
 

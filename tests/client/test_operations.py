@@ -125,7 +125,7 @@ def test_reading_is_retried_until_success(failure: Failure) -> None:
 @pytest.mark.parametrize("failure", [NOT_SENT, LOST])
 def test_submit_is_retried_with_same_idempotency_key(failure: Failure) -> None:
     script = Script(failure, failure, answer(200, to_json(execution())))
-    request = execution_request("1", None, None, None, False)
+    request = execution_request("1", None, None, None, None, False)
     assert script.perform(API.submit(PLACE, request, "key")) == execution()
     assert [sent.headers["Idempotency-Key"] for sent in script.requests] == ["key"] * 3
 

@@ -75,7 +75,7 @@ def test_the_token_is_in_the_header_and_nowhere_else() -> None:
         assert "s3cret" not in text
 
 
-@pytest.mark.parametrize("token", ["s3cret\n", "s3cret\u20ac", "s3cr\u00e9t", "s3cret\x00"])
+@pytest.mark.parametrize("token", ["s3c\nret", "s3cret\u20ac", "s3cr\u00e9t", "s3cret\x00"])
 def test_token_with_control_characters_is_rejected_without_showing_it(token: str) -> None:
     with pytest.raises(ValueError, match="token") as caught:
         JupyterConnectionInfo("h", False, token=token)

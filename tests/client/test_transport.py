@@ -223,11 +223,13 @@ def tokenless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 async def test_xsrf_cookie_is_sent_back_to_server_without_token(tokenless: Host) -> None:
     with ExecClient(tokenless.info) as client:
-        session_id = client.session().id
-    with ExecClient(tokenless.info) as client, client.get_session(session_id) as session:
+        started = client.session()
+        started.detach()
+    with ExecClient(tokenless.info) as client, client.get_session(started.id) as session:
         assert session.run("print(1)").stdout == "1\n"
     async with AsyncExecClient(tokenless.info) as async_client:
         async_session = await async_client.session()
+        async_session.detach()
     async with AsyncExecClient(tokenless.info) as async_client:
         again = await async_client.get_session(async_session.id)
         assert [event.type async for event in again.stream("1")][-1] == "end"

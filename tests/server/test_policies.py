@@ -159,6 +159,13 @@ def test_env(host: Host, token: Callable[..., Bearer]) -> None:
         refused(agent.call("POST", "/sessions", json={"env": env}), 403, "policy_denied", "env", ["MY_*"])
     session = agent.session(env={"MY_X": "mine"})
     assert agent.run(session, "import os; print(os.environ['MY_X'])").json()["stdout"] == "mine\n"
+    path = f"/sessions/{session}/executions"
+    other = agent.call("POST", path, json={"code": "1", "env": {"OTHER": "1"}})
+    refused(other, 403, "policy_denied", "env", ["MY_*"])
+    own = agent.call(
+        "POST", path, json={"code": "import os; print(os.environ['MY_X'])", "env": {"MY_X": "for one run"}}
+    )
+    assert own.json()["stdout"] == "for one run\n"
 
 
 # Python imports a module to understand the first of them; that one looks for a browser and starts the second.

@@ -12,9 +12,31 @@ from .markdown import section
 # Bases whose methods say nothing about our names.
 _FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "dict", "Protocol")
 
+# The package's own names, by what people start with.
+GROUPS = {
+    "Clients": (
+        *("ExecClient", "AsyncExecClient", "ExecSession", "AsyncExecSession"),
+        *("ExecutionHandle", "AsyncExecutionHandle", "JupyterConnectionInfo", "JupyterConnectable"),
+    ),
+    "Results": ("Execution", "ExecutionState", "ErrorInfo", "FileInfo", "ImageContent", "OutputEvent", "Session"),
+    "Executors": (
+        *("JupyterCodeExecutor", "EmbeddedIPythonCodeExecutor", "CodeBlock", "CodeResult", "IPythonCodeResult"),
+        *("MarkdownCodeExtractor", "CODE_WRITER_SYSTEM_MESSAGE", "with_requirements", "FunctionWithRequirements"),
+        *("FunctionWithRequirementsStr", "ImportFromModule", "Alias"),
+    ),
+    "Servers that executors start": (
+        *("LocalJupyterServer", "DockerJupyterServer", "JupyterHubServer", "BinderServer"),
+    ),
+    "Azure Container Apps sessions": (
+        *("ACADynamicSessionsCodeExecutor", "ACAClient", "AsyncACAClient", "AccessToken", "TokenProvider"),
+    ),
+}
+# On a page of their own, or no thing to describe.
+_ELSEWHERE = {"__version__", "errors"}
+
 # Where public names are, and what a reader looks for there. A name that several have is described at the first.
 HOMES = {
-    "jupyter_exec_ext": "To be imported from the package itself",
+    "jupyter_exec_ext": "From the package itself",
     "jupyter_exec_ext.client": "Sessions, executions and the rest of the clients",
     "jupyter_exec_ext.executors": "More of the executors",
 }
@@ -44,7 +66,11 @@ _REQUESTS = {"ApprovalAnswer", "ExecutionRequest", "SessionRequest", "TokenReque
 
 def python_api() -> str:
     """Return a section for each home, with its public names."""
-    sections = [_section(title, f"From `{home}`.", directives(home, names(home))) for home, title in HOMES.items()]
+    package, *others = HOMES
+    sections = [
+        _section(title, f"From `{package}`.", directives(package, list(group))) for title, group in GROUPS.items()
+    ]
+    sections += [_section(HOMES[home], f"From `{home}`.", directives(home, names(home))) for home in others]
     return "".join([*sections, _section("What calls take and return", "", returned())])
 
 
@@ -56,7 +82,7 @@ def names(home: str) -> list[str]:
     """Return the public names that are described here and nowhere before."""
     homes = list(HOMES)
     earlier = {name for other in homes[: homes.index(home)] for name in importlib.import_module(other).__all__}
-    return sorted(set(importlib.import_module(home).__all__) - earlier - {"__version__"}, key=str.lower)
+    return sorted(set(importlib.import_module(home).__all__) - earlier - _ELSEWHERE, key=str.lower)
 
 
 def returned() -> str:
@@ -73,7 +99,9 @@ def returned() -> str:
 def records_of_calls() -> list[str]:
     """Return the names of the plain records that a user of the clients meets."""
     named = {name: getattr(models, name) for name in models.__all__}
-    return [name for name, thing in named.items() if inspect.isclass(thing) and name not in _SERVERS_OWN | _REQUESTS]
+    above = {name for group in GROUPS.values() for name in group}
+    not_here = above | _SERVERS_OWN | _REQUESTS
+    return [name for name, thing in named.items() if inspect.isclass(thing) and name not in not_here]
 
 
 def directives(home: str, which: list[str]) -> str:

@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ApiNotFound, PolicyDenied
-from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Session
+from ...models import Change, Execution, KernelSpecInfo, OutputEvent, RecordList, Session
 from ..api.event_stream import ChangeFollower
-from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
+from ..api.execution_operations import FRESH_SESSION, execution_request, new_key, one_timeout
 from ..api.operations import ExecApi, session_request
 from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..jupyter.standard_session import open_standard_session
-from ..server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..local_servers import find_connection
+from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
+from .opening import opens
 from .session import AsyncExecSession, AsyncStandardExecSession
 from .tokens import AsyncExecApprovals, AsyncExecTokens
 
@@ -29,9 +31,10 @@ class AsyncExecClient:
     ----------
     server : str, JupyterConnectionInfo or JupyterConnectable
         A URL (a ``?token=`` in it is removed and sent as a header), the connection info of a server, or an object
-        that has it.
+        that has it. By default ``"auto"``: the server that the environment variable ``JUPYTER_EXEC_SERVER`` names or,
+        without it, the newest server of this user on this machine that answers ``exec/v1``.
     token : str, optional
-        The server's token, if `server` is a URL without one.
+        The server's token, if `server` is a URL without one; by default that of ``JUPYTER_TOKEN`` for ``"auto"``.
     max_retries : int
         Number of retries of an idempotent request, with growing pauses.
     outage_seconds : float
@@ -45,6 +48,13 @@ class AsyncExecClient:
     approvals : AsyncExecApprovals
         The executions that wait for a person's approval.
 
+    Raises
+    ------
+    ConnectionFailed
+        If no server is named, and none of this user's answers ``exec/v1``; the message says how to start one.
+    ValueError
+        If `server` is no URL, or the token has characters that no token has.
+
     Notes
     -----
     Every call may raise the errors of `jupyter_exec_ext.errors`: the server's refusals by their code, and
@@ -54,19 +64,19 @@ class AsyncExecClient:
     --------
     ::
 
-        async with AsyncExecClient("http://localhost:8888/?token=…") as client, await client.session() as session:
+        async with AsyncExecClient("http://localhost:8888/?token=…") as client, client.session() as session:
             print((await session.run("1 + 1")).outputs)
     """
 
     def __init__(
         self,
-        server: str | JupyterConnectionInfo | JupyterConnectable,
+        server: str | JupyterConnectionInfo | JupyterConnectable = "auto",
         token: str | None = None,
         *,
         max_retries: int = 4,
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
-        self.connection_info = connection_to(server, token)
+        self.connection_info = find_connection(server, token)
         self._retry = RetryPolicy(max_retries, outage_seconds=outage_seconds, why_lost=self.connection_info.why_lost)
         self._api = ExecApi(self._retry)
         self._driver = AioDriver(self.connection_info)
@@ -90,7 +100,7 @@ class AsyncExecClient:
         """Return the server's versions, settings and limits, and the caller's permissions."""
         return await self._driver.perform(self._api.info())
 
-    async def kernelspecs(self) -> list[KernelSpecInfo]:
+    async def kernelspecs(self) -> RecordList[KernelSpecInfo]:
         """Return the kernelspecs that a session may use."""
         return await self._driver.perform(self._api.kernelspecs())
 
@@ -108,6 +118,7 @@ class AsyncExecClient:
         async for change in self._driver.stream(ChangeFollower(self._retry, after).follow()):
             yield change
 
+    @opens
     async def session(
         self,
         kernel_name: str | None = None,
@@ -118,6 +129,7 @@ class AsyncExecClient:
         idle_timeout_seconds: float | None = None,
         kernel_id: str | None = None,
         isolation: str | None = None,
+        cwd: str | None = None,
     ) -> AsyncExecSession:
         """Start a session; as a context manager it is deleted at the end.
 
@@ -139,10 +151,12 @@ class AsyncExecClient:
         isolation : str, optional
             The least isolation of the kernel: ``"landlock"``, ``"sandbox"`` or ``"remote"``. By default that of the
             server and the token's policy.
+        cwd : str, optional
+            Directory that a Python kernel begins in, below the session's working directory; made if it is missing.
         """
-        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
+        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation, cwd)
         record = await self._driver.perform(self._api.open_session(request))
-        return AsyncExecSession(self._driver, self._api, record)
+        return AsyncExecSession(self._driver, self._api, record, is_own=True)
 
     async def run(
         self,
@@ -151,12 +165,14 @@ class AsyncExecClient:
         kernel_name: str | None = None,
         env: Mapping[str, str] | None = None,
         isolation: str | None = None,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         on_event: Callable[[OutputEvent], None] | None = None,
         on_input: AnswerInput | None = None,
         idempotency_key: str | None = None,
+        check: bool = False,
     ) -> Execution:
         """Run code in a fresh session, which ends with it, and return the finished execution.
 
@@ -167,24 +183,27 @@ class AsyncExecClient:
         ----------
         kernel_name, env, isolation
             As for `session`.
-        code, timeout_seconds, language, metadata, on_event, on_input, idempotency_key
+        code, timeout, timeout_seconds, language, metadata, on_event, on_input, idempotency_key, check
             As for `AsyncExecSession.run`.
         """
-        session = session_request(kernel_name, "", env, None, None, None, isolation)
-        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        session = session_request(kernel_name, "", env, None, None, None, isolation, None)
+        seconds = one_timeout(timeout, timeout_seconds)
+        request = execution_request(code, seconds, language, metadata, None, on_input is not None)
         request |= {"session": session} if session else {}
         key = idempotency_key or new_key()
         # Without callbacks no event is needed before the end, so requests that wait for it are enough.
         start = self._api.run if on_event is None and on_input is None else self._api.stream
         operation = self._api.in_fresh_session(start(FRESH_SESSION, request, key))
-        return await self._driver.perform(operation, on_event, on_input)
+        execution = await self._driver.perform(operation, on_event, on_input)
+        return execution.raise_for_error() if check else execution
 
+    @opens
     async def get_session(self, session_id: str) -> AsyncExecSession:
         """Return an existing session of the caller, also if another program has started it."""
         record = await self._driver.perform(self._api.get_session(session_id))
         return AsyncExecSession(self._driver, self._api, record)
 
-    async def list_sessions(self, *, ended: bool = False, memory: bool = False) -> list[Session]:
+    async def list_sessions(self, *, ended: bool = False, memory: bool = False) -> RecordList[Session]:
         """Return the caller's sessions; with `ended`, also ended ones; with `memory`, the memory that kernels use."""
         return await self._driver.perform(self._api.list_sessions(ended=ended, memory=memory))
 
@@ -193,6 +212,7 @@ class AsyncExecClient:
         record = await self._driver.perform(self._api.get_execution(execution_id))
         return AsyncExecutionHandle(self._driver, self._api, record)
 
+    @opens
     async def standard_session(
         self,
         kernel_name: str | None = None,

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import io
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
@@ -28,10 +29,10 @@ from ..access_tokens import (
     token_request_of,
 )
 from ..api.steps import Failure, GetToken, OpenStream, ReadStream, Reply, Request, SendBody, Source, Stream
+from ..connection_failures import connect_seconds, connection_failure
 from ..server_connection import JupyterConnectionInfo
 
 # A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
-_CONNECT_SECONDS = 10.0
 # The default of 64 KiB makes large outputs pause and resume the transport for every chunk.
 _READ_BUFFER_BYTES = 2**20
 # Larger bodies are written in pieces, with other tasks in between.
@@ -125,12 +126,14 @@ class HttpClient:
                 headers=headers,
                 proxy=self.connection.proxy,
                 timeout=aiohttp.ClientTimeout(
-                    total=request.total_seconds, sock_connect=_CONNECT_SECONDS, sock_read=request.read_timeout_seconds
+                    total=request.total_seconds,
+                    sock_connect=connect_seconds(self.connection),
+                    sock_read=request.read_timeout_seconds,
                 ),
                 allow_redirects=False,  # the token must not follow one, and `error_from` explains it
             )
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            return failure_of(error)
+            return failure_of(error, self.connection)
 
 
 class _NotConnectedError(aiohttp.ClientError):
@@ -169,12 +172,23 @@ def ssl_context(connection: JupyterConnectionInfo) -> ssl.SSLContext | bool:
     return context
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Return the failure for an error of aiohttp, with whether the server can have received the request."""
+def failure_of(error: BaseException, connecting_to: JupyterConnectionInfo | None = None) -> Failure:
+    """Return the failure for an error of aiohttp, with whether the server can have received the request.
+
+    Parameters
+    ----------
+    connecting_to : JupyterConnectionInfo, optional
+        The server, where the error may be that of a connection.
+    """
     was_not_sent = isinstance(error, (_NotConnectedError, aiohttp.ConnectionTimeoutError))
     # Exactly this class: its subclasses in aiohttp have a text, while the plain one of a total timeout has none.
     text = "there was no whole answer in time" if type(error) is asyncio.TimeoutError else str(error)
-    return Failure(not was_not_sent, (text or type(error).__name__)[:_MAX_MESSAGE_CHARS])
+    text = text or type(error).__name__
+    if connecting_to is not None:
+        if isinstance(error.__cause__ or error, aiohttp.ClientConnectorDNSError):
+            error = socket.gaierror(text)  # what the standard library raises for it
+        return connection_failure(error, text, connecting_to, sent=not was_not_sent)
+    return Failure(not was_not_sent, text[:_MAX_MESSAGE_CHARS])
 
 
 async def _read_pieces(source: Source) -> AsyncGenerator[bytes, None]:

@@ -280,11 +280,26 @@ def execution_request(
     timeout_seconds: float | None,
     language: str | None,
     metadata: Mapping[str, Any] | None,
+    env: Mapping[str, str] | None,
     allow_input: bool,
 ) -> dict[str, Any]:
     """Return the body of ``POST /sessions/{sid}/executions``, and of ``POST /executions`` without its session."""
-    optional = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
+    variables = dict(env) if env else None
+    optional = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata, "env": variables}
     return {"code": code, "allow_input": allow_input} | {k: v for k, v in optional.items() if v is not None}
+
+
+def one_timeout(timeout: float | None, timeout_seconds: float | None) -> float | None:
+    """Return the timeout that was given, under either of its two names.
+
+    Raises
+    ------
+    TypeError
+        If both were given.
+    """
+    if timeout is not None and timeout_seconds is not None:
+        raise TypeError("'timeout' and 'timeout_seconds' are the same, in seconds; give one of them")
+    return timeout_seconds if timeout is None else timeout
 
 
 def new_key() -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
 from ...errors import TransferCorrupted
-from ...models import FileInfo
+from ...models import FileInfo, RecordList
 from ...protocol.file_requests import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, quoted_path, sha256_in
 from ...protocol.records_json import file_info_from_json
 from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
@@ -30,10 +31,13 @@ from .steps import CloseStream, Failure, Operation, ReadStream, Reply, Request, 
 _SILENCE_SECONDS = 600.0
 
 
-class FileListing(list[FileInfo]):
+class FileListing(RecordList[FileInfo]):
     """List of files by path; `truncated` is true if there are more than the server lists."""
 
     truncated = False
+
+    def __init__(self, files: Sequence[FileInfo] = ()) -> None:
+        super().__init__(FileInfo, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class FilesApi:
             read_timeout_seconds=_SILENCE_SECONDS,
         )
         body = parsed((yield from exchange(request, self.retry)))
-        files = FileListing(file_info_from_json(item) for item in list_in(body, "files"))
+        files = FileListing([file_info_from_json(item) for item in list_in(body, "files")])
         files.truncated = bool(body.get("truncated"))
         return files
 

@@ -18,7 +18,7 @@ from ...errors import (
     Unauthenticated,
     UnexpectedAnswer,
 )
-from ...models import Execution, IssuedToken, KernelSpecInfo, Session, Token
+from ...models import Execution, IssuedToken, KernelSpecInfo, RecordList, Session, Token
 from ...protocol.records_json import (
     execution_from_json,
     issued_token_from_json,
@@ -65,9 +65,10 @@ class ExecApi(ExecutionOperations):
             raise UnexpectedAnswer("something answers at exec/v1, but it is not jupyter_exec_ext")
         return info
 
-    def kernelspecs(self) -> Operation[list[KernelSpecInfo]]:
+    def kernelspecs(self) -> Operation[RecordList[KernelSpecInfo]]:
         """Return the kernelspecs that a session may use."""
-        return [kernelspec_from_json(item) for item in list_in((yield from self.info()), "kernelspecs")]
+        found = list_in((yield from self.info()), "kernelspecs")
+        return RecordList(KernelSpecInfo, [kernelspec_from_json(item) for item in found])
 
     def open_session(self, request: Mapping[str, Any]) -> Operation[Session]:
         """Create a session, possibly on a server that is not known yet; return when its kernel is ready.
@@ -108,10 +109,10 @@ class ExecApi(ExecutionOperations):
         path = f"sessions/{segment(session_id)}{_flags(memory=memory)}"
         return session_from_json((yield from self._call("GET", path)))
 
-    def list_sessions(self, *, ended: bool, memory: bool) -> Operation[list[Session]]:
+    def list_sessions(self, *, ended: bool, memory: bool) -> Operation[RecordList[Session]]:
         """List sessions."""
         body = yield from self._call("GET", f"sessions{_flags(ended=ended, memory=memory)}")
-        return [session_from_json(item) for item in list_in(body, "sessions")]
+        return RecordList(Session, [session_from_json(item) for item in list_in(body, "sessions")])
 
     def delete_session(self, session_id: str) -> Operation[None]:
         """End a session; one that has ended already is no error."""
@@ -145,10 +146,10 @@ class ExecApi(ExecutionOperations):
         saved = yield from self._call("POST", url, {"path": path}, read_timeout_seconds=_NOTEBOOK_SECONDS)
         return str(saved["path"])
 
-    def list_executions(self, session_id: str, limit: int) -> Operation[list[Execution]]:
+    def list_executions(self, session_id: str, limit: int) -> Operation[RecordList[Execution]]:
         """List a session's newest executions, without their outputs."""
         body = yield from self._call("GET", f"sessions/{segment(session_id)}/executions?limit={limit}")
-        return [execution_from_json(item) for item in list_in(body, "executions")]
+        return RecordList(Execution, [execution_from_json(item) for item in list_in(body, "executions")])
 
 
 def session_request(
@@ -159,6 +160,7 @@ def session_request(
     idle_timeout_seconds: float | None,
     kernel_id: str | None,
     isolation: str | None,
+    cwd: str | None,
 ) -> dict[str, Any]:
     """Return the body of ``POST /sessions``."""
     body = {
@@ -169,6 +171,7 @@ def session_request(
         "idle_timeout_seconds": idle_timeout_seconds,
         "kernel_id": kernel_id,
         "isolation": isolation,
+        "cwd": cwd,
     }
     return {field: value for field, value in body.items() if value is not None}
 
@@ -194,9 +197,10 @@ class TokensApi:
         """Create a token; see `token_request`."""
         return issued_token_from_json((yield from self._call("POST", "tokens", request)))
 
-    def list(self, *, ended: bool) -> Operation[Sequence[Token]]:
+    def list(self, *, ended: bool) -> Operation[RecordList[Token]]:
         """List tokens."""
-        return [token_from_json(item) for item in (yield from self._list(f"tokens{'?ended=true' * ended}", "tokens"))]
+        found = yield from self._list(f"tokens{'?ended=true' * ended}", "tokens")
+        return RecordList(Token, [token_from_json(item) for item in found])
 
     def get(self, token_id: str) -> Operation[Token]:
         """Read a token."""
@@ -215,9 +219,10 @@ class TokensApi:
         """List the policies."""
         return (yield from self._list("policies", "policies"))
 
-    def approvals(self) -> Operation[Sequence[Execution]]:
+    def approvals(self) -> Operation[RecordList[Execution]]:
         """List the executions that wait for approval."""
-        return [execution_from_json(item) for item in (yield from self._list("approvals", "executions"))]
+        found = yield from self._list("approvals", "executions")
+        return RecordList(Execution, [execution_from_json(item) for item in found])
 
     def decide(self, execution_id: str, answer: Mapping[str, Any]) -> Operation[Execution]:
         """Approve or reject an execution; see `approval` and `rejection`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -201,6 +202,10 @@ def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[
     doubt = ""  # end of the first attempt that the server may have carried out
     while True:
         outcome: Reply | Failure = yield request
+        if isinstance(outcome, Failure) and outcome.diagnose is not None:
+            problem: str | None = yield Work(outcome.diagnose)
+            if problem is not None:
+                raise ConnectionFailed(problem)
         outage = isinstance(outcome, Failure) or is_foreign(outcome)
         doubt = doubt or _doubt_about(outcome)
         retry_after = None
@@ -241,7 +246,7 @@ def _doubt_about(outcome: Reply | Failure) -> str:
 def _final(request: Request, outcome: Reply | Failure, doubt: str, *, waited: bool) -> Reply:
     """Return the last answer; raise an error if it leaves open whether the request was carried out."""
     if isinstance(outcome, Failure):
-        raise transport_error(request, Failure(bool(doubt), doubt or outcome.message))
+        raise transport_error(request, Failure(True, doubt) if doubt else outcome)
     if doubt and request.method == "DELETE" and isinstance(error_from(outcome), FileNotFound):
         return Reply(204, {}, b"")  # an earlier attempt deleted the file, and its answer was lost
     if outcome.ok or is_of_api(outcome):
@@ -281,16 +286,21 @@ def transport_error(request: Request, failure: Failure, execution_id: str | None
             idempotency_key=request.headers.get(IDEMPOTENCY_KEY),
             execution_id=execution_id,
         )
+    if failure.is_explained:
+        return ConnectionFailed(failure.message)
     return ConnectionFailed(f"the server cannot be reached, nothing was sent: {failure.message}")
 
 
 def error_from(reply: Reply) -> ExecError:
     """Return the error that an answer stands for: that of its code, if it is known, else that of its status."""
     if 300 <= reply.status < 400:
+        to_login = " to its login page" if "login" in reply.headers.get("location", "") else ""
         return UnexpectedAnswer(
-            f"the server redirects ({reply.status}) instead of answering; is the base URL right, and is the user's "
-            "server running if this is a JupyterHub?"
+            f"the server redirects{to_login} ({reply.status}) instead of answering; is the base URL right, and is the "
+            "user's server running if this is a JupyterHub?"
         )
+    if is_page(reply) and reply.status not in _BUSY_STATUSES:
+        return UnexpectedAnswer(page_problem(reply))
     try:
         body = loads_strict(reply.body)
     except ValueError:
@@ -315,6 +325,27 @@ def error_from(reply: Reply) -> ExecError:
     )
 
 
+_TITLE = re.compile(rb"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
+
+
+def is_page(reply: Reply) -> bool:
+    """Return whether an answer is a page for people."""
+    return "html" in reply.headers.get("content-type", "")
+
+
+def page_problem(reply: Reply) -> str:
+    """Return the message for a page that came in the place of an answer."""
+    found = _TITLE.search(reply.body)
+    title = found[1].decode("utf-8", "replace").strip() if found else ""
+    title = "".join(char for char in title if char.isprintable())
+    kind = "a login page" if "login" in title.lower() or "sign in" in title.lower() else "a page"
+    of = f" titled {title!r}" if title else ""
+    return (
+        f"this answer is not from exec/v1: {kind}{of} (status {reply.status}); check that the address is that of a "
+        "Jupyter server, with the whole path before /lab"
+    )
+
+
 _DEFAULT_TEXTS = {401: "the server wants a token, or another one than it was given"}
 
 
@@ -329,6 +360,8 @@ def parsed(reply: Reply) -> Any:
     try:
         return loads_strict(reply.body)
     except ValueError:
+        if is_page(reply):
+            raise UnexpectedAnswer(page_problem(reply)) from None
         raise UnexpectedAnswer(
             "the server answered with something that is not JSON; is this the address of a Jupyter server?"
         ) from None

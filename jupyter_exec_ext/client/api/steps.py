@@ -86,10 +86,16 @@ class Failure:
         Whether the server may have received the request.
     message : str
         The cause.
+    is_explained : bool
+        Whether the message is for people: with cause, address and remedy.
+    diagnose : callable, optional
+        Finds out why a further attempt would fail, too, and returns the problem, else None; it may block.
     """
 
     sent: bool
     message: str
+    is_explained: bool = False
+    diagnose: Callable[[], str | None] | None = field(default=None, compare=False)
 
 
 class Source(Protocol):

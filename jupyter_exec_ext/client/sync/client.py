@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ApiNotFound, PolicyDenied
-from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Session
+from ...models import Change, Execution, KernelSpecInfo, OutputEvent, RecordList, Session
 from ..api.event_stream import ChangeFollower
-from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
+from ..api.execution_operations import FRESH_SESSION, execution_request, new_key, one_timeout
 from ..api.operations import ExecApi, session_request
 from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..jupyter.standard_session import open_standard_session
-from ..server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+from ..local_servers import find_connection
+from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
 from .session import ExecSession, StandardExecSession
@@ -29,9 +30,10 @@ class ExecClient:
     ----------
     server : str, JupyterConnectionInfo or JupyterConnectable
         A URL (a ``?token=`` in it is removed and sent as a header), the connection info of a server, or an object
-        that has it.
+        that has it. By default ``"auto"``: the server that the environment variable ``JUPYTER_EXEC_SERVER`` names or,
+        without it, the newest server of this user on this machine that answers ``exec/v1``.
     token : str, optional
-        The server's token, if `server` is a URL without one.
+        The server's token, if `server` is a URL without one; by default that of ``JUPYTER_TOKEN`` for ``"auto"``.
     max_retries : int
         Number of retries of an idempotent request, with growing pauses.
     outage_seconds : float
@@ -44,6 +46,13 @@ class ExecClient:
         The server's scoped tokens and policies.
     approvals : ExecApprovals
         The executions that wait for a person's approval.
+
+    Raises
+    ------
+    ConnectionFailed
+        If no server is named, and none of this user's answers ``exec/v1``; the message says how to start one.
+    ValueError
+        If `server` is no URL, or the token has characters that no token has.
 
     Notes
     -----
@@ -60,13 +69,13 @@ class ExecClient:
 
     def __init__(
         self,
-        server: str | JupyterConnectionInfo | JupyterConnectable,
+        server: str | JupyterConnectionInfo | JupyterConnectable = "auto",
         token: str | None = None,
         *,
         max_retries: int = 4,
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
     ) -> None:
-        self.connection_info = connection_to(server, token)
+        self.connection_info = find_connection(server, token)
         self._retry = RetryPolicy(max_retries, outage_seconds=outage_seconds, why_lost=self.connection_info.why_lost)
         self._api = ExecApi(self._retry)
         self._driver = SyncDriver(self.connection_info)
@@ -90,7 +99,7 @@ class ExecClient:
         """Return the server's versions, settings and limits, and the caller's permissions."""
         return self._driver.perform(self._api.info())
 
-    def kernelspecs(self) -> list[KernelSpecInfo]:
+    def kernelspecs(self) -> RecordList[KernelSpecInfo]:
         """Return the kernelspecs that a session may use."""
         return self._driver.perform(self._api.kernelspecs())
 
@@ -117,6 +126,7 @@ class ExecClient:
         idle_timeout_seconds: float | None = None,
         kernel_id: str | None = None,
         isolation: str | None = None,
+        cwd: str | None = None,
     ) -> ExecSession:
         """Start a session; as a context manager it is deleted at the end.
 
@@ -138,10 +148,12 @@ class ExecClient:
         isolation : str, optional
             The least isolation of the kernel: ``"landlock"``, ``"sandbox"`` or ``"remote"``. By default that of the
             server and the token's policy.
+        cwd : str, optional
+            Directory that a Python kernel begins in, below the session's working directory; made if it is missing.
         """
-        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation)
+        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation, cwd)
         record = self._driver.perform(self._api.open_session(request))
-        return ExecSession(self._driver, self._api, record)
+        return ExecSession(self._driver, self._api, record, is_own=True)
 
     def run(
         self,
@@ -150,12 +162,14 @@ class ExecClient:
         kernel_name: str | None = None,
         env: Mapping[str, str] | None = None,
         isolation: str | None = None,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         on_event: Callable[[OutputEvent], None] | None = None,
         on_input: AnswerInput | None = None,
         idempotency_key: str | None = None,
+        check: bool = False,
     ) -> Execution:
         """Run code in a fresh session, which ends with it, and return the finished execution.
 
@@ -166,24 +180,26 @@ class ExecClient:
         ----------
         kernel_name, env, isolation
             As for `session`.
-        code, timeout_seconds, language, metadata, on_event, on_input, idempotency_key
+        code, timeout, timeout_seconds, language, metadata, on_event, on_input, idempotency_key, check
             As for `ExecSession.run`.
         """
-        session = session_request(kernel_name, "", env, None, None, None, isolation)
-        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        session = session_request(kernel_name, "", env, None, None, None, isolation, None)
+        seconds = one_timeout(timeout, timeout_seconds)
+        request = execution_request(code, seconds, language, metadata, None, on_input is not None)
         request |= {"session": session} if session else {}
         key = idempotency_key or new_key()
         # Without callbacks no event is needed before the end, so requests that wait for it are enough.
         start = self._api.run if on_event is None and on_input is None else self._api.stream
         operation = self._api.in_fresh_session(start(FRESH_SESSION, request, key))
-        return self._driver.perform(operation, on_event, on_input)
+        execution = self._driver.perform(operation, on_event, on_input)
+        return execution.raise_for_error() if check else execution
 
     def get_session(self, session_id: str) -> ExecSession:
         """Return an existing session of the caller, also if another program has started it."""
         record = self._driver.perform(self._api.get_session(session_id))
         return ExecSession(self._driver, self._api, record)
 
-    def list_sessions(self, *, ended: bool = False, memory: bool = False) -> list[Session]:
+    def list_sessions(self, *, ended: bool = False, memory: bool = False) -> RecordList[Session]:
         """Return the caller's sessions; with `ended`, also ended ones; with `memory`, the memory that kernels use."""
         return self._driver.perform(self._api.list_sessions(ended=ended, memory=memory))
 

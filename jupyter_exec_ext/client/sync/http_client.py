@@ -25,6 +25,7 @@ from ..access_tokens import (
     token_request_of,
 )
 from ..api.steps import Failure, GetToken, OpenStream, Reply, Request, SendBody, Source, Stream
+from ..connection_failures import connect_seconds, connection_failure
 from ..fork_safety import ProcessLock, keep_for_parent, renew_after_fork
 from ..server_connection import JupyterConnectionInfo
 from .http_attempt import Attempt, WatchedAdapter
@@ -32,7 +33,6 @@ from .http_attempt import Attempt, WatchedAdapter
 # Threads that share a client need a connection each; requests discards those beyond the pool.
 _POOL_SIZE = 64
 # A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
-_CONNECT_SECONDS = 10.0
 # Large enough for one call per few events, and small enough to show them as they arrive.
 _PIECE_BYTES = 256 * 1024
 # An error of the HTTP library may quote a whole answer.
@@ -135,7 +135,8 @@ class HttpClient:
             headers["Content-Type"] = "application/json"
         url = self._connection.url + request.path
         # The TLS handshake gets the same timeout once more after the connection.
-        connect_seconds = min(_CONNECT_SECONDS, (attempt.total_seconds or 2 * _CONNECT_SECONDS) / 2)
+        limit = connect_seconds(self._connection)
+        limit = min(limit, (attempt.total_seconds or 2 * limit) / 2)
         # Passed with every request: requests prefers the environment's CA bundle to a session's `verify`.
         verify = self._connection.verify and (self._connection.ca_bundle or True)
         try:
@@ -145,12 +146,13 @@ class HttpClient:
                 )
                 response = self._session.send(
                     prepared,
-                    timeout=(connect_seconds, request.read_timeout_seconds),
+                    timeout=(limit, request.read_timeout_seconds),
                     allow_redirects=False,  # the token must not follow one, and `error_from` explains it
                     **self._session.merge_environment_settings(prepared.url, {}, stream, verify, None),
                 )
         except requests.RequestException as error:
-            return _failure(error, attempt)
+            message = _failure_message(error, attempt)
+            return connection_failure(error, message, self._connection, sent=attempt.was_sent)
         if _has_cut_headers(response):
             response.close()
             return Failure(True, "the connection was cut in the middle of the answer's headers")

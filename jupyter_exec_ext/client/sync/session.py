@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ExecError
-from ...models import Execution, FileInfo, OutputEvent, Session
+from ...models import Execution, FileInfo, OutputEvent, RecordList, Session
 from ...protocol.strict_json import dump_bytes
-from ..api.execution_operations import execution_request, executions_of, new_key
+from ..api.execution_operations import execution_request, executions_of, new_key, one_timeout
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
 from ..api.steps import Operation
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
 class ExecSessionBase(ABC):
     """Context manager and connection of both kinds of session."""
 
-    def __init__(self, driver: SyncDriver) -> None:
+    def __init__(self, driver: SyncDriver, *, is_own: bool) -> None:
         self._driver = driver
+        self._must_be_closed = is_own
+
+    def __del__(self) -> None:
+        # An instance whose `__init__` failed has no such attribute.
+        if getattr(self, "_must_be_closed", False):
+            advice = "use it in a 'with' block, or close it"
+            warnings.warn(f"{self!r} was not closed; {advice}", ResourceWarning, stacklevel=2, source=self)
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
@@ -49,19 +57,31 @@ class ExecSessionBase(ABC):
         if exc_type is None:
             self.close()
             return
+        self._must_be_closed = False
         with contextlib.suppress(ExecError):  # the exception that leaves the context is the cause
             self._driver.perform_to_the_end(self._closing(is_hurried=True))
 
+    def detach(self) -> None:
+        """Leave the session open on the server, for another program: it need not be closed here any more."""
+        self._must_be_closed = False
+
     def close(self) -> None:
         """End the session and its kernel on the server; running code ends as cancelled."""
+        self._must_be_closed = False
         self._driver.perform_to_the_end(self._closing(is_hurried=False))
 
 
 class ExecSession(ExecSessionBase):
-    """A session on the server. As a context manager it is deleted at the end."""
+    """A session on the server. As a context manager it is deleted at the end.
 
-    def __init__(self, driver: SyncDriver, api: ExecApi, record: Session) -> None:
-        super().__init__(driver)
+    Parameters
+    ----------
+    is_own : bool
+        Whether this program has started it. One that is never closed gives a `ResourceWarning` then.
+    """
+
+    def __init__(self, driver: SyncDriver, api: ExecApi, record: Session, *, is_own: bool = False) -> None:
+        super().__init__(driver, is_own=is_own)
         self.record = record
         self._api = api
         self._files = FilesApi(api.retry)
@@ -82,12 +102,15 @@ class ExecSession(ExecSessionBase):
         self,
         code: str,
         *,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         on_event: Callable[[OutputEvent], None] | None = None,
         on_input: AnswerInput | None = None,
         idempotency_key: str | None = None,
+        check: bool = False,
     ) -> Execution:
         """Run code and return the finished execution, also if the code fails.
 
@@ -98,18 +121,22 @@ class ExecSession(ExecSessionBase):
         ----------
         code : str
             The source.
-        timeout_seconds : float, optional
-            Run time after which the code is stopped; None for the server's default.
+        timeout, timeout_seconds : float, optional
+            Run time in seconds after which the code is stopped; None for the server's default. Two names for one value.
         language : str, optional
             The code's language; None for the kernel's own.
         metadata : mapping, optional
             Data to keep with the execution.
+        env : mapping, optional
+            Environment variables for this run alone, of a Python kernel. They are not recorded.
         on_event : callable, optional
             Called with every output event as it arrives.
         on_input : callable, optional
             Answers ``input()``; without it, ``input()`` raises in the code.
         idempotency_key : str, optional
             A further run of the same code with the same key, by any client, returns the same execution.
+        check : bool
+            Whether code that fails raises `CodeError`.
 
         Returns
         -------
@@ -118,24 +145,30 @@ class ExecSession(ExecSessionBase):
 
         Raises
         ------
+        CodeError
+            If the code fails or is stopped, with `check`.
         ConnectionLost
             If the answer was lost for good; the code may have run.
         ExecError
             If the server refuses.
         """
-        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        seconds = one_timeout(timeout, timeout_seconds)
+        request = execution_request(code, seconds, language, metadata, env, on_input is not None)
         # Without callbacks no event is needed before the end, so requests that wait for it are enough.
         start = self._api.run if on_event is None and on_input is None else self._api.stream
         operation = start(self._place, request, idempotency_key or new_key())
-        return self._driver.perform(operation, on_event, on_input)
+        execution = self._driver.perform(operation, on_event, on_input)
+        return execution.raise_for_error() if check else execution
 
     def stream(
         self,
         code: str,
         *,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         on_input: AnswerInput | None = None,
     ) -> Iterator[OutputEvent]:
         """Run code and yield its output events as they arrive; the last is an `EndEvent` with the finished execution.
@@ -145,19 +178,22 @@ class ExecSession(ExecSessionBase):
 
         Parameters
         ----------
-        code, timeout_seconds, language, metadata, on_input
+        code, timeout, timeout_seconds, language, metadata, env, on_input
             As for `run`.
         """
-        request = execution_request(code, timeout_seconds, language, metadata, on_input is not None)
+        seconds = one_timeout(timeout, timeout_seconds)
+        request = execution_request(code, seconds, language, metadata, env, on_input is not None)
         yield from self._driver.stream(self._api.stream(self._place, request, new_key()), on_input)
 
     def submit(
         self,
         code: str,
         *,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         allow_input: bool = False,
         idempotency_key: str | None = None,
     ) -> ExecutionHandle:
@@ -165,16 +201,17 @@ class ExecSession(ExecSessionBase):
 
         Parameters
         ----------
-        code, timeout_seconds, language, metadata, idempotency_key
+        code, timeout, timeout_seconds, language, metadata, env, idempotency_key
             As for `run`.
         allow_input : bool
             Whether the code may call ``input()``; `ExecutionHandle.answer_input` answers it.
         """
-        request = execution_request(code, timeout_seconds, language, metadata, allow_input)
+        seconds = one_timeout(timeout, timeout_seconds)
+        request = execution_request(code, seconds, language, metadata, env, allow_input)
         record = self._driver.perform(self._api.submit(self._place, request, idempotency_key or new_key()))
         return ExecutionHandle(self._driver, self._api, record)
 
-    def list_executions(self, limit: int = 100) -> list[Execution]:
+    def list_executions(self, limit: int = 100) -> RecordList[Execution]:
         """Return the newest executions, oldest first, without their outputs.
 
         Parameters
@@ -282,7 +319,7 @@ class StandardExecSession(ExecSessionBase):
     """A kernel of a server without ``exec/v1``, with the methods of a session. It runs one execution at a time."""
 
     def __init__(self, driver: SyncDriver, session: StandardSession) -> None:
-        super().__init__(driver)
+        super().__init__(driver, is_own=True)
         self._session = session
         self._lock = RunLock()
 
@@ -301,30 +338,36 @@ class StandardExecSession(ExecSessionBase):
         self,
         code: str,
         *,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         on_event: Callable[[OutputEvent], None] | None = None,
         on_input: AnswerInput | None = None,
+        check: bool = False,
     ) -> Execution:
         """Run code and return the finished execution; see `ExecSession.run`."""
-        options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
+        seconds = one_timeout(timeout, timeout_seconds)
+        options: dict[str, Any] = {"timeout_seconds": seconds, "language": language, "metadata": metadata}
         with self._lock:
             self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
             operation = self._session.run(code, allow_input=on_input is not None, **options)
-            return self._driver.perform(operation, on_event, on_input)
+            execution = self._driver.perform(operation, on_event, on_input)
+        return execution.raise_for_error() if check else execution
 
     def stream(
         self,
         code: str,
         *,
+        timeout: float | None = None,
         timeout_seconds: float | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         on_input: AnswerInput | None = None,
     ) -> Iterator[OutputEvent]:
         """Run code and yield its output events as they arrive; see `ExecSession.stream`."""
-        options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata}
+        seconds = one_timeout(timeout, timeout_seconds)
+        options: dict[str, Any] = {"timeout_seconds": seconds, "language": language, "metadata": metadata}
         with self._lock:
             self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
             operation = self._session.run(code, allow_input=on_input is not None, **options)

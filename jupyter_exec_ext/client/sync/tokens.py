@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...models import Execution, IssuedToken, Token
+from ...models import Execution, IssuedToken, RecordList, Token
 from ..api.operations import TokensApi, approval, rejection, token_request
 from ..api.request_exchange import RetryPolicy
 from .driver import SyncDriver
@@ -58,7 +58,7 @@ class ExecTokens:
         request = token_request(name, scopes, policy, expires_in_seconds, limits)
         return self._driver.perform(self._api.create(request))
 
-    def list(self, *, ended: bool = False) -> Sequence[Token]:
+    def list(self, *, ended: bool = False) -> RecordList[Token]:
         """Return tokens, oldest first: all for the owner; for a token, itself and those that it has created.
 
         Parameters
@@ -107,7 +107,7 @@ class ExecApprovals:
         self._driver = driver
         self._api = TokensApi(retry)
 
-    def list(self) -> Sequence[Execution]:
+    def list(self) -> RecordList[Execution]:
         """Return the executions that wait, oldest first, with their code; `Execution.approval` has the reason."""
         return self._driver.perform(self._api.approvals())
 

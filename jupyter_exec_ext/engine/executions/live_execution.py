@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -91,6 +91,8 @@ class LiveExecution:
         Gets each change of state.
     max_queue_seconds : float or None
         Longest wait for its turn; None for no limit.
+    env : mapping, optional
+        Environment variables for its run.
     """
 
     def __init__(
@@ -103,8 +105,10 @@ class LiveExecution:
         feed: ChangeFeed,
         max_output_bytes: int,
         max_queue_seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.record = record
+        self.env = env or {}
         self.owner = owner
         self.log = log
         self.max_queue_seconds = max_queue_seconds

@@ -13,9 +13,10 @@ from dataclasses import fields
 from functools import partial
 
 from ...auth.caller import Caller
-from ...auth.policy import check_code, check_stored
+from ...auth.policy import check_code, check_env, check_stored
 from ...errors import (
     ExecutionNotFound,
+    InvalidRequest,
     LogExpired,
     NoInputRequested,
     OutputExpired,
@@ -38,7 +39,7 @@ from ...models import (
     SpooledOutput,
     StoredExecution,
 )
-from ...protocol.languages import source_for_kernel
+from ...protocol.languages import normalize_language, source_for_kernel
 from ...protocol.records_json import utc_timestamp
 from ...protocol.strict_json import utf8_size
 from ..access.caller_limits import Admission, EffectiveLimits
@@ -126,6 +127,7 @@ class ExecutionService:
             raise ended_error(session)
         limits = EffectiveLimits(self._settings, caller)
         record = self._new_record(limits, live, request)
+        self._check_env(caller, live, request)
         self._check_stored(limits)
         with live.reserve():
             ticket = self._admission.enter(caller)
@@ -141,6 +143,7 @@ class ExecutionService:
                 log,
                 self._executions,
                 feed=self._feed,
+                env=request.env,
                 max_output_bytes=limits.output_bytes,
                 max_queue_seconds=limits.queue_seconds,
             )
@@ -159,6 +162,15 @@ class ExecutionService:
         except Exception as error:
             await live.cancel(execution, f"the server failed: {type(error).__name__}")
             raise
+
+    def _check_env(self, caller: Caller, live: LiveSession, request: ExecutionRequest) -> None:
+        """Check the environment variables of one run. The code could set any, so only a policy's rules count."""
+        if not request.env:
+            return
+        if normalize_language(live.record.language) != "python":
+            raise InvalidRequest("'env' of one run is for Python kernels; give it to the session")
+        for policy in caller.policies:
+            check_env(policy, request.env)
 
     def _check_stored(self, limits: EffectiveLimits) -> None:
         """Refuse code whose output could not be stored: what is stored for the caller takes all of its share.

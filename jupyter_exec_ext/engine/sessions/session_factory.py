@@ -12,10 +12,11 @@ from typing import Any
 
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
-from ...errors import ExecError, ShuttingDown, TooManySessions
+from ...errors import ExecError, InvalidRequest, ShuttingDown, TooManySessions
 from ...models import ExecutionState, KernelSpecInfo, Session, SessionRequest, SessionState, Token
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.records_json import utc_timestamp
+from ...protocol.run_environment import change_directory_code
 from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
 from ..access.kernel_access import KernelAccess
@@ -110,6 +111,8 @@ class SessionFactory:
         spec = chosen.spec
         for policy in caller.policies:
             check_env(policy, request.env)
+        if request.cwd and (spec.language != "python" or spec.isolation == "remote"):
+            raise InvalidRequest("'cwd' is for Python kernels on this server")
         inherited = inherited_environment(os.environ, self._settings.inherited_env)
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
         limits = EffectiveLimits(self._settings, caller).session_limits()
@@ -158,7 +161,8 @@ class SessionFactory:
             attached=request.kernel_id is not None,
         )
         files = self._locator.files_of(record)
-        code = setup_code if spec.language == "python" and spec.isolation != "remote" else None
+        setups = [*filter(None, [setup_code]), *([change_directory_code(request.cwd)] if request.cwd else [])]
+        code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
         kernel = ready or self._new_kernel(record, plan, files)
         kernel.adopt(code)
         live = LiveSession(

@@ -14,6 +14,7 @@ from ...errors import ExecError, LanguageNotSupported
 from ...models import ErrorEvent, Execution, ExecutionState, FilesEvent, Session, StateLoss
 from ...protocol.kernel_messages import KernelMessage
 from ...protocol.languages import source_for_kernel
+from ...protocol.run_environment import restore_variables_request, set_variables_request
 from ..access.caller_limits import SessionLimits
 from ..concurrency import MARGIN_SECONDS, WatchdogExpired, ends_within
 from ..executions.lifecycle import StopCause, Verdict
@@ -213,9 +214,13 @@ class SessionRunner:
             log=self._log,
         )
         health = self._kernel.watch_health(execution.emit)
+        if execution.env:
+            connection.send("shell", "execute_request", set_variables_request(execution.env))
         try:
             return await self._verdict_on(execution.record, run, kernel)
         finally:
+            if execution.env and self._kernel.connection is connection:
+                connection.send("shell", "execute_request", restore_variables_request())
             self._late_output.note_end(execution, run.request_id)
             self.run = None
             if health is not None:

@@ -1,0 +1,120 @@
+"""Choice of a server that no URL names: that of the environment, or one of this user on this machine.
+
+A token is sent only to a server whose runtime file belongs to this user and which no other user can write: the file
+says where the token goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import replace
+
+from ..errors import ConnectionFailed
+from .server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
+
+#: Stands for a server that this module chooses.
+AUTO = "auto"
+SERVER_VARIABLE, TOKEN_VARIABLE = "JUPYTER_EXEC_SERVER", "JUPYTER_TOKEN"
+_PROBE_SECONDS = 3.0
+_MAX_ANSWER_BYTES = 1_000_000
+_HOW = (
+    f"start one with 'jupyter exec serve', or name one: its URL with its token, or {SERVER_VARIABLE} and "
+    f"{TOKEN_VARIABLE} in the environment"
+)
+
+
+def find_connection(
+    server: str | JupyterConnectionInfo | JupyterConnectable = AUTO, token: str | None = None
+) -> JupyterConnectionInfo:
+    """Return the connection info of a server given in any way, ``"auto"`` among them.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable
+        As for the clients.
+    token : str, optional
+        The server's token.
+
+    Raises
+    ------
+    ConnectionFailed
+        If a server was to be chosen and there is none.
+    ValueError, TypeError
+        See `connection_to`.
+    """
+    if isinstance(server, str) and server == AUTO:
+        return _with_token(_of_environment() or newest_with_api(token), token)
+    return connection_to(server, token)
+
+
+def _of_environment() -> JupyterConnectionInfo | None:
+    url = os.environ.get(SERVER_VARIABLE, "").strip()
+    return JupyterConnectionInfo.from_url(url) if url and url != AUTO else None
+
+
+def token_of_environment() -> str | None:
+    """Return the token of the environment; None if it has none."""
+    return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+
+
+def _with_token(info: JupyterConnectionInfo, token: str | None) -> JupyterConnectionInfo:
+    return replace(info, token=token or info.token or token_of_environment())
+
+
+def newest_with_api(token: str | None = None) -> JupyterConnectionInfo:
+    """Return the newest running server of this user that answers ``exec/v1``.
+
+    In a terminal of a JupyterHub user's server it is this server, and the Hub's token goes to no other one.
+
+    Raises
+    ------
+    ConnectionFailed
+        If none of them does, or none runs.
+    """
+    found = JupyterConnectionInfo.discover()
+    own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
+    if own:
+        # A single-user server of a JupyterHub may write an empty token into its file; it accepts the Hub's tokens.
+        hub_token = os.environ.get("JUPYTERHUB_API_TOKEN") or None
+        found = [own[0] if own[0].token is not None else replace(own[0], token=hub_token)]
+    for info in found:
+        if has_api(_with_token(info, token)):
+            return info
+    if not found:
+        raise ConnectionFailed(f"no Jupyter server of yours runs on this machine; {_HOW}")
+    urls = ", ".join(info.url for info in found)
+    raise ConnectionFailed(
+        f"none of your running Jupyter servers ({urls}) has jupyter_exec_ext; install it in the environment of one and "
+        f"restart that, or {_HOW}"
+    )
+
+
+def has_api(info: JupyterConnectionInfo) -> bool:
+    """Return whether a server answers ``exec/v1``, with this token or by refusing it."""
+    request = urllib.request.Request(f"{info.url}exec/v1", headers=info.auth_headers)  # noqa: S310  # http or https
+    context = ssl.create_default_context(cafile=info.ca_bundle) if info.use_https else None
+    # Without the environment's proxy: these servers are on this machine.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=context)] if context else [])
+    )
+    try:
+        with opener.open(request, timeout=_PROBE_SECONDS) as answer:
+            body = json.loads(answer.read(_MAX_ANSWER_BYTES))
+            return isinstance(body, dict) and body.get("name") == "jupyter_exec_ext"
+    except urllib.error.HTTPError as error:
+        with error:
+            return _is_refusal_of_api(error)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_refusal_of_api(error: urllib.error.HTTPError) -> bool:
+    try:
+        body = json.loads(error.read(_MAX_ANSWER_BYTES))
+    except (OSError, ValueError):
+        return False
+    return error.code in (401, 403) and isinstance(body, dict) and isinstance(body.get("code"), str)

@@ -1,0 +1,126 @@
+"""Cell magic ``%%exec``: runs a cell of a notebook in a session of a server, instead of in the notebook's kernel."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import shlex
+import sys
+from contextlib import ExitStack
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from .client.local_servers import AUTO
+from .client.sync.client import ExecClient
+from .client.sync.session import ExecSession
+from .models import DisplayEvent, ErrorEvent, OutputEvent, ResultEvent, StreamEvent
+from .models.execution_display import bundle_for_notebook
+from .models.model_content import error_text
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise the error that IPython shows in one line; argparse would end the kernel."""
+        raise UsageError(f"{message}; %%exec? shows the options")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="%%exec", add_help=False, allow_abbrev=False)
+    parser.add_argument("--server", default=AUTO)
+    parser.add_argument("--session")
+    parser.add_argument("--sandbox", action="store_true")
+    parser.add_argument("--timeout", type=float)
+    parser.add_argument("--out")
+    return parser
+
+
+_PARSER = _parser()
+_OPTIONS = ("--server", "--session", "--sandbox", "--timeout", "--out")
+
+
+class _Shown:
+    """Value that a notebook shows by a MIME bundle."""
+
+    def __init__(self, bundle: dict[str, Any]) -> None:
+        self._bundle = bundle
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return self._bundle
+
+
+class ExecMagic:
+    """Sessions of one notebook, which end with its kernel.
+
+    Parameters
+    ----------
+    shell : IPython.core.interactiveshell.InteractiveShell
+        The notebook's.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._open = ExitStack()
+        self._clients: dict[str, ExecClient] = {}
+        self._sessions: dict[tuple[str, bool], ExecSession] = {}
+        atexit.register(self._open.close)
+
+    def run_cell(self, line: str, cell: str) -> None:
+        """Run this cell in a session of a server.
+
+        Cells with the same options share a session, so that its variables stay. The server's token comes from its URL
+        or from JUPYTER_TOKEN.
+
+        Options
+        -------
+        --server URL
+            The server; by default that of JUPYTER_EXEC_SERVER, or one of yours on this machine.
+        --session ID
+            A session that exists, which goes on when the notebook ends.
+        --sandbox
+            Require a sandbox for the code.
+        --timeout SECONDS
+            Time after which the code is stopped.
+        --out NAME
+            A variable that gets the finished execution.
+        """
+        given = _PARSER.parse_args(shlex.split(line))
+        session = self._session(given.server, given.session, given.sandbox)
+        execution = session.run(cell, timeout=given.timeout, on_event=_show)
+        if not execution.ok and execution.error is None:
+            print(f"{execution.state.value}: {execution.reason or 'the code did not end by itself'}", file=sys.stderr)
+        if given.out:
+            self._shell.user_ns[given.out] = execution
+
+    def _session(self, server: str, session_id: str | None, sandbox: bool) -> ExecSession:
+        client = self._clients.get(server)
+        if client is None:
+            client = self._clients[server] = self._open.enter_context(ExecClient(server))
+        if session_id is not None:
+            return client.get_session(session_id)
+        key = (server, sandbox)
+        kept = self._sessions.get(key)
+        if kept is None or kept.refresh().state.value == "ended":
+            isolation = "sandbox" if sandbox else None
+            kept = self._sessions[key] = self._open.enter_context(client.session(name="%%exec", isolation=isolation))
+        return kept
+
+
+def _show(event: OutputEvent) -> None:
+    if isinstance(event, StreamEvent):
+        print(event.text, end="", file=sys.stderr if event.name == "stderr" else sys.stdout, flush=True)
+    elif isinstance(event, (DisplayEvent, ResultEvent)):
+        display(_Shown(bundle_for_notebook(event.data)))  # type: ignore[no-untyped-call]
+    elif isinstance(event, ErrorEvent):
+        print(error_text(event.traceback, event.name, event.value), file=sys.stderr)
+
+
+def _complete_options(_shell: Any, event: Any) -> list[str]:
+    return [option for option in _OPTIONS if option.startswith(event.symbol)]
+
+
+def add_magic(shell: Any) -> None:
+    """Add ``%%exec`` to an IPython shell, with completion of its options."""
+    shell.register_magic_function(ExecMagic(shell).run_cell, "cell", "exec")
+    shell.set_hook("complete_command", _complete_options, str_key="%%exec")
