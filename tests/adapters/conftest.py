@@ -15,6 +15,12 @@ from tests.adapters.doorbell import Doorbell
 from tests.support.bearers import UNPROTECTED, mint
 from tests.support.hosts import running_host
 
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have a session that was left open fail the test."""
+    item.add_marker(pytest.mark.filterwarnings("error:.*was not closed.*:ResourceWarning"))
+
+
 TESTS = Path(__file__).parent
 ADAPTERS = TESTS.parent.parent / "jupyter_exec_ext" / "adapters"
 

@@ -16,6 +16,11 @@ from tests.support.container_engines import running_engine
 from tests.support.hosts import Host, running_host
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have a session that was left open fail the test."""
+    item.add_marker(pytest.mark.filterwarnings("error:.*was not closed.*:ResourceWarning"))
+
+
 def python(*codes: str) -> list[CodeBlock]:
     return [CodeBlock(code, "python") for code in codes]
 
