@@ -121,7 +121,7 @@ def test_the_clients_of_others_are_documented_with_the_versions_that_are_run() -
 
 def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
     for path in (ROOT / "docs").glob("*.md"):
-        assert f"docs/{path.name}" in README, path.name
+        assert path.name == "index.md" or f"]({path.name})" in page("index.md"), path.name
     for source in [ROOT / "CONTRIBUTING.md", *(ROOT / page for page in pages())]:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", source.read_text()):
             assert (source.parent / link).exists(), f"{source.name}: {link}"

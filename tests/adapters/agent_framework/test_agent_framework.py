@@ -241,7 +241,7 @@ async def test_a_wrong_token_is_an_error_of_the_tool_and_is_shown_nowhere(
         response = await asked.run("try")
         (result,) = (c for m in response.messages for c in m.contents if c.type == "function_result")
         assert result.exception is not None
-        assert result.exception.startswith("send the server's token")
+        assert result.exception.startswith("the server refused this token")
         assert "not-the-token" not in f"{result.to_dict()}{caplog.text}"
 
 

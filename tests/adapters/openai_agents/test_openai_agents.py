@@ -227,7 +227,7 @@ async def test_arguments_that_are_no_json_are_for_the_model(session: CodeSession
 async def test_a_wrong_token_fails_the_run_and_is_shown_nowhere(local_server: LocalJupyterServer) -> None:
     async with CodeSession(local_server, "not-the-token") as session:
         assert "not-the-token" not in repr(session)
-        with pytest.raises(UserError, match="Error running tool execute_code: send the server's token") as raised:
+        with pytest.raises(UserError, match="Error running tool execute_code: the server refused this token") as raised:
             await run(agent(session, "1"))
         assert isinstance(raised.value.__cause__, Unauthenticated)
         assert "not-the-token" not in str(raised.value)
