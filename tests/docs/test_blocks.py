@@ -13,6 +13,7 @@ from tests.docs.test_pages import PAGES
 
 # Pages whose tests are not in the table of `test_pages`, since more happens there than commands.
 ELSEWHERE = {
+    "docs/howto/upkeep.md": "tests/docs/test_upkeep.py",
     "docs/administrators.md": "tests/test_administrators.py",
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
 }
