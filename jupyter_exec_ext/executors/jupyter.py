@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         Directory for images and HTML pages; must exist.
     outage_seconds : float
         Time in seconds that a block waits for a server that no longer answers, such as behind a proxy that restarts.
+    env : mapping, optional
+        Environment variables for the kernel, as far as the server lets callers set them.
     **options : ExecutorOptions
         Functions that the code can call, and the form of the output; see `ExecutorOptions`.
 
@@ -62,6 +65,7 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         output_dir: Path | str = Path("."),
         *,
         outage_seconds: float = DEFAULT_OUTAGE_SECONDS,
+        env: Mapping[str, str] | None = None,
         **options: Unpack[ExecutorOptions],
     ) -> None:
         super().__init__(kernel_name, timeout, output_dir, **options)
@@ -71,11 +75,12 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
         except TypeError:
             raise ValueError("jupyter_server must be a JupyterConnectable or JupyterConnectionInfo.") from None
         self._client = ExecClient(self._connection_info, outage_seconds=outage_seconds)
+        self._env = env
         self._begin()
 
     def _open_session(self) -> ExecSession | StandardExecSession:
         try:
-            return open_agent_session(self._client, self._kernel_name, "JupyterCodeExecutor")
+            return open_agent_session(self._client, self._kernel_name, "JupyterCodeExecutor", env=self._env)
         except KernelSpecNotFound as error:
             raise ValueError(f"Kernel {self._kernel_name} is not installed.") from error
 

@@ -413,3 +413,10 @@ def test_the_seeds_remote_example_runs_as_written(tmp_path: Path, monkeypatch: p
         with ExecClient(executor._connection_info) as client, client.standard_session() as session:
             assert session.run("print('over WSS')").stdout == "over WSS\n"
     assert threading.active_count() < 50
+
+
+def test_code_has_the_executors_variables_also_after_its_kernel_died(hosts: Any) -> None:
+    with JupyterCodeExecutor(hosts["server"].info, env={"KERNEL_FLAVOUR": "vanilla"}) as executor:
+        read = python("import os; print(os.environ['KERNEL_FLAVOUR'])")
+        assert executor.execute_code_blocks(read).output == "vanilla\n"
+        assert after_its_kernel_was_killed(executor, read).output.endswith("vanilla\n")

@@ -244,17 +244,18 @@ async def open_agent_session(
     kernel_name: str | None,
     name: str,
     idle_timeout_seconds: float = AGENT_IDLE_TIMEOUT_SECONDS,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncExecSession | AsyncStandardExecSession:
     """Open a session with a long idle timeout, or with the server's default if the token's policy allows less.
 
     On servers without ``exec/v1`` it uses the standard kernels API.
     """
     try:
-        return await client.session(kernel_name, name=name, idle_timeout_seconds=idle_timeout_seconds)
+        return await client.session(kernel_name, name=name, env=env, idle_timeout_seconds=idle_timeout_seconds)
     except PolicyDenied as error:
         # Any other limit, such as that on sessions, would refuse the second request, too.
         if error.limit is None or error.limit.get("name") != "max_idle_seconds":
             raise
-        return await client.session(kernel_name, name=name)
+        return await client.session(kernel_name, name=name, env=env)
     except ApiNotFound:
-        return await client.standard_session(kernel_name)
+        return await client.standard_session(kernel_name, env=env)
