@@ -23,7 +23,8 @@ from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
 from ..models import Execution
 from ..protocol.records_json import to_json
 from .common_options import add_command, add_command_group
-from .server_choice import UsageError, add_server_options, api_client_for
+from .messages import UsageError
+from .server_choice import add_server_options, api_client_for
 from .terminal_text import fields, numbered, print_table
 
 if sys.platform != "win32":

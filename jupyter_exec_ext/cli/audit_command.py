@@ -15,7 +15,7 @@ from ..audit.digest_chain import ChainedLine, Head, format_record, verify
 from ..errors import StoreUnavailable
 from ..store.audit_table import AuditReader
 from .common_options import add_command
-from .server_choice import UsageError
+from .messages import UsageError
 
 _FOLLOW_SECONDS = 0.5
 _MAX_FAULTS_SHOWN = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,16 @@ def add_isolation_option(parser: argparse.ArgumentParser) -> None:
         help="the least isolation that the kernel must have; refused where it cannot have it (default: what the server "
         "and the token's policy say)",
     )
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, for programs to read."""
+    print(json.dumps(value, indent=2), flush=True)
 
 
 def seconds(text: str) -> float:

@@ -9,15 +9,17 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..errors import ExecError, Unauthenticated
+from ..errors import ExecError
 from .approve_command import add_approve_command
 from .audit_command import add_audit_command
 from .doctor_command import add_doctor_command
 from .kernelspecs.kernelspec_command import add_kernelspec_command
+from .messages import UsageError, describe_error, error_text, print_error
 from .migrate_command import add_migrate_command
+from .profile_command import add_profile_command
 from .run_command import add_run_command
 from .serve_command import add_serve_command
-from .server_choice import UsageError, check_server_options
+from .server_choice import apply_environment, check_server_options
 from .session_command import add_file_command, add_output_command, add_session_command
 from .terminal_text import protected_terminal
 from .token_command import add_token_command
@@ -57,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
         *(add_run_command, add_session_command, add_file_command, add_output_command),
-        *(add_token_command, add_approve_command, add_kernelspec_command),
+        *(add_token_command, add_approve_command, add_profile_command, add_kernelspec_command),
         *(add_serve_command, add_audit_command, add_migrate_command, add_doctor_command),
     ):
         add(commands)
@@ -74,20 +76,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     try:
+        apply_environment(args)
         check_server_options(args)
         return int(args.action(args))
     except UsageError as error:
-        print(f"jupyter exec: {error}", file=sys.stderr)
+        print_error(str(error))
         return _EXIT_USAGE
     except ExecError as error:
-        # Other errors of this family are about a token that was passed.
-        hint = "; pass --token-file or set JUPYTER_TOKEN" if type(error) is Unauthenticated else ""
-        print(f"jupyter exec: {error.message}{hint}", file=sys.stderr)
+        print_error(describe_error(error, getattr(args, "server_url", None)))
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails, too
         return _EXIT_BROKEN_PIPE
     except (OSError, ValueError) as error:
-        print(f"jupyter exec: {error}", file=sys.stderr)
+        print_error(error_text(error))
     except KeyboardInterrupt:
         return 130  # 128 and the number of SIGINT (2)
     return EXIT_SERVER_FAILED

@@ -14,6 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from ..client.local_servers import (
+    AUTO,
+    NONE,
+    SERVER_VARIABLE,
+    connection_to_named,
+    newest_with_api,
+    server_of_environment,
+    token_of_environment,
+)
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient
 from ..executors.binder import BinderServer, build_path
@@ -21,15 +30,14 @@ from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
+from .messages import UsageError as UsageError  # other commands import it from here
+from .messages import error_text, print_message
 
 _SERVER_HELP = (
-    "URL of a Jupyter server, as its log or a browser shows it; or 'auto' for one of yours that runs on this machine"
+    "URL of a Jupyter server, as its log or a browser shows it; the name of a profile; or 'auto' for the newest of "
+    "your servers on this machine that has exec/v1"
 )
 BINDER_URL = "https://mybinder.org"
-
-
-class UsageError(Exception):
-    """An argument of the command cannot be used; exit code 2."""
 
 
 def add_server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
@@ -42,7 +50,7 @@ def add_server_options(parser: argparse.ArgumentParser, default: str | None, wit
     parser.set_defaults(stop_server=passing, binder=None, binder_url=None, docker=None)
     group = parser.add_argument_group("server")
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--server", metavar="URL|auto", default=default, help=f"{_SERVER_HELP} (default: {without})")
+    where.add_argument("--server", metavar="URL|NAME|auto", default=default, help=_server_help(without, passing))
     where.add_argument(
         "--hub",
         metavar="URL",
@@ -80,6 +88,11 @@ def add_server_options(parser: argparse.ArgumentParser, default: str | None, wit
     group.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
 
 
+def _server_help(without: str, passing: bool) -> str:
+    none = f"; or '{NONE}', whatever {SERVER_VARIABLE} is" if passing else ""
+    return f"{_SERVER_HELP}{none} (default: {SERVER_VARIABLE}, else {without})"
+
+
 def binder_spec(text: str) -> str:
     """Return the SPEC of a Binder; raise `ValueError` for an invalid one."""
     build_path(text)
@@ -114,38 +127,60 @@ def check_server_options(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} goes with {with_}, which is missing; nothing was started")
 
 
-def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
-    """Return the server that ``--server`` names.
+def apply_environment(args: argparse.Namespace) -> None:
+    """Put the server of ``JUPYTER_EXEC_SERVER`` in the place of a server that the options leave open.
+
+    ``--server none`` becomes None: the command starts a server of its own.
 
     Raises
     ------
+    UsageError
+        If a command that needs a running server gets ``none``.
+    """
+    if "hub" not in args:  # the command needs no server
+        return
+    if args.server == NONE:
+        if not args.stop_server:
+            raise UsageError(f"--server {NONE} is for commands that can start a server; name one: URL, profile or auto")
+        if getattr(args, "session", None):
+            raise UsageError(f"--server {NONE} starts a new server, which has no session yet; leave one of them out")
+        args.server = None
+        return
+    is_elsewhere = args.hub is not None or args.binder is not None or args.docker is not None
+    if not is_elsewhere and args.server in (None, AUTO):
+        args.server = server_of_environment() or args.server
+        args.is_server_chosen = True
+
+
+def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
+    """Return the server that ``--server`` names: by its URL, by a profile, or ``auto``.
+
+    Raises
+    ------
+    ConnectionFailed
+        If it is ``auto``, and none of this user's servers answers ``exec/v1``.
+    UsageError
+        If there is no such profile, or a file cannot be read.
     ValueError
-        If it is ``auto`` and no server runs, or if it is no URL.
+        If it is no URL.
     """
     token = _token(args.token_file)
-    if args.server == "auto":
-        found = _discovered()
-        info = found if token is None else replace(found, token=token)
-    else:
-        info = JupyterConnectionInfo.from_url(args.server, token)
-    if info.token is None:
-        info = replace(info, token=os.environ.get("JUPYTER_TOKEN", "").strip() or None)
-    return replace(info, verify=args.ca_bundle) if args.ca_bundle else info
+    verify = args.ca_bundle or True
+    try:
+        info = newest_with_api(token, verify=verify) if args.server == AUTO else connection_to_named(args.server, token)
+    except ValueError as error:
+        if is_profile_error(error):
+            raise UsageError(str(error)) from error
+        raise
+    info = replace(info, token=token or info.token or token_of_environment())
+    return replace(info, verify=verify) if args.ca_bundle else info
 
 
-def _discovered() -> JupyterConnectionInfo:
-    """Return the newest server on this machine; in a terminal of a JupyterHub user's server, this one.
+def is_profile_error(error: ValueError) -> bool:
+    """Return whether a profile or its file cannot be used."""
+    from ..client.server_profiles import ProfileError  # few commands use a profile
 
-    The Hub's token of the terminal is sent to that server only.
-    """
-    found = JupyterConnectionInfo.discover()
-    if not found:
-        raise ValueError("no Jupyter server of yours runs on this machine; start one, or name it with --server URL")
-    # A single-user server of a JupyterHub may write an empty token into its file; it accepts the Hub's tokens.
-    own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
-    if own and own[0].token is None:
-        return replace(own[0], token=os.environ.get("JUPYTERHUB_API_TOKEN") or None)
-    return (own or found)[0]
+    return isinstance(error, ProfileError)
 
 
 def _token(path: str | None) -> str | None:
@@ -154,7 +189,7 @@ def _token(path: str | None) -> str | None:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file cannot be read: {error}") from error
+        raise UsageError(f"--token-file cannot be read: {error_text(error)}") from error
 
 
 @contextmanager
@@ -177,7 +212,10 @@ def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
     """Yield a client of the server that the options name, or of one that ends with the context."""
     # Outermost, so that a server that is still starting is ended by a signal as well.
     with leaving_in_order(), contextlib.ExitStack() as stack:
-        yield stack.enter_context(ExecClient(_server_for(args, stack)))
+        client = stack.enter_context(ExecClient(_server_for(args, stack)))
+        if args.hub is not None or args.server is not None:
+            args.server_url = client.connection_info.url  # errors name it
+        yield client
 
 
 def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
@@ -187,7 +225,11 @@ def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> Jupyte
     if args.binder is not None:
         return stack.enter_context(_binder(args))
     if args.server is not None:
-        return named_server(args)
+        info = named_server(args)
+        args.server_url = info.url
+        if getattr(args, "is_server_chosen", False):
+            print_message(f"using {info.url}")
+        return info
     if sys.stderr.isatty():
         print(f"Starting a {'gateway' if args.docker is None else 'container'} ...", file=sys.stderr)
     if args.docker is not None:

@@ -16,7 +16,8 @@ from typing import Any
 from ..models import IssuedToken, Token
 from ..protocol.records_json import issued_token_to_json, to_json
 from .common_options import add_command, add_command_group, duration, named_value
-from .server_choice import UsageError, add_server_options, api_client_for
+from .messages import UsageError
+from .server_choice import add_server_options, api_client_for
 from .terminal_text import fields, print_table, printable
 
 #: Names for sets of scopes.

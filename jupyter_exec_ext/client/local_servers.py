@@ -18,6 +18,8 @@ from .server_connection import JupyterConnectable, JupyterConnectionInfo, connec
 
 #: Stands for a server that this module chooses.
 AUTO = "auto"
+#: Stands for no server at the command line: commands that can start a server of their own do so.
+NONE = "none"
 SERVER_VARIABLE, TOKEN_VARIABLE = "JUPYTER_EXEC_SERVER", "JUPYTER_TOKEN"
 _PROBE_SECONDS = 3.0
 _MAX_ANSWER_BYTES = 1_000_000
@@ -51,9 +53,39 @@ def find_connection(
     return connection_to(server, token)
 
 
+def server_of_environment() -> str | None:
+    """Return the server that the environment names, as a URL or a profile; None if it leaves the choice open."""
+    server = os.environ.get(SERVER_VARIABLE, "").strip()
+    return None if server in ("", AUTO, NONE) else server
+
+
 def _of_environment() -> JupyterConnectionInfo | None:
-    url = os.environ.get(SERVER_VARIABLE, "").strip()
-    return JupyterConnectionInfo.from_url(url) if url and url != AUTO else None
+    server = server_of_environment()
+    return None if server is None else connection_to_named(server)
+
+
+def connection_to_named(server: str, token: str | None = None) -> JupyterConnectionInfo:
+    """Return the connection info of a server given by its URL or by the name of a profile.
+
+    Parameters
+    ----------
+    server : str
+        A URL or a name. A word without a dot, colon or slash is a name.
+    token : str, optional
+        The token; by default that of the URL or of the profile.
+
+    Raises
+    ------
+    ProfileError
+        If there is no such profile, or its file or token file cannot be used.
+    ValueError
+        If it is no URL.
+    """
+    from .server_profiles import find_profile, is_profile_name  # a client must start fast, and few need a profile
+
+    if is_profile_name(server):
+        return find_profile(server).connection_info(token)
+    return JupyterConnectionInfo.from_url(server, token)
 
 
 def token_of_environment() -> str | None:
@@ -65,17 +97,24 @@ def _with_token(info: JupyterConnectionInfo, token: str | None) -> JupyterConnec
     return replace(info, token=token or info.token or token_of_environment())
 
 
-def newest_with_api(token: str | None = None) -> JupyterConnectionInfo:
+def newest_with_api(token: str | None = None, *, verify: bool | str = True) -> JupyterConnectionInfo:
     """Return the newest running server of this user that answers ``exec/v1``.
 
     In a terminal of a JupyterHub user's server it is this server, and the Hub's token goes to no other one.
+
+    Parameters
+    ----------
+    token : str, optional
+        The token to ask with; by default that of the server's own file.
+    verify : bool or str
+        As for `JupyterConnectionInfo`.
 
     Raises
     ------
     ConnectionFailed
         If none of them does, or none runs.
     """
-    found = JupyterConnectionInfo.discover()
+    found = [replace(info, verify=verify) for info in JupyterConnectionInfo.discover()]
     own = [info for info in found if info.base_url == os.environ.get("JUPYTERHUB_SERVICE_PREFIX")]
     if own:
         # A single-user server of a JupyterHub may write an empty token into its file; it accepts the Hub's tokens.

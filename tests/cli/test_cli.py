@@ -21,10 +21,9 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_exec_ext.cli.main import build_parser, main
+from jupyter_exec_ext.cli.main import main
 from jupyter_exec_ext.cli.serve_command import _token as token_to_demand
-from jupyter_exec_ext.cli.server_choice import named_server
-from jupyter_exec_ext.client import ExecClient, ExecSession, JupyterConnectionInfo
+from jupyter_exec_ext.client import ExecClient, ExecSession
 from tests.support.hosts import Host, clean_environment, free_port, running_host
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
@@ -419,30 +418,6 @@ def test_a_module_in_the_current_directory_is_not_taken_for_the_gateways(tmp_pat
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-
-
-def test_auto_combines_with_the_other_server_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = JupyterConnectionInfo("127.0.0.1", True, 1, "its own")
-    monkeypatch.setattr(JupyterConnectionInfo, "discover", lambda: [found])
-    (tmp_path / "token").write_text("chosen\n")
-    args = ["session", "list", "--token-file", str(tmp_path / "token"), "--ca-bundle", "ca.pem"]
-    info = named_server(build_parser().parse_args(args))
-    assert (info.port, info.token, info.verify) == (1, "chosen", "ca.pem")
-    assert named_server(build_parser().parse_args(["session", "list"])) == found
-
-
-def test_auto_in_a_hub_terminal_chooses_its_own_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the Hub's token is sent to no other."""
-    newer = JupyterConnectionInfo("127.0.0.1", False, 1)
-    own = JupyterConnectionInfo("127.0.0.1", False, 2, base_url="/user/ada/")
-    monkeypatch.setattr(JupyterConnectionInfo, "discover", lambda: [newer, own])
-    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "the Hub's")
-    args = build_parser().parse_args(["session", "list"])
-    assert (named_server(args).port, named_server(args).token) == (1, None)
-    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
-    assert (named_server(args).port, named_server(args).token) == (2, "the Hub's")
-    named = build_parser().parse_args(["session", "list", "--server", "http://127.0.0.1:2/user/ada/"])
-    assert named_server(named).token is None
 
 
 def test_a_wrong_token_is_a_sentence_too(tmp_path: Path, server: Host) -> None:
