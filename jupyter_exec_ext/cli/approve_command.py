@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -22,15 +21,18 @@ from ..client.sync.client import ExecClient
 from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
 from ..models import Execution
 from ..protocol.records_json import to_json
-from .common_options import add_command, add_command_group
-from .messages import UsageError
+from .common_options import add_command, add_command_group, add_json_option, print_json
+from .messages import UsageError, error_text, print_error
+from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for
+from .short_ids import is_whole_id, only_execution_id
 from .terminal_text import fields, numbered, print_table
 
 if sys.platform != "win32":
     import termios
 
-_HEAD_CHARACTERS = 40
+# Code may have megabytes; a table shows the beginning, and `show` all of it.
+_HEAD_CHARACTERS = 200
 _LOOK_SECONDS = 1.0
 _QUESTION = "Run it? y(es), n(o), e(dit), s(kip): "
 _APPROVE = """\
@@ -42,6 +44,9 @@ the kernel.
 """
 
 
+_ID_HELP = "the execution, or the start of its id"
+
+
 def add_approve_command(commands: Any) -> None:
     """Add ``jupyter exec approve``."""
     actions = add_command_group(commands, "approve", "decide about code that waits for a person's approval", _APPROVE)
@@ -50,10 +55,11 @@ def add_approve_command(commands: Any) -> None:
     accept = add_command(actions, "accept", "let code run, as it is or edited", accept_executions)
     reject = add_command(actions, "reject", "do not let code run", reject_executions)
     watch = add_command(actions, "watch", "show code as it comes, and ask about it", watch_executions)
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    show.add_argument("id", metavar="ID")
+    for action in (listing, show):
+        add_json_option(action)
+    show.add_argument("id", metavar="ID", help=_ID_HELP)
     for action in (accept, reject):
-        action.add_argument("ids", nargs="+", metavar="ID", help="the execution")
+        action.add_argument("ids", nargs="+", metavar="ID", help=_ID_HELP)
         action.add_argument("--reason", default="", metavar="TEXT", help="for the agent to read")
     replacement = accept.add_mutually_exclusive_group()
     replacement.add_argument("--edit", action="store_true", help="edit the code first, in $VISUAL or $EDITOR")
@@ -67,18 +73,26 @@ def list_waiting(args: argparse.Namespace) -> int:
     with api_client_for(args) as client:
         waiting = client.approvals.list()
     if args.json:
-        print(json.dumps([to_json(execution) for execution in waiting], indent=2))
+        print_json([to_json(execution) for execution in waiting])
         return 0
     rows = [("ID", "SESSION", "UNTIL", "WHY", "CODE")]
-    rows += [(e.id, e.session_id, _deadline(e), _reason(e), e.code.strip()[:_HEAD_CHARACTERS]) for e in waiting]
+    rows += [(e.id, e.session_id, relative_time(_deadline(e)), _reason(e), _head(e.code)) for e in waiting]
     print_table(rows)
     return 0
+
+
+def _head(code: str) -> str:
+    text = code.strip()
+    return text if len(text) <= _HEAD_CHARACTERS else f"{text[:_HEAD_CHARACTERS]}…"
 
 
 def show_waiting(args: argparse.Namespace) -> int:
     """Print a waiting execution with all of its code."""
     with api_client_for(args) as client:
         execution = _waiting(client, args.id)
+        if args.json:
+            print_json(to_json(execution))
+            return 0
         print(_describe(client, execution, execution.code))
     return 0
 
@@ -90,6 +104,7 @@ def accept_executions(args: argparse.Namespace) -> int:
     replacement = None if args.code is None else _read(args.code)
     with api_client_for(args) as client:
         for execution_id in args.ids:
+            execution_id = _waiting_id(client, execution_id)
             code = _edit_waiting(client, execution_id) if args.edit else replacement
             client.approvals.approve(execution_id, code=code, reason=args.reason)
     return 0
@@ -99,7 +114,7 @@ def reject_executions(args: argparse.Namespace) -> int:
     """Reject executions."""
     with api_client_for(args) as client:
         for execution_id in args.ids:
-            client.approvals.reject(execution_id, reason=args.reason)
+            client.approvals.reject(_waiting_id(client, execution_id), reason=args.reason)
     return 0
 
 
@@ -143,14 +158,14 @@ def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
         else:
             client.approvals.approve(execution.id, code=None if code == execution.code else code)
     except (NotAwaitingApproval, ExecutionNotFound) as error:
-        print(f"jupyter exec: {error.message}", file=sys.stderr)
+        print_error(error.message)
 
 
 def _edit_or_keep(code: str) -> str:
     try:
         return _edit(code)
     except UsageError as error:
-        print(f"jupyter exec: {error}", file=sys.stderr)
+        print_error(str(error))
         return code
 
 
@@ -176,7 +191,7 @@ def _describe(client: ExecClient, execution: Execution, code: str) -> str:
         ("language", execution.language or "the kernel's own"),
         ("input()", "the agent answers it, unseen" if execution.allow_input else "not answered"),
         ("why", _reason(execution)),
-        ("until", _deadline(execution)),
+        ("until", exact_and_relative(_deadline(execution))),
     ]
     return f"{numbered(code, columns)}\n\n{fields(facts)}"
 
@@ -206,12 +221,17 @@ def _whose(client: ExecClient, execution: Execution) -> str:
 
 
 def _waiting(client: ExecClient, execution_id: str) -> Execution:
-    for execution in client.approvals.list():
-        if execution.id == execution_id:
-            return execution
+    waiting = {execution.id: execution for execution in client.approvals.list()}
+    if execution := waiting.get(only_execution_id(execution_id, waiting)):
+        return execution
     raise NotAwaitingApproval(
         f"no execution {execution_id!r} waits for approval; 'jupyter exec approve list' lists them"
     )
+
+
+def _waiting_id(client: ExecClient, text: str) -> str:
+    """Return a whole id as it is, since the server knows why it does not wait; else the waiting one that it starts."""
+    return text if is_whole_id(text) else _waiting(client, text).id
 
 
 def _edit_waiting(client: ExecClient, execution_id: str) -> str:
@@ -228,7 +248,7 @@ def _read(path: str) -> str:
     try:
         return Path(path).read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--code cannot be read: {error}") from error
+        raise UsageError(f"--code cannot be read: {error_text(error)}") from error
 
 
 def _edit(code: str) -> str:
@@ -248,7 +268,7 @@ def _edit(code: str) -> str:
             done = subprocess.run([*editor, str(file)], check=False)
             text = file.read_bytes().decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the code cannot be edited: {error}; EDITOR names the editor") from error
+            raise UsageError(f"the code cannot be edited: {error_text(error)}; EDITOR names the editor") from error
     if done.returncode != 0:
         raise UsageError(f"the editor ended with {done.returncode}, so nothing was done")
     return code if text == f"{code}\n" else text  # editors end the last line

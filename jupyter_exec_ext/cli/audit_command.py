@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from jupyter_core.paths import jupyter_data_dir
 
 from ..audit.digest_chain import ChainedLine, Head, format_record, verify
 from ..errors import StoreUnavailable
+from ..models import ChainEnds
 from ..store.audit_table import AuditReader
-from .common_options import add_command
+from .common_options import add_command, add_json_option, print_json
 from .messages import UsageError
 
 _FOLLOW_SECONDS = 0.5
@@ -39,6 +40,7 @@ def add_audit_command(commands: Any) -> None:
     tail = add_command(actions, "tail", "show the newest records", show_tail)
     for action in (verify, tail):
         action.add_argument("--store", metavar="DIR", help="the directory of ExecStore.path (default: the usual one)")
+    add_json_option(verify)
     verify.add_argument("--head", type=_head, metavar="SEQ:DIGEST", help="a head that an earlier check printed")
     verify.epilog = "Exit code: 0 if the trail is whole, 1 if not. Keep the head that is printed on another machine."
     tail.add_argument("-n", type=int, default=20, dest="count", metavar="N", help="how many records (default: 20)")
@@ -57,25 +59,37 @@ def _reader(args: argparse.Namespace) -> Iterator[AuditReader]:
 
 def verify_trail(args: argparse.Namespace) -> int:
     """Verify the whole chain, and print its faults or its head."""
-    faults = 0
+    faults: list[str] = []
+    count = 0
     try:
         # One read transaction, since a running server appends records and removes old ones meanwhile.
         with _reader(args) as reader, reader.snapshot() as (ends, lines):
             for fault in verify(lines, ends, args.head):
-                faults += 1
-                if faults <= _MAX_FAULTS_SHOWN:
-                    print(fault)
+                count += 1
+                if count <= _MAX_FAULTS_SHOWN:
+                    faults.append(fault)
     except StoreUnavailable as error:
-        print(error.message)
-        return 1
-    if faults:
-        print(f"the audit trail is not whole: {faults} faults")
-        return 1
-    # Retention removes the oldest records, so a whole trail may begin later than at 1.
-    count = ends.last_seq - ends.first_seq + 1
-    print(f"the audit trail is whole: {count} records" + (f", from {ends.first_seq}" if ends.first_seq > 1 else ""))
-    print(f"head {Head(ends.last_seq, ends.last_digest)}")
-    return 0
+        return _print_verdict(args, [error.message], 1, None)
+    return _print_verdict(args, faults, count, ends)
+
+
+def _print_verdict(args: argparse.Namespace, faults: Sequence[str], count: int, ends: ChainEnds | None) -> int:
+    """Print the result; the trail has no ends where there is none."""
+    first, last = (ends.first_seq, ends.last_seq) if ends is not None else (1, 0)
+    head = str(Head(ends.last_seq, ends.last_digest)) if ends is not None and not count else None
+    if args.json:
+        # Retention removes the oldest records, so a whole trail may begin later than at 1.
+        verdict = {"whole": not count, "records": last - first + 1, "first_seq": first, "head": head}
+        print_json(verdict | {"faults": list(faults), "fault_count": count})
+    else:
+        for fault in faults:
+            print(fault)
+        if count and ends is not None:
+            print(f"the audit trail is not whole: {count} faults")
+        elif not count:
+            print(f"the audit trail is whole: {last - first + 1} records" + (f", from {first}" if first > 1 else ""))
+            print(f"head {head}")
+    return 1 if count else 0
 
 
 def show_tail(args: argparse.Namespace) -> int:

@@ -51,18 +51,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2), flush=True)
 
 
-def seconds(text: str) -> float:
-    """Parse a positive number of seconds; raise `ValueError` for any other text."""
-    value = float(text)
-    if not (value > 0 and math.isfinite(value)):  # no comparison with NaN is true
+def duration(text: str) -> float:
+    """Parse a positive duration, such as ``90``, ``90s``, ``1.5h`` or ``30d``, to seconds.
+
+    Raises
+    ------
+    ValueError
+        For any other text.
+    """
+    value = duration_or_never(text)
+    if value == 0:
         raise ValueError
     return value
 
 
-def duration(text: str) -> float:
-    """Parse a duration, such as ``90``, ``30m``, ``8h`` or ``30d``, to seconds."""
+def duration_or_never(text: str) -> float:
+    """Parse a duration as `duration` does; 0 stands for never or not at all."""
     unit = _UNITS.get(text[-1:])
-    return seconds(text) if unit is None else seconds(text[:-1]) * unit
+    value = float(text) if unit is None else float(text[:-1]) * unit
+    if not (value >= 0 and math.isfinite(value)):  # no comparison with NaN is true
+        raise ValueError
+    return value
 
 
 def named_value(text: str) -> tuple[str, Any]:
@@ -77,6 +86,6 @@ def named_value(text: str) -> tuple[str, Any]:
 
 
 # argparse's messages use these names.
-seconds.__name__ = "number of seconds"
-duration.__name__ = "duration (such as 90, 30m, 8h or 30d)"
+duration.__name__ = "duration (such as 90, 90s, 30m, 8h or 30d)"
+duration_or_never.__name__ = "duration (such as 0, 90, 90s, 30m, 8h or 30d)"
 named_value.__name__ = "NAME=VALUE"

@@ -40,7 +40,7 @@ from ..models.model_content import error_text, is_printed
 from ..models.plain_text import fold_repeats
 from ..protocol.languages import normalize_language
 from ..protocol.output_joining import truncation_marker
-from .common_options import add_command, add_isolation_option, seconds
+from .common_options import add_command, add_isolation_option, duration
 from .server_choice import UsageError, add_server_options, client_for
 from .terminal_text import EscapeFilter, printable, without_escapes
 
@@ -65,7 +65,7 @@ def add_run_command(commands: Any) -> None:
     add_isolation_option(parser)
     parser.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
     parser.add_argument("--language", metavar="NAME", help="language of the code, such as bash (default: the kernel's)")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop the code after this run time")
+    parser.add_argument("--timeout", type=duration, metavar="TIME", help="stop the code after this run time")
     parser.add_argument(
         "--output-dir", metavar="DIR", default=".", help="where displayed images and HTML pages are saved (default: .)"
     )

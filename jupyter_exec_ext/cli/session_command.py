@@ -6,13 +6,20 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..client.local_files import Progress
 from ..models import Session
-from .common_options import add_command, add_isolation_option
+from ..protocol.records_json import to_json
+from .common_options import add_command, add_isolation_option, add_json_option, duration_or_never, print_json
+from .messages import print_message
+from .relative_times import relative_time
 from .server_choice import add_server_options, api_client_for, client_for
+from .short_ids import find_execution, find_session
 from .terminal_text import print_table, printable
+
+_SESSION_HELP = "the session: its id, the start of that, or its name"
 
 
 def add_session_command(commands: Any) -> None:
@@ -29,13 +36,20 @@ def add_session_command(commands: Any) -> None:
     kernel.add_argument("--attach", metavar="KERNEL_ID", help="share this running kernel, such as a notebook's")
     add_isolation_option(start)
     start.add_argument("--name", default="", metavar="TEXT", help="a name for people")
-    start.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end it when idle this long; 0 for never")
+    start.add_argument(
+        "--idle-timeout",
+        type=duration_or_never,
+        metavar="TIME",
+        help="end it when idle this long, such as 30m; 0 for never (default: the server's)",
+    )
     stop = add_command(actions, "stop", "shut sessions down", stop_sessions)
     interrupt = add_command(
         actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", interrupt_sessions
     )
     for action in (stop, interrupt):
-        action.add_argument("ids", nargs="+", metavar="ID")
+        action.add_argument("ids", nargs="+", metavar="ID", help=_SESSION_HELP)
+    for action in (listing, start):
+        add_json_option(action)
     for action in (listing, start, stop, interrupt):
         add_server_options(action, "auto", "auto")
 
@@ -51,8 +65,10 @@ def add_file_command(commands: Any) -> None:
     download = add_command(actions, "download", "download a file, also after the session has ended", download_file)
     delete = add_command(actions, "delete", "delete files", delete_files)
     for action in (listing, upload, download, delete):
-        action.add_argument("session", metavar="ID", help="the session")
+        action.add_argument("session", metavar="ID", help=_SESSION_HELP)
         add_server_options(action, "auto", "auto")
+    for action in (listing, upload, download):
+        add_json_option(action)
     listing.add_argument("--path", default="", metavar="DIR", help="only below this directory")
     listing.add_argument("--sha256", action="store_true", help="hash them all on the server")
     upload.add_argument("file", metavar="FILE")
@@ -73,7 +89,8 @@ def add_output_command(commands: Any) -> None:
     listing = add_command(actions, "list", "list outputs with size and type", list_outputs)
     download = add_command(actions, "download", "download an output, also after the session has ended", download_output)
     for action in (listing, download):
-        action.add_argument("execution", metavar="ID", help="the execution")
+        action.add_argument("execution", metavar="ID", help="the execution, or the start of its id")
+        add_json_option(action)
         add_server_options(action, "auto", "auto")
     download.add_argument("name", metavar="NAME", help="the output, such as stdout")
     download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
@@ -83,8 +100,13 @@ def list_sessions(args: argparse.Namespace) -> int:
     """Print the sessions, one a line."""
     with api_client_for(args) as client:
         sessions = client.list_sessions(ended=args.ended)
+    if args.json:
+        print_json({"sessions": [to_json(session) for session in sessions]})
+        return 0
     rows = [("ID", "STATE", "KERNEL", "ISOLATION", "LAST ACTIVITY", "NAME")]
-    rows += [(s.id, s.state.value, _kernel(s), s.isolation, s.last_activity_at, s.name) for s in sessions]
+    rows += [
+        (s.id, s.state.value, _kernel(s), s.isolation, relative_time(s.last_activity_at), s.name) for s in sessions
+    ]
     print_table(rows)
     return 0
 
@@ -103,6 +125,10 @@ def start_session(args: argparse.Namespace) -> int:
             kernel_id=args.attach,
             isolation=args.isolation,
         )
+        session._must_be_closed = False  # it outlasts the command
+    if args.json:
+        print_json(to_json(session.record))
+    else:
         print(session.id)
     return 0
 
@@ -111,7 +137,7 @@ def stop_sessions(args: argparse.Namespace) -> int:
     """Shut sessions down."""
     with api_client_for(args) as client:
         for session_id in args.ids:
-            client.get_session(session_id).close()  # read first, since deleting an unknown id is no error
+            find_session(client, session_id).close()  # read first, since deleting an unknown id is no error
     return 0
 
 
@@ -119,17 +145,20 @@ def interrupt_sessions(args: argparse.Namespace) -> int:
     """Interrupt running code in sessions."""
     with api_client_for(args) as client:
         for session_id in args.ids:
-            client.get_session(session_id).interrupt()
+            find_session(client, session_id).interrupt()
     return 0
 
 
 def list_files(args: argparse.Namespace) -> int:
     """Print the files of a session, one a line."""
     with client_for(args) as client:
-        files = client.get_session(args.session).list_files(args.path, sha256=args.sha256)
+        files = find_session(client, args.session).list_files(args.path, sha256=args.sha256)
+    if args.json:
+        print_json({"files": [to_json(file) for file in files], "truncated": files.truncated})
+        return 0
     for file in files:
         digest = f"  {file.sha256 or '-':64}" if args.sha256 else ""
-        print(f"{file.size_bytes:>14}  {file.mtime}{digest}  {printable(file.path)}")
+        print(f"{file.size_bytes:>14}  {relative_time(file.mtime):>10}{digest}  {printable(file.path)}")
     if files.truncated:
         print("There are more; name a directory with --path.", file=sys.stderr)
     return 0
@@ -138,22 +167,31 @@ def list_files(args: argparse.Namespace) -> int:
 def upload_file(args: argparse.Namespace) -> int:
     """Upload a file."""
     with client_for(args) as client, progress_bar(args.file) as progress:
-        client.get_session(args.session).upload(args.file, args.remote, progress=progress)
+        uploaded = find_session(client, args.session).upload(args.file, args.remote, progress=progress)
+    if args.json:
+        print_json(to_json(uploaded))
     return 0
 
 
 def download_file(args: argparse.Namespace) -> int:
     """Download a file and print its path."""
     with client_for(args) as client, progress_bar(args.remote) as progress:
-        path = client.get_session(args.session).download(args.remote, args.local, progress=progress)
-    print(path)
+        path = find_session(client, args.session).download(args.remote, args.local, progress=progress)
+    _print_path(path, as_json=args.json)
     return 0
+
+
+def _print_path(path: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": str(path)})
+    else:
+        print(path)
 
 
 def delete_files(args: argparse.Namespace) -> int:
     """Delete files."""
     with client_for(args) as client:
-        session = client.get_session(args.session)
+        session = find_session(client, args.session)
         for path in args.paths:
             session.delete_file(path)
     return 0
@@ -162,20 +200,24 @@ def delete_files(args: argparse.Namespace) -> int:
 def list_outputs(args: argparse.Namespace) -> int:
     """Print the outputs, one a line, and the reason if some were not kept."""
     with client_for(args) as client:
-        record = client.get_execution(args.execution).record
+        record = find_execution(client, args.execution).record
+    reason = record.truncated.unspooled_reason if record.truncated is not None else None
+    if args.json:
+        print_json({"outputs": [to_json(output) for output in record.spooled], "unspooled_reason": reason})
+        return 0
     for output in record.spooled:
         note = "" if output.complete else "  (only the beginning)"
         print(f"{output.size_bytes:>14}  {output.name:24}  {printable(output.mime_type)}{note}")
-    if record.truncated is not None and record.truncated.unspooled_reason:
-        print(f"jupyter exec: not everything was kept: {record.truncated.unspooled_reason}", file=sys.stderr)
+    if reason:
+        print_message(f"not everything was kept: {reason}")
     return 0
 
 
 def download_output(args: argparse.Namespace) -> int:
     """Download an output and print its path."""
     with client_for(args) as client, progress_bar(args.name) as progress:
-        path = client.get_execution(args.execution).download_output(args.name, args.local, progress=progress)
-    print(path)
+        path = find_execution(client, args.execution).download_output(args.name, args.local, progress=progress)
+    _print_path(path, as_json=args.json)
     return 0
 
 

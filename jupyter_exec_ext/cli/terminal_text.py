@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -163,6 +164,8 @@ def _protected(stream: TextIO | None) -> TextIO | TerminalStream | None:
 _SHOW_NOTHING = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _GUTTER = 6
 _LEAST_COLUMNS = 20
+_SPACE, _ELLIPSIS = "  ", "\u2026"
+_LEAST_CELL = 6
 
 
 def printable(text: str) -> str:
@@ -171,11 +174,38 @@ def printable(text: str) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns; the first row has the headings."""
+    """Print rows in columns; the first row has the headings.
+
+    On a terminal, cells are cut with an ellipsis so that a row fits; those of the first column, such as ids, never.
+    Files and pipes get whole cells.
+    """
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    widths = [max(_columns(row[column]) for row in cells) for column in range(len(cells[0]))]
+    if sys.stdout.isatty():
+        widths = _fitting(widths, shutil.get_terminal_size().columns)
     for row in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(_SPACE.join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _fitting(widths: Sequence[int], columns: int) -> list[int]:
+    """Narrow the widest columns, but the first one, until a row fits."""
+    fitting = list(widths)
+    while sum(fitting) + len(_SPACE) * (len(fitting) - 1) > columns and max(fitting[1:], default=0) > _LEAST_CELL:
+        widest = max(range(1, len(fitting)), key=fitting.__getitem__)
+        fitting[widest] -= 1
+    return fitting
+
+
+def _padded(cell: str, width: int) -> str:
+    """Cut or pad a cell to a width."""
+    while _columns(cell) > width:
+        cell = cell.removesuffix(_ELLIPSIS)[:-1] + _ELLIPSIS
+    return cell + " " * (width - _columns(cell))
+
+
+def _columns(text: str) -> int:
+    """Return how many columns a text takes."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def numbered(code: str, columns: int | None) -> str:

@@ -15,8 +15,17 @@ from typing import Any
 
 from ..models import IssuedToken, Token
 from ..protocol.records_json import issued_token_to_json, to_json
-from .common_options import add_command, add_command_group, duration, named_value
+from .common_options import (
+    add_command,
+    add_command_group,
+    add_json_option,
+    duration,
+    duration_or_never,
+    named_value,
+    print_json,
+)
 from .messages import UsageError
+from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for
 from .terminal_text import fields, print_table, printable
 
@@ -59,7 +68,7 @@ def add_token_command(commands: Any) -> None:
         action.add_argument("id", metavar="ID")
     rotate.add_argument(
         "--overlap",
-        type=duration,
+        type=duration_or_never,
         default=0.0,
         metavar="TIME",
         help="for how long the secret before it is still good, such as 1h (default: not at all)",
@@ -70,7 +79,7 @@ def add_token_command(commands: Any) -> None:
             "--output", metavar="FILE", help="write it to this file, for you alone, and do not print it"
         )
     for action in (create, listing, show, rotate, policies):
-        action.add_argument("--json", action="store_true", help="print JSON")
+        add_json_option(action)
     for action in (create, listing, show, rotate, revoke, policies):
         add_server_options(action, "auto", "auto")
 
@@ -127,10 +136,12 @@ def list_tokens(args: argparse.Namespace) -> int:
     with api_client_for(args) as client:
         tokens = client.tokens.list(ended=args.ended)
     if args.json:
-        print(json.dumps([to_json(token) for token in tokens], indent=2))
+        print_json([to_json(token) for token in tokens])
         return 0
     rows = [("ID", "STATE", "POLICY", "EXPIRES", "LAST USED", "NAME")]
-    rows += [(t.id, _state(t), t.policy, t.expires_at, t.last_used_at or "-", t.name) for t in tokens]
+    rows += [
+        (t.id, _state(t), t.policy, relative_time(t.expires_at), relative_time(t.last_used_at), t.name) for t in tokens
+    ]
     print_table(rows)
     return 0
 
@@ -139,7 +150,10 @@ def show_token(args: argparse.Namespace) -> int:
     """Print a token, without its secret."""
     with api_client_for(args) as client:
         token = client.tokens.get(args.id)
-    print(json.dumps(to_json(token), indent=2) if args.json else _described(token))
+    if args.json:
+        print_json(to_json(token))
+    else:
+        print(_described(token))
     return 0
 
 
@@ -156,7 +170,7 @@ def list_policies(args: argparse.Namespace) -> int:
     with api_client_for(args) as client:
         found = client.tokens.policies()
     if args.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return 0
     for policy in found:
         print(printable(str(policy.get("name"))))
@@ -187,8 +201,8 @@ def _described(token: Token) -> str:
         ("limits", json.dumps(dict(token.limits))),
         ("scopes", ", ".join(token.scopes)),
         ("created", f"{token.created_at} by {token.created_by}"),
-        ("expires", token.expires_at),
-        ("last used", token.last_used_at or "never"),
+        ("expires", exact_and_relative(token.expires_at)),
+        ("last used", exact_and_relative(token.last_used_at)),
     ]
     pairs += [("parent", token.parent_id)] if token.parent_id else []
     pairs += [("revoked", token.revoked_at)] if token.revoked_at else []
@@ -236,6 +250,6 @@ def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | N
         os.fsync(descriptor)
     if args.json:
         shown = to_json(token) if descriptor is not None else issued_token_to_json(issued)
-        print(json.dumps(shown, indent=2), flush=True)
+        print_json(shown)
     elif descriptor is None:
         print(issued.text, flush=True)

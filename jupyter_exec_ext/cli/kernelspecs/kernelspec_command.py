@@ -6,11 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..common_options import add_command
-from ..server_choice import UsageError
+from ..common_options import add_command, add_json_option, print_json
+from ..messages import UsageError
 from ..terminal_text import print_table, printable
+
+if TYPE_CHECKING:
+    from .local_kernels import LocalKernel
 
 _KERNELSPEC = """\
 A kernelspec says how a kernel is started. One that is isolated keeps code from your files, secrets and network in every
@@ -58,7 +61,10 @@ def add_kernelspec_command(commands: Any) -> None:
     )
     install.description, install.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
     _install_options(install)
-    add_command(actions, "list", "list the kernelspecs of this machine with their isolation", list_kernelspecs)
+    listing = add_command(
+        actions, "list", "list the kernelspecs of this machine with their isolation", list_kernelspecs
+    )
+    add_json_option(listing)
 
 
 def _install_options(install: argparse.ArgumentParser) -> None:
@@ -144,9 +150,13 @@ def install_kernelspec(args: argparse.Namespace) -> int:
     return 0
 
 
-def list_kernelspecs(_: argparse.Namespace) -> int:
+def list_kernelspecs(args: argparse.Namespace) -> int:
     """Print the kernelspecs, one a line."""
-    from .local_kernels import LocalKernel, installed
+    from .local_kernels import installed
+
+    if args.json:
+        print_json({"kernelspecs": [_as_json(kernel) for kernel in installed()]})
+        return 0
 
     def row(kernel: LocalKernel) -> tuple[str, str, str, str]:
         if kernel.spec is None:
@@ -158,6 +168,20 @@ def list_kernelspecs(_: argparse.Namespace) -> int:
 
     print_table([("NAME", "ISOLATION", "PROVISIONER", "DIRECTORY"), *map(row, installed())])
     return 0
+
+
+def _as_json(kernel: LocalKernel) -> dict[str, Any]:
+    is_readable = kernel.spec is not None
+    is_startable = is_readable and kernel.is_startable
+    return {
+        "name": kernel.name,
+        "isolation": kernel.level if is_startable else None,
+        "provisioner": kernel.provisioner if is_readable else None,
+        "is_readable": is_readable,
+        "is_startable": is_startable,
+        "host_network": kernel.has_host_network,
+        "directory": kernel.directory,
+    }
 
 
 def _check_options(args: argparse.Namespace, level: str) -> None:

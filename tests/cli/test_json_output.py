@@ -1,0 +1,174 @@
+"""``--json`` of every command that prints data, against a schema each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from jupyter_exec_ext.cli.main import main
+from jupyter_exec_ext.client import ExecClient
+from tests.cli.test_cli import jupyter_exec
+from tests.store.test_audit_trail import tamper
+from tests.store.test_audit_trail import trail as trail  # a fixture
+from tests.support.hosts import Host
+
+TEXT, NUMBER, FLAG = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
+TEXT_OR_NULL = {"type": ["string", "null"]}
+TIME = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$"}
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    """Return the schema of a record that has at least these fields."""
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def only(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object with exactly these fields."""
+    return record(**properties) | {"additionalProperties": False}
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": 1}
+
+
+SESSION = record(id=TEXT, name=TEXT, state=TEXT, kernel_name=TEXT, isolation=TEXT, last_activity_at=TIME)
+FILE = record(path=TEXT, size_bytes=NUMBER, mtime=TIME)
+TOKEN = record(id=TEXT, name=TEXT, scopes=array(TEXT), policy=TEXT, expires_at=TIME)
+ISSUED = record(token=TEXT)
+EXECUTION = record(id=TEXT, session_id=TEXT, state={"const": "awaiting_approval"}, code=TEXT, approval=record(why=TEXT))
+OUTPUT = record(name=TEXT, size_bytes=NUMBER, mime_type=TEXT, complete=FLAG)
+KERNELSPEC = only(
+    name=TEXT,
+    isolation=TEXT_OR_NULL,
+    provisioner=TEXT_OR_NULL,
+    is_readable=FLAG,
+    is_startable=FLAG,
+    host_network=FLAG,
+    directory=TEXT,
+)
+VERDICT = only(
+    whole=FLAG, records=NUMBER, first_seq=NUMBER, head=TEXT_OR_NULL, faults={"type": "array"}, fault_count=NUMBER
+)
+PATH = only(path=TEXT)
+
+
+class Commands:
+    """The commands at a server, in this process."""
+
+    def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._where = ["--server", url]
+        self._capsys = capsys
+
+    def __call__(self, schema: dict[str, Any], *args: str) -> Any:
+        """Return what a command prints with ``--json``, once it is valid."""
+        self._capsys.readouterr()
+        code = main([*args, "--json", *self._where])
+        printed = self._capsys.readouterr()
+        assert code == 0, printed.err
+        document = json.loads(printed.out)
+        jsonschema.validate(document, schema)
+        return document
+
+
+@pytest.fixture
+def commands(
+    token_host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Commands:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUPYTER_TOKEN", str(token_host.info.token))
+    return Commands(token_host.info.url, capsys)
+
+
+on_one_host = pytest.mark.parametrize("token_host", ["server"], indirect=True)
+
+
+@on_one_host
+def test_sessions_and_files(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("21")
+    session = commands(SESSION, "session", "start", "--name", "mine")
+    try:
+        listed = commands(only(sessions=array(SESSION)), "session", "list")
+        assert session["id"] in [one["id"] for one in listed["sessions"]]
+        assert commands(FILE, "file", "upload", "mine", "in.txt")["size_bytes"] == 2
+        files = commands(only(files=array(FILE), truncated=FLAG), "file", "list", "mine", "--sha256")
+        assert [(file["path"], len(file["sha256"])) for file in files["files"]] == [("in.txt", 64)]
+        assert commands(PATH, "file", "download", "mine", "in.txt", "out.txt") == {"path": "out.txt"}
+    finally:
+        assert main(["session", "stop", session["id"], *commands._where]) == 0
+
+
+@on_one_host
+def test_outputs(commands: Commands, token_host: Host) -> None:
+    with ExecClient(token_host.info) as client, client.session() as session:
+        execution = session.run("for i in range(10): print('x' * 999_999)")
+        for ident in (execution.id, execution.id[:20]):
+            listed = commands(only(outputs=array(OUTPUT), unspooled_reason=TEXT_OR_NULL), "output", "list", ident)
+            assert listed["outputs"][0]["size_bytes"] == 10_000_000
+        assert commands(PATH, "output", "download", execution.id, "stdout", "all.txt") == {"path": "all.txt"}
+
+
+@on_one_host
+def test_tokens_and_policies(commands: Commands) -> None:
+    created = commands(ISSUED, "token", "create", "agent")
+    ident = created["token"].split("_")[1]
+    commands(array(TOKEN), "token", "list")  # a list, as from the beginning
+    assert commands(TOKEN, "token", "show", ident)["id"] == ident
+    commands(ISSUED, "token", "rotate", ident)
+    commands(array(record(name=TEXT)), "token", "policies")
+    assert main(["token", "revoke", ident, *commands._where]) == 0
+
+
+@on_one_host
+def test_approvals(commands: Commands, token_host: Host) -> None:
+    with ExecClient(token_host.info) as owner:
+        issued = owner.tokens.create(
+            "agent", ["sessions:create", "sessions:delete", "executions:create"], policy="asks"
+        )
+        with ExecClient(token_host.info.url, issued.text) as agent, agent.session() as session:
+            waiting = session.submit("!echo accepted")
+            commands(array(EXECUTION), "approve", "list")  # a list, as from the beginning
+            for ident in (waiting.id, waiting.id[4:20]):
+                assert commands(EXECUTION, "approve", "show", ident)["id"] == waiting.id
+        owner.tokens.revoke(issued.token.id)
+
+
+def test_kernelspecs(tmp_path: Path) -> None:
+    broken = tmp_path / "jupyter_data_dir" / "kernels" / "broken"
+    broken.mkdir(parents=True)
+    (broken / "kernel.json").write_text("{")
+    done = jupyter_exec(tmp_path, "kernelspec", "list", "--json")
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, only(kernelspecs=array(KERNELSPEC)))
+    found = {kernel["name"]: kernel for kernel in document["kernelspecs"]}
+    assert (found["python3"]["is_startable"], found["python3"]["isolation"]) == (True, "none")
+    assert (found["broken"]["is_readable"], found["broken"]["isolation"]) == (False, None)
+
+
+def test_audit_trail(tmp_path: Path, trail: Path) -> None:
+    def verdict(code: int) -> Any:
+        done = jupyter_exec(tmp_path, "audit", "verify", "--json", "--store", str(trail))
+        assert (done.returncode, done.stderr) == (code, "")
+        document = json.loads(done.stdout)
+        jsonschema.validate(document, VERDICT)
+        return document
+
+    whole = verdict(0)
+    assert (whole["whole"], whole["records"], whole["head"][:3], whole["faults"]) == (True, 10, "10:", [])
+    tail = jupyter_exec(tmp_path, "audit", "tail", "--json", "--store", str(trail), "-n", "3").stdout
+    for line in tail.splitlines():
+        jsonschema.validate(json.loads(line), record(seq=NUMBER, digest=TEXT, at=TIME))
+    tamper(trail, "DELETE FROM audit WHERE seq = 4")
+    faulty = verdict(1)
+    assert (faulty["whole"], faulty["head"], faulty["faults"], faulty["fault_count"]) == (
+        False,
+        None,
+        ["record 4 is missing"],
+        1,
+    )
+    assert verdict(1)["records"] == 10
+    empty = jupyter_exec(tmp_path, "audit", "verify", "--json", "--store", str(tmp_path / "none"))
+    assert (empty.returncode, json.loads(empty.stdout)["whole"]) == (1, False)
