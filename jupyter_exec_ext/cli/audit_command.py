@@ -15,7 +15,7 @@ from ..audit.digest_chain import ChainedLine, Head, format_record, verify
 from ..errors import StoreUnavailable
 from ..models import ChainEnds
 from ..store.audit_table import AuditReader
-from .common_options import add_command, add_json_option, print_json
+from .common_options import add_command, add_command_group, add_json_option, print_json
 from .messages import UsageError
 
 _FOLLOW_SECONDS = 0.5
@@ -32,10 +32,9 @@ _head.__name__ = "head (SEQ:DIGEST)"
 
 def add_audit_command(commands: Any) -> None:
     """Add ``jupyter exec audit``."""
-    parser = commands.add_parser(
-        "audit", help="check and show the audit trail", description="The audit trail of the servers on this machine."
+    actions = add_command_group(
+        commands, "audit", "check and show the audit trail", "The audit trail of the servers on this machine."
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     verify = add_command(actions, "verify", "check that no record was removed, changed or reordered", verify_trail)
     tail = add_command(actions, "tail", "show the newest records", show_tail)
     for action in (verify, tail):

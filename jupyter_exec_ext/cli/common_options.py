@@ -10,6 +10,7 @@ from typing import Any
 
 from ..models import ISOLATION_LEVELS
 from ..protocol.strict_json import loads_strict
+from .command_parser import set_help_action
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -24,11 +25,10 @@ def add_command(
 
 
 def add_command_group(commands: Any, name: str, help_: str, description: str) -> Any:
-    """Add a command that has actions, and return the group that they are added to."""
-    parser = commands.add_parser(
-        name, help=help_, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    """Add a command that has actions, and return the group that they are added to; alone it prints its help."""
+    parser = commands.add_parser(name, help=help_, description=description)
+    set_help_action(parser)
+    return parser.add_subparsers(title="actions", metavar="ACTION")
 
 
 def add_isolation_option(parser: argparse.ArgumentParser) -> None:

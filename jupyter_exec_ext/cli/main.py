@@ -6,12 +6,16 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .. import __version__
 from ..errors import ExecError
 from .approve_command import add_approve_command
 from .audit_command import add_audit_command
+from .command_examples import add_examples
+from .command_parser import CommandParser, set_help_action
+from .completion_command import add_completion_command
 from .doctor_command import add_doctor_command
 from .kernelspecs.kernelspec_command import add_kernelspec_command
 from .messages import UsageError, describe_error, error_text, print_error
@@ -28,41 +32,40 @@ EXIT_SERVER_FAILED = 3
 # As shells report it: 128 and the number of SIGPIPE (13).
 _EXIT_USAGE, _EXIT_BROKEN_PIPE = 2, 141
 
-_DESCRIPTION = """\
-Run code in Jupyter kernels: on a server, or on one that lives for a moment.
+_DESCRIPTION = "Run code in Jupyter kernels: on a server, or on one that is started for the command."
+_EPILOG = """\
+'jupyter exec COMMAND --help' explains a command and has examples. For a start:
 
-  jupyter exec run script.py                       on a kernel of its own, gone afterwards
-  jupyter exec run script.py --docker              on one in a container
-  jupyter exec run -c 'print(1)' --server URL      on a server; the token is read from JUPYTER_TOKEN
-  jupyter exec run -c 'print(1)' --hub URL         on your server at a JupyterHub, started if need be
-  jupyter exec run -c 'print(1)' --binder SPEC     on a server made from a repository, such as gh/org/repo/HEAD
-  jupyter exec session start --server URL          a session that keeps its variables
-  jupyter exec run -c 'x = 1' --session ID         ... and code that runs in it
-  jupyter exec file upload ID data.csv             files into a session's directory, and out of it
-  jupyter exec output download ID stdout           what code printed beyond the cap
-  jupyter exec token create claude --expires 8h    a token for an agent, which may do less than yours
-  jupyter exec approve watch                       let agents' code run, or not, as it comes
-  jupyter exec kernelspec install --sandbox        kernels that see their work and nothing else, in JupyterLab, too
-  jupyter exec serve --gateway                     a Kernel Gateway that serves exec/v1
-  jupyter exec audit verify                        is the audit trail on this machine whole?
-  jupyter exec migrate DIR                         the imports of a project that used AutoGen's executors
-  jupyter exec doctor                              is everything in place?
+  jupyter exec run script.py                  on a kernel of its own
+  jupyter exec run -c 'print(1)' --server URL on a server, with JUPYTER_TOKEN
+  jupyter exec session start --name analysis  a session that keeps variables
+  jupyter exec run -c 'x = 1' --session ID    and code that runs in it
+  jupyter exec token create claude            a token for an agent
+  jupyter exec doctor                         checks of the installation
 """
+# By the heading that they have in the help.
+_COMMANDS: dict[str, tuple[Callable[[Any], None], ...]] = {
+    "daily": (add_run_command, add_session_command, add_file_command, add_output_command),
+    "access": (add_token_command, add_approve_command, add_profile_command),
+    "administration": (
+        *(add_serve_command, add_doctor_command, add_kernelspec_command),
+        *(add_audit_command, add_migrate_command, add_completion_command),
+    ),
+}
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """Return the parser with all commands."""
-    parser = argparse.ArgumentParser(
-        prog="jupyter exec", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="jupyter exec", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (
-        *(add_run_command, add_session_command, add_file_command, add_output_command),
-        *(add_token_command, add_approve_command, add_profile_command, add_kernelspec_command),
-        *(add_serve_command, add_audit_command, add_migrate_command, add_doctor_command),
-    ):
-        add(commands)
+    set_help_action(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for heading, adders in _COMMANDS.items():
+        known = set(commands.choices)
+        for add in adders:
+            add(commands)
+        parser.command_groups[heading] = [name for name in commands.choices if name not in known]
+    add_examples(parser)
     return parser
 
 

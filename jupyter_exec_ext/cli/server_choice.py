@@ -25,6 +25,7 @@ from ..client.local_servers import (
 )
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient
+from ..errors import ConnectionFailed
 from ..executors.binder import BinderServer, build_path
 from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
@@ -168,15 +169,17 @@ def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
     verify = args.ca_bundle or True
     try:
         info = newest_with_api(token, verify=verify) if args.server == AUTO else connection_to_named(args.server, token)
+    except ConnectionFailed as error:
+        raise ConnectionFailed(f"{error.message}; here, name it with --server URL or a profile") from error
     except ValueError as error:
-        if is_profile_error(error):
+        if _is_profile_error(error):
             raise UsageError(str(error)) from error
         raise
     info = replace(info, token=token or info.token or token_of_environment())
     return replace(info, verify=verify) if args.ca_bundle else info
 
 
-def is_profile_error(error: ValueError) -> bool:
+def _is_profile_error(error: ValueError) -> bool:
     """Return whether a profile or its file cannot be used."""
     from ..client.server_profiles import ProfileError  # few commands use a profile
 

@@ -12,7 +12,14 @@ from typing import Any
 from ..client.local_files import Progress
 from ..models import Session
 from ..protocol.records_json import to_json
-from .common_options import add_command, add_isolation_option, add_json_option, duration_or_never, print_json
+from .common_options import (
+    add_command,
+    add_command_group,
+    add_isolation_option,
+    add_json_option,
+    duration_or_never,
+    print_json,
+)
 from .messages import print_message
 from .relative_times import relative_time
 from .server_choice import add_server_options, api_client_for, client_for
@@ -24,10 +31,9 @@ _SESSION_HELP = "the session: its id, the start of that, or its name"
 
 def add_session_command(commands: Any) -> None:
     """Add ``jupyter exec session``."""
-    parser = commands.add_parser(
-        "session", help="start, list and end sessions on a server", description="Sessions keep variables between runs."
+    actions = add_command_group(
+        commands, "session", "start, list and end sessions on a server", "Sessions keep variables between runs."
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = add_command(actions, "list", "list your sessions", list_sessions)
     listing.add_argument("--ended", action="store_true", help="those that have ended, too")
     start = add_command(actions, "start", "start a session and print its id", start_session)
@@ -56,10 +62,9 @@ def add_session_command(commands: Any) -> None:
 
 def add_file_command(commands: Any) -> None:
     """Add ``jupyter exec file``."""
-    parser = commands.add_parser(
-        "file", help="list, upload, download and delete the files of a session", description="The files of a session."
+    actions = add_command_group(
+        commands, "file", "list, upload, download and delete the files of a session", "The files of a session."
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = add_command(actions, "list", "list files with size and time", list_files)
     upload = add_command(actions, "upload", "upload a file", upload_file)
     download = add_command(actions, "download", "download a file, also after the session has ended", download_file)
@@ -80,12 +85,12 @@ def add_file_command(commands: Any) -> None:
 
 def add_output_command(commands: Any) -> None:
     """Add ``jupyter exec output``."""
-    parser = commands.add_parser(
+    actions = add_command_group(
+        commands,
         "output",
-        help="list and download what an execution printed and showed beyond its cap",
-        description="What an execution printed and showed beyond its cap.",
+        "list and download output of an execution beyond the limit",
+        "Output of an execution that exceeded the limit, and is kept by the server.",
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = add_command(actions, "list", "list outputs with size and type", list_outputs)
     download = add_command(actions, "download", "download an output, also after the session has ended", download_output)
     for action in (listing, download):

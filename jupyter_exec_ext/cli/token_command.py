@@ -49,7 +49,6 @@ Tokens for agents. A token may do what its scopes say, within its policy, until 
 than whoever created it. It is of use with exec/v1 alone, not with the rest of the Jupyter server.
 
   TOKEN=$(jupyter exec token create claude --expires 8h)
-  jupyter exec token create claude --policy restricted --limit max_sessions=1 --output token
 """
 
 

@@ -304,6 +304,7 @@ def test_a_replacement_is_for_one_execution(desk: Desk) -> None:
 def test_watch_asks_about_each_waiting_execution(desk: Desk, agent_token: str) -> None:
     question = "s(kip): "
     env = clean_environment(desk.home, JUPYTER_TOKEN=str(desk.host.info.token), **desk.editor("print('edited')"))
+    env["NO_COLOR"] = "1"
     watching = Terminal(command("approve", "watch", "--server", desk.host.info.url), env)
     try:
         watching.read_until("Ctrl-C to leave")

@@ -187,6 +187,9 @@ PARTS: dict[str, OutsidePart] = {
     ),
     "kernel headers": OutsidePart(_file(Path("/usr/include/asm-generic/unistd.h")), "apt-get install linux-libc-dev"),
     "libfaketime": OutsidePart(_file(FAKETIME), "apt-get install libfaketime"),
+    "tmux": OutsidePart(_program("tmux", "bash"), "apt-get install tmux"),
+    "zsh": OutsidePart(_program("zsh"), "apt-get install zsh", ("tmux",)),
+    "fish": OutsidePart(_program("fish"), "apt-get install fish", ("tmux",)),
     "curl": OutsidePart(_program("curl"), "apt-get install curl"),
     "chromium": OutsidePart(
         _program(os.environ.get("CHROMIUM") or "chromium"), "apt-get install chromium, or set CHROMIUM to its path"

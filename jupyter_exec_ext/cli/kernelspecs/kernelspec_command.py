@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..common_options import add_command, add_json_option, print_json
+from ..common_options import add_command, add_command_group, add_json_option, print_json
 from ..messages import UsageError
 from ..terminal_text import print_table, printable
 
@@ -19,13 +19,11 @@ _KERNELSPEC = """\
 A kernelspec says how a kernel is started. One that is isolated keeps code from your files, secrets and network in every
 Jupyter application, in JupyterLab's launcher, too.
 
-  jupyter exec kernelspec install --sandbox                       "Python 3 (ipykernel) (sandboxed)"
-  jupyter exec kernelspec install --sandbox --from ir             any other kernel of this machine
-  jupyter exec kernelspec install --sandbox --read-only ~/data    one that can also read ~/data
-  jupyter exec kernelspec install --fork --preload numpy pandas   kernels that are there in milliseconds, not isolated
-  jupyter exec kernelspec install --aca ENDPOINT                  kernels that are sessions of an Azure pool
-  jupyter exec run --kernel python3-sandbox -c 'import os; print(os.listdir("/"))'
-  jupyter exec kernelspec list                                    which kernels are isolated, and by what
+  jupyter exec kernelspec install --sandbox
+  jupyter exec kernelspec install --sandbox --from ir
+  jupyter exec kernelspec install --sandbox --read-only ~/data
+  jupyter exec kernelspec install --fork --preload numpy pandas
+  jupyter exec run --kernel python3-sandbox -c 'print(1)'
 """
 _INSTALL = """\
 Write a kernelspec whose kernels are isolated or forked: one that is like an installed one, or one of sessions on Azure.
@@ -41,25 +39,23 @@ With --aca, each kernel is a session of an Azure Container Apps pool, and needs 
 the pool's management endpoint, as 'az containerapp sessionpool show --query properties.poolManagementEndpoint' prints
 it. Whoever runs Jupyter needs the role 'Azure ContainerApps Session Executor' on the pool.
 
-  jupyter exec kernelspec install --aca https://REGION.dynamicsessions.io/subscriptions/.../sessionPools/POOL
-  jupyter exec kernelspec install --aca http://localhost:8888/exec/aca --credential env:POOL_TOKEN --name pool
+  jupyter exec kernelspec install --aca ENDPOINT
+  jupyter exec kernelspec install --aca http://localhost:8888/exec/aca \\
+      --credential env:POOL_TOKEN --name pool
 """
 
 
 def add_kernelspec_command(commands: Any) -> None:
     """Add ``jupyter exec kernelspec``."""
-    parser = commands.add_parser(
-        "kernelspec",
-        help="list kernelspecs, and install ones whose kernels are isolated or forked",
-        description=_KERNELSPEC,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    actions = add_command_group(
+        commands, "kernelspec", "list kernelspecs, and install ones whose kernels are isolated or forked", _KERNELSPEC
     )
-    parser.set_defaults(action=lambda _: parser.print_help() or 0)
-    actions = parser.add_subparsers(title="actions", metavar="ACTION")
     install = add_command(
         actions, "install", "write a kernelspec whose kernels are isolated or forked", install_kernelspec
     )
-    install.description, install.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
+    install.description = _INSTALL
+    # argparse would break the line beyond 80 columns.
+    install.usage = "%(prog)s\n       (--sandbox | --landlock | --fork | --aca ENDPOINT) [OPTION ...]"
     _install_options(install)
     listing = add_command(
         actions, "list", "list the kernelspecs of this machine with their isolation", list_kernelspecs

@@ -1,0 +1,73 @@
+"""Examples in the help of each command and action, by the words that lead to it."""
+
+from __future__ import annotations
+
+import argparse
+
+from .command_parser import walk_commands
+
+#: Lines without ``jupyter exec``. A test parses each of them.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "run script.py",
+        "run -c 'print(1)' --server auto --timeout 30s",
+        "run -c 'x += 1' --session analysis",
+        "run script.py --docker",
+    ),
+    "session": ("session start --name analysis", "session list"),
+    "session list": ("session list", "session list --ended --json"),
+    "session start": ("session start --name analysis --idle-timeout 2h", "session start --isolation sandbox"),
+    "session stop": ("session stop analysis", "session stop ses_4f ses_a1"),
+    "session interrupt": ("session interrupt analysis",),
+    "file": ("file upload analysis data.csv", "file list analysis"),
+    "file list": ("file list analysis", "file list analysis --path results --sha256"),
+    "file upload": ("file upload analysis data.csv", "file upload analysis data.csv in/data.csv"),
+    "file download": ("file download analysis results/plot.png", "file download analysis plot.png pictures"),
+    "file delete": ("file delete analysis data.csv results/plot.png",),
+    "output": ("output list exe_4f", "output download exe_4f stdout"),
+    "output list": ("output list exe_4f",),
+    "output download": ("output download exe_4f stdout", "output download exe_4f stderr errors.txt"),
+    "token": ("token create claude --expires 8h", "token list"),
+    "token create": (
+        "token create claude --expires 8h",
+        "token create ci --scope reader --output token",
+        "token create claude --policy restricted --limit max_sessions=1",
+    ),
+    "token list": ("token list", "token list --ended"),
+    "token show": ("token show k3jm2x",),
+    "token rotate": ("token rotate k3jm2x --overlap 1h --output token",),
+    "token revoke": ("token revoke k3jm2x",),
+    "token policies": ("token policies",),
+    "approve": ("approve watch",),
+    "approve list": ("approve list",),
+    "approve show": ("approve show exe_4f",),
+    "approve accept": ("approve accept exe_4f", "approve accept exe_4f --edit --reason 'without the loop'"),
+    "approve reject": ("approve reject exe_4f --reason 'it deletes files'",),
+    "approve watch": ("approve watch",),
+    "profile": ("profile add work --server https://hub.example/user/ada/", "session list --server work"),
+    "profile add": ("profile add work --server https://hub.example/ --token-file token",),
+    "profile list": ("profile list",),
+    "profile remove": ("profile remove work",),
+    "kernelspec": ("kernelspec install --sandbox", "kernelspec list"),
+    "kernelspec install": (
+        "kernelspec install --sandbox --read-only ~/data",
+        "kernelspec install --sandbox --from ir --name lessons",
+        "kernelspec install --fork --preload numpy pandas",
+    ),
+    "kernelspec list": ("kernelspec list",),
+    "serve": ("serve --port 8888 --token-file token", "serve --gateway -- --KernelGatewayApp.max_kernels=10"),
+    "audit": ("audit verify", "audit tail --follow"),
+    "audit verify": ("audit verify",),
+    "audit tail": ("audit tail -n 50", "audit tail --follow --json"),
+    "migrate": ("migrate src notebooks", "migrate src notebooks --write"),
+    "doctor": ("doctor", "doctor --server auto"),
+    "completion": ("completion bash > ~/.jupyter_exec.bash",),
+}
+
+
+def add_examples(parser: argparse.ArgumentParser) -> None:
+    """Add the examples to the end of each command's help."""
+    for path, command in walk_commands(parser):
+        if lines := EXAMPLES.get(" ".join(path)):
+            shown = "\n".join(f"  jupyter exec {line}" for line in lines)
+            command.epilog = "\n\n".join(filter(None, [command.epilog, "Examples:", shown]))
