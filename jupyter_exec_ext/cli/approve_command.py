@@ -19,7 +19,7 @@ from typing import Any
 
 from ..client.sync.client import ExecClient
 from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
-from ..models import Execution
+from ..models import Execution, ExecutionState
 from ..protocol.records_json import to_json
 from .common_options import add_command, add_command_group, add_json_option, print_json
 from .messages import UsageError, error_text, print_error
@@ -147,6 +147,7 @@ def _ask_about(client: ExecClient, execution: Execution) -> None:
         elif answer in ("y", "n"):
             _decide(client, execution, code if answer == "y" else None)
             return
+    print(f"skipped {execution.id}; it waits until {exact_and_relative(_deadline(execution))}", flush=True)
 
 
 def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
@@ -155,10 +156,23 @@ def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
     try:
         if code is None:
             client.approvals.reject(execution.id, reason=reason)
+            print(f"rejected {execution.id}; it does not run", flush=True)
         else:
-            client.approvals.approve(execution.id, code=None if code == execution.code else code)
+            is_edited = code != execution.code
+            decided = client.approvals.approve(execution.id, code=code if is_edited else None)
+            print(f"approved {execution.id}{' as edited' * is_edited}; {_progress(client, decided)}", flush=True)
     except (NotAwaitingApproval, ExecutionNotFound) as error:
         print_error(error.message)
+
+
+def _progress(client: ExecClient, approved: Execution) -> str:
+    """Return what an approved execution does now."""
+    if approved.state.finished:
+        return f"it has ended: {approved.state}"
+    # It is queued for a moment even where nothing runs.
+    others = client.get_session(approved.session_id).list_executions()
+    is_behind = any(one.state is ExecutionState.RUNNING and one.id != approved.id for one in others)
+    return "it runs after the code before it in its session" if is_behind else "it runs now"
 
 
 def _edit_or_keep(code: str) -> str:

@@ -24,7 +24,7 @@ from .common_options import (
     named_value,
     print_json,
 )
-from .messages import UsageError
+from .messages import UsageError, error_text
 from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for
 from .terminal_text import fields, print_table, printable
@@ -77,6 +77,7 @@ def add_token_command(commands: Any) -> None:
         action.add_argument(
             "--output", metavar="FILE", help="write it to this file, for you alone, and do not print it"
         )
+    create.add_argument("--force", action="store_true", help="with --output: replace a file that exists")
     for action in (create, listing, show, rotate, policies):
         add_json_option(action)
     for action in (create, listing, show, rotate, revoke, policies):
@@ -116,6 +117,8 @@ def _create_options(create: argparse.ArgumentParser) -> None:
 def create_token(args: argparse.Namespace) -> int:
     """Create a token and print or write its secret."""
     scopes = chosen_scopes(args.scopes)
+    if args.force and args.output is None:
+        raise UsageError("--force goes with --output FILE, which is missing")
     # In this order, so that a file that cannot be written fails before the token exists.
     with _secret_output(args) as hand_out, api_client_for(args) as client:
         options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": dict(args.limits)}
@@ -220,18 +223,34 @@ def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken],
     try:
         descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # readable by its owner only
     except OSError as error:
-        raise UsageError(f"--output cannot be used: {error}") from error
+        raise UsageError(f"--output cannot be used: {error_text(error)}") from error
 
     def hand_out(issued: IssuedToken) -> None:
         _hand_out(issued, args, descriptor)
         os.replace(draft, target)  # a file that was there keeps its content until the secret is on the disk
 
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(Path(draft).unlink, missing_ok=True)  # `hand_out` may have moved it
+        undo.callback(os.close, descriptor)
+        # `rotate` replaces the secret that is in the file, and has no such option.
+        if not getattr(args, "force", True):
+            _reserve(target)
+            undo.callback(_remove_if_empty, target)
         yield hand_out
-    finally:
-        os.close(descriptor)
-        with contextlib.suppress(FileNotFoundError):  # `hand_out` has moved it
-            os.unlink(draft)
+
+
+def _reserve(target: Path) -> None:
+    """Create a file, so that no other command writes it; raise `UsageError` if it exists."""
+    try:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError as error:
+        raise UsageError(f"--output: {target} exists; name another file, or add --force to replace it") from error
+
+
+def _remove_if_empty(target: Path) -> None:
+    """Remove a reserved file that no secret was written to."""
+    if target.stat().st_size == 0:
+        target.unlink()
 
 
 def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | None) -> None:

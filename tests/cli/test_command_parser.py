@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -76,6 +78,14 @@ def test_every_example_is_valid(line: str) -> None:
     words = shlex.split(line)
     parsed: argparse.Namespace = build_parser().parse_args(words[: words.index(">")] if ">" in words else words)
     assert callable(parsed.action)
+
+
+def test_help_without_any_command_is_that_of_all() -> None:
+    """The commands' own modules are not imported for it, so that it is fast."""
+    assert build_parser("").format_help() == build_parser().format_help()
+    code = "import sys; from jupyter_exec_ext.cli.main import main; main([]); print('requests' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_every_command_has_examples() -> None:

@@ -209,3 +209,24 @@ def test_a_pipe_gets_output_as_it_is(tmp_path: Path, server: Host) -> None:
     done = jupyter_exec(tmp_path, "run", "-c", HOSTILE, "--server", server.info.url, **env)
     assert done.stdout == "\x1b]0;title\x07\x1b[2J\x1b[1;1H\x9b2J\x1b[31mred\n\x1b[8m\x1b]0;"
     assert done.stderr == "\x1b[?2004h\x1b]52;c;eA==\x07err\n"
+
+
+# --- the prefix of errors ---
+
+
+@pytest.mark.parametrize(
+    ("env", "prefix"),
+    [
+        ({}, "\x1b[31mjupyter exec:\x1b[0m"),
+        ({"NO_COLOR": "1"}, "jupyter exec:"),
+        ({"NO_COLOR": ""}, "\x1b[31mjupyter exec:\x1b[0m"),
+        ({"TERM": "dumb"}, "jupyter exec:"),
+    ],
+)
+def test_error_prefix_is_red_on_a_terminal_that_has_colours(tmp_path: Path, env: dict[str, str], prefix: str) -> None:
+    with Terminal(command("sesion"), clean_environment(tmp_path, **({"TERM": "xterm"} | env)), tmp_path) as terminal:
+        assert terminal.read_until(" 'jupyter exec' has no command 'sesion'") == prefix
+
+
+def test_error_prefix_has_no_colour_in_a_file(tmp_path: Path) -> None:
+    assert jupyter_exec(tmp_path, "sesion", env={"TERM": "xterm"}).stderr.startswith("jupyter exec: ")

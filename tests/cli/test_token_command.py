@@ -139,7 +139,7 @@ def test_a_token_alone_is_printed_and_lets_an_agent_in(desk: Desk) -> None:
 def test_a_token_goes_into_a_file_for_its_owner_alone(desk: Desk) -> None:
     (desk.home / "token").write_text("old")
     (desk.home / "token").chmod(0o644)
-    created = desk("token", "create", "agent", "--scope", "reader", "--output", "token")
+    created = desk("token", "create", "agent", "--scope", "reader", "--output", "token", "--force")
     token = (desk.home / "token").read_text().strip()
     assert (created.returncode, created.stdout) == (0, "")
     assert token not in created.stderr
@@ -162,6 +162,21 @@ def test_unwritable_output_file_creates_no_token(desk: Desk) -> None:
         done = desk("token", "create", "agent", "--output", target)
         assert done.returncode == 2
         assert "--output cannot be used" in done.stderr
+    assert desk.ok("token", "list", "--ended") == before
+
+
+@on_one_host
+def test_output_file_that_exists_is_kept_without_force(desk: Desk) -> None:
+    before = desk.ok("token", "list", "--ended")
+    (desk.home / "token").write_text("precious")
+    done = desk("token", "create", "agent", "--output", "token")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jupyter exec: --output: token exists; name another file, or add --force to replace it\n"
+    assert (desk.home / "token").read_text() == "precious"
+    refused = desk("token", "create", "agent", "--policy", "nope", "--output", "new")
+    assert refused.returncode == 3
+    assert [path.name for path in desk.home.iterdir() if path.is_file()] == ["token"]
+    assert desk("token", "create", "agent", "--force").returncode == 2
     assert desk.ok("token", "list", "--ended") == before
 
 
@@ -320,18 +335,23 @@ def test_watch_asks_about_each_waiting_execution(desk: Desk, agent_token: str) -
             watching.read_until(question)
             watching.type("e")
             assert "     1 | print('edited')" in watching.read_until(question)
+            approved = waiting(desk, long).id
             watching.type("y")
+            watching.read_until(f"approved {approved} as edited; it runs now\n")
             assert run.communicate(timeout=_SECONDS)[0] == "edited\n"
         with running(desk, "!echo no", agent_token) as run:
             watching.read_until(question)
             watching.type("n")
             watching.read_until("agent to read: ")
+            rejected = waiting(desk, "!echo no").id
             watching.type("too loud")
+            watching.read_until(f"rejected {rejected}; it does not run\n")
             assert "too loud" in run.communicate(timeout=_SECONDS)[1]
             assert run.returncode == 126
         with running(desk, "!echo skipped", agent_token) as run:
             watching.read_until(question)
             watching.type("s")
+            watching.read_until(f"skipped {waiting(desk, '!echo skipped').id}; it waits until ")
             desk.ok("approve", "accept", waiting(desk, "!echo skipped").id)
             assert run.communicate(timeout=_SECONDS)[0] == "skipped\n"
         with running(desk, "!echo late", agent_token) as run:
