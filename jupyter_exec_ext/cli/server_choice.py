@@ -33,6 +33,7 @@ from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
 from .messages import UsageError as UsageError  # other commands import it from here
 from .messages import error_text, print_message
+from .short_ids import find_session, is_whole_id
 
 _SERVER_HELP = (
     "URL of a Jupyter server, as its log or a browser shows it; the name of a profile; or 'auto' for the newest of "
@@ -218,6 +219,8 @@ def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
         client = stack.enter_context(ExecClient(_server_for(args, stack)))
         if args.hub is not None or args.server is not None:
             args.server_url = client.connection_info.url  # errors name it
+        if getattr(args, "session", None) and not is_whole_id(args.session):
+            args.session = find_session(client, args.session).id
         yield client
 
 

@@ -157,7 +157,7 @@ def interrupt_sessions(args: argparse.Namespace) -> int:
 def list_files(args: argparse.Namespace) -> int:
     """Print the files of a session, one a line."""
     with client_for(args) as client:
-        files = find_session(client, args.session).list_files(args.path, sha256=args.sha256)
+        files = client.get_session(args.session).list_files(args.path, sha256=args.sha256)
     if args.json:
         print_json({"files": [to_json(file) for file in files], "truncated": files.truncated})
         return 0
@@ -172,7 +172,7 @@ def list_files(args: argparse.Namespace) -> int:
 def upload_file(args: argparse.Namespace) -> int:
     """Upload a file."""
     with client_for(args) as client, progress_bar(args.file) as progress:
-        uploaded = find_session(client, args.session).upload(args.file, args.remote, progress=progress)
+        uploaded = client.get_session(args.session).upload(args.file, args.remote, progress=progress)
     if args.json:
         print_json(to_json(uploaded))
     return 0
@@ -181,7 +181,7 @@ def upload_file(args: argparse.Namespace) -> int:
 def download_file(args: argparse.Namespace) -> int:
     """Download a file and print its path."""
     with client_for(args) as client, progress_bar(args.remote) as progress:
-        path = find_session(client, args.session).download(args.remote, args.local, progress=progress)
+        path = client.get_session(args.session).download(args.remote, args.local, progress=progress)
     _print_path(path, as_json=args.json)
     return 0
 
@@ -196,7 +196,7 @@ def _print_path(path: Path, *, as_json: bool) -> None:
 def delete_files(args: argparse.Namespace) -> int:
     """Delete files."""
     with client_for(args) as client:
-        session = find_session(client, args.session)
+        session = client.get_session(args.session)
         for path in args.paths:
             session.delete_file(path)
     return 0

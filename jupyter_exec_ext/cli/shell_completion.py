@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..client.local_servers import AUTO, NONE
 from .command_parser import walk_commands
 
 _FILES = "<files>"
@@ -73,6 +74,8 @@ def _place(path: str, parser: argparse.ArgumentParser) -> _Place:
 def _values(action: argparse.Action) -> tuple[str, ...]:
     if action.choices is not None:
         return tuple(map(str, action.choices))
+    if action.dest == "server" and action.metavar != "URL":
+        return (AUTO, NONE) if action.default is None else (AUTO,)
     return (_FILES,) if action.metavar in _FILE_METAVARS else ()
 
 

@@ -106,10 +106,11 @@ def _only(text: str, names: Mapping[str, str]) -> str:
 def _unknown_session(client: ExecClient, text: str) -> SessionNotFound:
     sessions = client.list_sessions(ended=True)
     known = [session.id for session in sessions] + [session.name for session in sessions if session.name]
-    return SessionNotFound(f"there is no session {text!r}{_guess(text, known)}; 'jupyter exec session list' lists them")
+    guess = _guess(text, known) or ";"
+    return SessionNotFound(f"there is no session {text!r}{guess} 'jupyter exec session list' lists them")
 
 
 def _guess(text: str, known: Iterable[str]) -> str:
     # Ids of random digits are all somewhat alike, so that a suggestion needs more than difflib's usual likeness.
     close = difflib.get_close_matches(text, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {printable(close[0])}?" if close else ""
+    return f"; did you mean {close[0]!a}?" if close else ""

@@ -107,6 +107,7 @@ def test_shell_completes_commands_options_values_and_files(shell: Shell) -> None
         shell.complete(f"{command} session list --js", f"{command} session list --json")
         screen = shell.complete(f"{command} run --isolation ", "landlock")
         assert "sandbox" in screen
+        shell.complete(f"{command} doctor --server no", f"{command} doctor --server none")
         shell.complete(f"{command} run --output-dir . da", f"{command} run --output-dir . data.csv")
         shell.complete(f"{command} token create x --token-file da", "--token-file data.csv")
         shell.complete(f"{command} completion z", f"{command} completion zsh")

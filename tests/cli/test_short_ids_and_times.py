@@ -56,10 +56,10 @@ def test_ended_session_is_found_if_no_other_has_its_name(client: ExecClient) -> 
 
 def test_unknown_session_suggests_a_similar_one(client: ExecClient) -> None:
     with client.session(name="analysis") as session:
-        with pytest.raises(SessionNotFound, match="did you mean analysis\\?"):
+        with pytest.raises(SessionNotFound, match="did you mean 'analysis'\\? "):
             find_session(client, "analisys")
         wrong = session.id[:-1] + ("0" if session.id[-1] != "0" else "1")
-        with pytest.raises(SessionNotFound, match=f"did you mean {session.id}"):
+        with pytest.raises(SessionNotFound, match=f"did you mean '{session.id}'"):
             find_session(client, wrong)
         with pytest.raises(SessionNotFound, match="session list"):
             find_session(client, "zzz")
@@ -93,6 +93,21 @@ def test_sessions_are_stopped_by_name(
     assert " s ago        stopped by name" in capsys.readouterr().out
     assert main(["session", "stop", "stopped by name", *where]) == 0
     assert client.get_session(session).record.state == "ended"
+
+
+def test_files_and_code_go_to_a_session_by_its_name(
+    client: ExecClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JUPYTER_TOKEN", str(client.connection_info.token))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("21")
+    where = ["--server", client.connection_info.url]
+    with client.session(name="mine here") as session:
+        assert main(["file", "upload", "mine here", "in.txt", *where]) == 0
+        assert main(["run", "-c", "print(open('in.txt').read() * 2)", "--session", session.id[4:20], *where]) == 0
+        assert capsys.readouterr().out == "2121\n"
+        assert main(["file", "list", "mine hree", *where]) == 3
+        assert "there is no session 'mine hree'; did you mean 'mine here'? 'jupyter" in capsys.readouterr().err
 
 
 # --- durations and times ---

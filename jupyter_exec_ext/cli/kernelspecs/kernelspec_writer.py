@@ -24,7 +24,7 @@ from ...isolation.common.isolation_support import IsolationUnavailableError
 from ...isolation.common.launch_request import View
 from ...isolation.common.leftovers import base_directory
 from ...isolation.common.visible_files import TooMuchToSeeError, view_of
-from ..server_choice import UsageError
+from ..messages import UsageError, error_text
 from .local_kernels import PLAIN, PROVISIONERS, LocalKernel, installed, join_names, provisioner_class
 
 # Choices of a working directory beside a path.
@@ -193,7 +193,7 @@ def _check_view(kernel: LocalKernel, wanted: WantedKernelspec) -> Iterator[str]:
     except (IsolationUnavailableError, TooMuchToSeeError) as error:
         raise UsageError(str(error)) from error
     except FileNotFoundError as error:
-        raise UsageError(f"{error}; install it, or correct the kernelspec in {kernel.directory}") from error
+        raise UsageError(f"{error_text(error)}; install it, or correct the kernelspec in {kernel.directory}") from error
     for argument in _find_unseen(command[1:], view):
         yield (
             f"the kernel will not see {argument}, which its command names; if it needs that, repeat this with "
@@ -309,8 +309,8 @@ class _Place:
             self._manager.install_kernel_spec(str(draft), self._name, user=self._prefix is None, prefix=self._prefix)
         except OSError as error:
             raise UsageError(
-                f"{self.destination} cannot be written: {error}; --user, --sys-prefix and --prefix DIR say where else "
-                "to"
+                f"{self.destination} cannot be written: {error_text(error)}; choose another place with --user, "
+                "--sys-prefix or --prefix DIR"
             ) from error
 
     def find_doubts(self) -> Iterator[str]:
