@@ -41,9 +41,9 @@ class CommandParser(argparse.ArgumentParser):
         self.command_groups: dict[str, list[str]] = {}
 
     def error(self, message: str) -> NoReturn:
-        """Print an error in a line, and how to get help; exit with 2."""
-        print_error(message)
-        self.exit(2, f"'{self.prog} --help' explains its use.\n")
+        """Print an error and how to get help, in one line; exit with 2."""
+        print_error(f"{message}{'' if message.endswith('?') else ';'} see '{self.prog} --help'")
+        self.exit(2)
 
     # The signature is argparse's own, which has overloads.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

@@ -64,7 +64,7 @@ def _remedy(error: ExecError) -> str:
     if type(error) is Unauthenticated:
         return f"; {_OTHER_TOKEN}"
     if isinstance(error, (TokenExpired, TokenRevoked)):
-        return f"; ask the server's owner for another one, and {_OTHER_TOKEN}"
+        return "; pass it with --token-file or JUPYTER_TOKEN"
     if isinstance(error, MissingScope):
         return "; use a token with it, which the server's owner creates: jupyter exec token create NAME --scope SCOPES"
     if isinstance(error, OwnerOnly):

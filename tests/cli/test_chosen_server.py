@@ -163,7 +163,7 @@ def test_every_error_about_a_server_names_the_server(tmp_path: Path, hosts: dict
         (["session", "list"], {}, "no token was given"),
         (["session", "list"], wrong, "the server refused this token"),
         (["run", "-c", "1", "--kernel", "nope"], right, "nope"),
-        (["session", "stop", "ses_0"], right, "ses_0"),
+        (["session", "stop", "ses_zz"], right, "ses_zz"),
     ):
         done = jupyter_exec(tmp_path, *args, "--server", url, env=env)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)

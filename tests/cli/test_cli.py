@@ -581,7 +581,7 @@ def test_every_command_explains_itself(tmp_path: Path) -> None:
 
 
 def test_wrong_usage_exits_with_2() -> None:
-    for args in ([], ["run"], ["run", "x", "-c", "y"], ["session"], ["session", "stop"], ["nope"]):
+    for args in (["run"], ["run", "x", "-c", "y"], ["session", "stop"], ["session", "nope"], ["nope"]):
         with pytest.raises(SystemExit) as caught:
             raise SystemExit(main(args))
         assert caught.value.code == 2
