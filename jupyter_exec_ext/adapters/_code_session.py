@@ -231,6 +231,7 @@ class CodeSession:
                 session = await client.get_session(self._place.session_id)
             else:
                 session = await open_agent_session(client, self.kernel_name, self._name, self.idle_timeout_seconds)
+                session.detach()  # it may end by itself, and is then replaced; `_close` ends one that lives
             undo.pop_all()
         return client, session
 

@@ -130,7 +130,7 @@ def start_session(args: argparse.Namespace) -> int:
             kernel_id=args.attach,
             isolation=args.isolation,
         )
-        session._must_be_closed = False  # it outlasts the command
+        session.detach()  # it is for later commands
     if args.json:
         print_json(to_json(session.record))
     else:

@@ -70,12 +70,14 @@ class EmbeddedIPythonCodeExecutor(StatefulCodeExecutor):
 
     def _open_session(self) -> StandardExecSession:
         try:
-            return self._driver.open_session(self._kernel_name)
+            session = self._driver.open_session(self._kernel_name)
         except KernelSpecNotFound as error:
             raise ValueError(
                 f"Kernel {self._kernel_name} is not installed. Please first install it with "
                 f"`python -m ipykernel install --user --name {self._kernel_name}`."
             ) from error
+        session.detach()  # its kernel ends with the executor, also with one that is only forgotten
+        return session
 
     def _close(self) -> None:
         self._driver.close()

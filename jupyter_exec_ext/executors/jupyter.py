@@ -80,9 +80,11 @@ class JupyterCodeExecutor(StatefulCodeExecutor):
 
     def _open_session(self) -> ExecSession | StandardExecSession:
         try:
-            return open_agent_session(self._client, self._kernel_name, "JupyterCodeExecutor", env=self._env)
+            session = open_agent_session(self._client, self._kernel_name, "JupyterCodeExecutor", env=self._env)
         except KernelSpecNotFound as error:
             raise ValueError(f"Kernel {self._kernel_name} is not installed.") from error
+        session.detach()  # it may end by itself, and is then replaced; `stop` ends one that lives
+        return session
 
     def _close(self) -> None:
         self._client.close()

@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused_with_a_reason(client: Any, person: Any, sessi
     with pytest.raises(Conflict, match=session.id):
         client.session(kernel_id=session.record.kernel_id)
     for other in ({"kernel_name": "python3"}, {"env": {"A": "1"}}):
-        with pytest.raises(InvalidRequest, match="neither 'kernel_name' nor 'env'"):
+        with pytest.raises(InvalidRequest, match="without 'kernel_name', 'env' and 'cwd'"):
             client.session(kernel_id=person.id, **other)
     with client.session(kernel_id=person.id) as attached:
         with pytest.raises(Conflict, match="in the notebook"):

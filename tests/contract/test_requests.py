@@ -93,7 +93,8 @@ def test_an_execution_request_is_checked_field_by_field(host: Host, session_id: 
         ({"x" * 1_000_000: 1}, "unknown field"),
         ({"idle_timeout_seconds": -1}, "'idle_timeout_seconds' must be"),
         ({"kernel": "python3"}, "did you mean 'kernel_id'?"),
-        ({"cwd": "/"}, "unknown field 'cwd'"),
+        ({"cwd": "/"}, "relative to the session's working directory"),
+        ({"shell": "/bin/sh"}, "unknown field 'shell'"),
     ],
 )
 def test_a_session_request_is_checked_field_by_field(host: Host, body: Any, words: str) -> None:

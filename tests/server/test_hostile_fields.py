@@ -137,7 +137,7 @@ def test_f30_the_server_connects_to_nobody(host: Host, session: str, trap: Trap)
 @pytest.mark.parametrize(
     "field",
     [
-        *("ip", "host", "hostname", "port", "shell_port", "transport", "argv", "cmd", "command", "cwd", "path"),
+        *("ip", "host", "hostname", "port", "shell_port", "transport", "argv", "cmd", "command", "path"),
         *("connection_file", "connection_info", "key", "provisioner", "executable", "stdin", "url"),
         *("endpoint", "proxy", "user", "uid", "shell", "resource_dir", "owner", "principal", "isolation", "id"),
     ],
@@ -164,8 +164,12 @@ def test_f30_what_can_be_asked_for_is_what_is_known() -> None:
         cls: set(cls.__dataclass_fields__) for cls in (SessionRequest, ExecutionRequest, TokenRequest, ApprovalAnswer)
     }
     assert fields == {
-        SessionRequest: {"kernel_name", "name", "env", "metadata", "idle_timeout_seconds", "kernel_id", "isolation"},
-        ExecutionRequest: {"code", "language", "timeout_seconds", "metadata", "allow_input"},
+        # `cwd` is below the session's own directory, and the kernel itself changes to it.
+        SessionRequest: {
+            *("kernel_name", "name", "env", "metadata", "idle_timeout_seconds", "kernel_id", "isolation", "cwd"),
+        },
+        # `env` of a run is set in a kernel that runs already.
+        ExecutionRequest: {"code", "language", "timeout_seconds", "metadata", "allow_input", "env"},
         TokenRequest: {"name", "policy", "scopes", "expires_in_seconds", "limits"},
         ApprovalAnswer: {"approve", "code", "reason"},
     }

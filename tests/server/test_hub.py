@@ -117,8 +117,8 @@ def test_the_servers_own_token_is_not_in_a_kernels_environment(hub: HubHost) -> 
     assert call(hub, "GET", "/", own).status_code == 200
     with ExecClient(hub.info) as client, client.session() as session:
         result = session.run("import os; print(sorted(os.environ.items()))")
-    assert own not in str(result)
-    assert "PATH" in str(result)
+    assert own not in result.stdout
+    assert "PATH" in result.stdout
 
 
 def test_a_strangers_body_takes_no_memory_behind_the_proxy(hub: HubHost) -> None:
