@@ -52,12 +52,12 @@ def cell_of(execution: Execution, kernel_language: str) -> JSONObject:
         "id": execution.id,  # nbformat 4.5 allows 1 to 64 letters, digits, '-' and '_'
         "source": source_for_kernel(execution.code, execution.language, kernel_language),
         "execution_count": execution.execution_count,
-        "outputs": [_output(output) for output in execution.outputs],
+        "outputs": [notebook_output(output) for output in execution.outputs],
         "metadata": {"jupyter_exec_ext": {name: value for name, value in told.items() if value is not None}},
     }
 
 
-def _output(output: JSONObject) -> JSONObject:
+def notebook_output(output: JSONObject) -> JSONObject:
     """Return an output with the fields that nbformat asks for."""
     if output["output_type"] == "execute_result":
         return {"execution_count": None, **output}
