@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.server_connection import JupyterConnectionInfo
 from .common_options import add_command
+from .listening_port import choose_port, port_number
+from .root_check import refuse_root
 
 if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
     from .gateway_app import ExecGatewayApp
+
+_PORT_OPTIONS = ("--port", "--sock", "--ServerApp.port", "--ServerApp.sock", "--KernelGatewayApp.port")
 
 
 def add_serve_command(commands: Any) -> None:
@@ -24,7 +30,12 @@ def add_serve_command(commands: Any) -> None:
     parser = add_command(commands, "serve", "serve exec/v1 from a Jupyter Server or a Kernel Gateway", serve)
     parser.add_argument("--gateway", action="store_true", help="a Kernel Gateway (default: a Jupyter Server)")
     parser.add_argument("--ip", default="127.0.0.1", metavar="ADDRESS", help="listen here (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8888, help="0 for a free one (default: 8888)")
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        help="this port or none; 0 for any free one (default: 8888, or the next free one)",
+    )
+    parser.add_argument("--allow-root", action="store_true", help="serve although you are root")
     parser.add_argument("--base-url", default="/", metavar="PATH", help="serve below this path (default: /)")
     parser.add_argument(
         "--token-file",
@@ -39,11 +50,15 @@ def add_serve_command(commands: Any) -> None:
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
+    if not any(option.startswith(_PORT_OPTIONS) for option in args.options):  # else the application chooses
+        args.port = choose_port(args.ip, args.port)
     token, shown = _token(args.token_file)
     if args.gateway:
+        if not args.allow_root:
+            refuse_root()
         _serve_gateway(args, token, shown)
     else:
-        _serve_jupyter(args, None if shown else token)
+        _serve_jupyter(args, token, shown)
     return 0
 
 
@@ -74,19 +89,42 @@ def _make_token_file(file: Path) -> None:
         os.unlink(draft)
 
 
-def _serve_jupyter(args: argparse.Namespace, token: str | None) -> None:
-    from jupyter_server.serverapp import ServerApp
+def _print_serving(url: str, token: str, *, shown: bool) -> None:
+    """Print where the server is, its token if that is new, and a command to try."""
+    lines = [f"Serving exec/v1 at {url}"]
+    if shown:
+        lines.append(f"Token: {token}")
+    lines.append(f"Try:   jupyter exec run -c 'print(1)' --server {url}")
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _info(args: argparse.Namespace, port: int, *, use_https: bool, token: str) -> JupyterConnectionInfo:
+    # A wildcard address is one to listen on; clients cannot connect to it everywhere.
+    host = "localhost" if args.ip in ("", "*", "0.0.0.0", "::") else args.ip  # noqa: S104  # only compared
+    return JupyterConnectionInfo(host, use_https, port, token, args.base_url)
+
+
+def _serve_jupyter(args: argparse.Namespace, token: str, shown: bool) -> None:
     from traitlets.config import Config
+
+    from .server_app import launch_server
 
     config = Config()
     config.ServerApp.ip = args.ip
-    config.ServerApp.port = args.port
+    if args.port is not None:
+        config.ServerApp.port = args.port
+        config.ServerApp.port_retries = 0  # the port was tried; another one must not be used quietly
     config.ServerApp.base_url = args.base_url
     config.ServerApp.open_browser = False
     config.ServerApp.jpserver_extensions = {"jupyter_exec_ext": True}
-    if token is not None:  # without it the server makes a token and shows it, which it does not do for a given one
-        config.IdentityProvider.token = token
-    ServerApp.launch_instance(argv=args.options, config=config)
+    if args.allow_root:
+        config.ServerApp.allow_root = True
+    config.IdentityProvider.token = token
+
+    def on_listening(app: ServerApp) -> None:
+        _print_serving(_info(args, app.port, use_https=bool(app.certfile), token=token).url, token, shown=shown)
+
+    launch_server(args.options, config, on_listening)
 
 
 def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
@@ -97,7 +135,8 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
 
     config = Config()
     config.KernelGatewayApp.ip = args.ip
-    config.KernelGatewayApp.port = args.port
+    if args.port is not None:
+        config.KernelGatewayApp.port = args.port
     config.KernelGatewayApp.base_url = args.base_url
     # Not as a command-line option, which every user of the machine can read.
     config.KernelGatewayApp.auth_token = token
@@ -105,17 +144,12 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
     file = Path(jupyter_runtime_dir()) / f"jpserver-{os.getpid()}.json"
 
     def on_listening(app: ExecGatewayApp) -> None:
-        # A wildcard address is one to listen on; clients cannot connect to it everywhere.
-        host = "localhost" if args.ip in ("", "0.0.0.0", "::") else args.ip  # noqa: S104  # only compared
-        info = JupyterConnectionInfo(host, bool(app.keyfile), app.port, token, args.base_url)
+        info = _info(args, app.port, use_https=bool(app.keyfile), token=token)
         file.parent.mkdir(parents=True, exist_ok=True)
         with secure_write(str(file)) as out:
             # Jupyter servers write this file, by which `--server auto` and `jupyter server list` find them.
             json.dump({"url": info.url, "token": token, "base_url": info.base_url, "pid": os.getpid()}, out)
-        print(f"Serving exec/v1 at {info.url}", file=sys.stderr)
-        if shown:
-            print(f"Token: {token}", file=sys.stderr)
-        print(f"Try:   jupyter exec run -c 'print(1)' --server {info.url}", file=sys.stderr)
+        _print_serving(info.url, token, shown=shown)
 
     try:
         launch(args.options, config, on_listening)

@@ -443,7 +443,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[sub
     """A server that `jupyter exec serve` started, and its port."""
     port = free_port()
     args = [*([request.param] if request.param else []), "--port", str(port), "--token-file", "token"]
-    options = [] if request.param else ["--", "--allow-root"]
+    options = ["--allow-root"] if request.param else ["--", "--allow-root"]
     with subprocess.Popen(
         command("serve", *args, *options),
         env=clean_environment(tmp_path),
@@ -453,7 +453,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[sub
         text=True,
         start_new_session=True,
     ) as process:
-        wait_for_line(process, "Serving exec/v1" if request.param else "is running at")
+        wait_for_line(process, "Serving exec/v1")
         yield process, port
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -496,9 +496,10 @@ def test_a_token_file_is_made_whole_and_only_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*token*")] == ["token"]
 
 
-def test_a_new_token_is_shown_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [["--gateway"], []])
+def test_a_new_token_is_shown_once(tmp_path: Path, options: list[str]) -> None:
     with subprocess.Popen(
-        command("serve", "--gateway", "--port", "0"),
+        command("serve", *options, "--port", "0", "--allow-root"),
         env=clean_environment(tmp_path),
         cwd=tmp_path,
         stderr=subprocess.PIPE,

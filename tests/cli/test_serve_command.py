@@ -1,0 +1,66 @@
+"""``jupyter exec serve``: ports that are taken or out of range, and root."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_exec_ext.cli import listening_port
+from jupyter_exec_ext.cli.listening_port import choose_port
+from jupyter_exec_ext.cli.root_check import refuse_root
+from jupyter_exec_ext.cli.server_choice import UsageError
+from tests.cli.test_cli import jupyter_exec
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that this process listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("options", [["--gateway"], []])
+def test_named_port_in_use_is_refused_with_its_holder(tmp_path: Path, taken: int, options: list[str]) -> None:
+    done = jupyter_exec(tmp_path, "serve", *options, "--port", str(taken), "--allow-root")
+    assert done.returncode == 2
+    assert f"port {taken} is in use by " in done.stderr
+    assert f"(process {os.getpid()})" in done.stderr
+    assert "Serving" not in done.stderr
+
+
+def test_next_free_port_is_used_and_printed(
+    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(listening_port, "DEFAULT_PORT", taken)
+    port = choose_port("127.0.0.1", None)
+    assert taken < port < taken + 50
+    assert f"port {port} is used instead" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "x", "1" * 5000])
+def test_port_out_of_range_is_refused(tmp_path: Path, port: str) -> None:
+    done = jupyter_exec(tmp_path, "serve", f"--port={port}")
+    assert (done.returncode, "is not a port; write a number from 1 to 65535" in done.stderr) == (2, True)
+
+
+def test_root_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    refuse_root()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UsageError, match="add --allow-root"):
+        refuse_root()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused")
+@pytest.mark.parametrize("options", [["--gateway"], []])
+def test_both_servers_refuse_root(tmp_path: Path, options: list[str]) -> None:
+    done = jupyter_exec(tmp_path, "serve", *options, "--port", "0")
+    assert done.returncode == 2
+    assert "jupyter exec: you are root" in done.stderr
+    assert "Traceback" not in done.stderr
