@@ -16,6 +16,7 @@ from jupyter_core.paths import jupyter_config_path, jupyter_path
 from jupyter_server.extension.config import ExtensionConfigManager
 
 from .. import __version__
+from ..auth.policy import BUILT_IN
 from ..client.sync.client import ExecClient
 from ..errors import ApiNotFound, ConnectionFailed, ExecError, IsolationRequired, OwnerOnly
 from ..executors.local import LocalJupyterServer
@@ -50,6 +51,10 @@ _ALLOWED = (
     "scoped tokens may run code there all the same (ExecEngine.allow_unprotected_tokens), so their scopes and policies "
     "bind well-behaved code only"
 )
+_MORE_ISOLATION = (
+    "install bubblewrap 0.7 or newer on the server's machine (apt install bubblewrap) and allow user namespaces there; "
+    "or use a provisioner that isolates, and name it in ExecEngine.isolation_levels"
+)
 _CONTROL_GROUPS = (
     "let servers make control groups with the controllers 'memory' and 'pids' (systemd: Delegate=yes in their unit; a "
     "container: /sys/fs/cgroup mounted so that it can be written)"
@@ -70,12 +75,35 @@ def unprotected(names: Sequence[str], level: str | None, *, allowed: bool = Fals
     """
     if names:
         given = (
-            f"scoped tokens get the isolation {level!r} for them; for yourself, ask for it (jupyter exec run "
-            f"--isolation {level}), or set ExecEngine.default_isolation"
+            f"scoped tokens get the isolation {level!r} for them, if their policy requires no more; for yourself, ask "
+            f"for it (jupyter exec run --isolation {level}), or set ExecEngine.default_isolation"
         )
         yield Finding(
             f"without isolation: {', '.join(names)}; code in these kernels has all rights of the server's user",
             _ALLOWED if allowed else _REFUSED if level is None else given,
+            fails=False,
+        )
+
+
+def refused_policies(required: Mapping[str, str], levels: Sequence[str], remedy: str) -> Iterator[Finding]:
+    """Report policies that require more isolation than any kernel has.
+
+    Parameters
+    ----------
+    required : mapping
+        The isolation that each policy requires, by the policy's name.
+    levels : sequence of str
+        The isolation that kernels can have.
+    remedy : str
+        How kernels get more.
+    """
+    most = max(map(ISOLATION_LEVELS.index, levels), default=0)
+    wanting = [f"{name} ({level})" for name, level in required.items() if ISOLATION_LEVELS.index(level) > most]
+    if wanting:
+        yield Finding(
+            f"no kernel is isolated as these policies require: {', '.join(wanting)}; their tokens are refused, since "
+            f"kernels get {ISOLATION_LEVELS[most]!r} at most",
+            remedy,
             fails=False,
         )
 
@@ -226,6 +254,11 @@ def _kernelspecs() -> Iterator[Finding]:
     yield from isolation_here(usable, problems)
     level = next((level for level, problem in problems.items() if problem is None), None)
     yield from unprotected([kernel.name for kernel in usable if kernel.provisioner in ISOLATABLE], level)
+    levels = [level or "none" for kernel in usable if kernel.provisioner in ISOLATABLE]
+    levels += [kernel.level for kernel in usable if kernel.level not in LOCAL_LEVELS or kernel.level == level]
+    sandbox = problems.get("sandbox")
+    how = f"for the isolation 'sandbox': {sandbox}" if sandbox else _MORE_ISOLATION
+    yield from refused_policies({policy.name: policy.isolation for policy in BUILT_IN.values()}, levels, how)
     # The host network undoes the isolation of their provisioner.
     yield from unprotected([kernel.name for kernel in usable if kernel.has_host_network], None)
 
@@ -281,15 +314,8 @@ def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     yield from unprotected(plain, level, allowed=allowed)
     yield from unprotected([spec.name for spec in open_ if spec.provisioner not in ISOLATABLE], None, allowed=allowed)
     levels = [level or "none", *(spec.isolation for spec in specs)]
-    most = max(map(ISOLATION_LEVELS.index, levels))
-    wanting = [str(p["name"]) for p in _policies(client, info) if ISOLATION_LEVELS.index(p["isolation"]) > most]
-    if wanting:
-        yield Finding(
-            f"no kernel is isolated as these policies require: {', '.join(wanting)}",
-            "so their tokens can start no session; use a provisioner that isolates, and name it in "
-            "ExecEngine.isolation_levels",
-            fails=False,
-        )
+    required = {str(policy["name"]): str(policy["isolation"]) for policy in _policies(client, info)}
+    yield from refused_policies(required, levels, _MORE_ISOLATION)
 
 
 def _policies(client: ExecClient, info: dict[str, Any]) -> Sequence[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -46,29 +47,64 @@ class Finding:
 def add_doctor_command(commands: Any) -> None:
     """Add ``jupyter exec doctor``."""
     parser = add_command(commands, "doctor", "check the installation, and say what to do about what is wrong", doctor)
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what is in place as well")
+    parser.add_argument("--json", action="store_true", help="print all results as one JSON object")
     add_server_options(parser, None, "only this machine is checked")
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Print the findings; return 1 if any check has failed."""
+    """Print the findings and a summary; return 1 if any check has failed."""
+    report = _Report(is_verbose=args.verbose, is_json=args.json)
     at_server = any(where is not None for where in (args.server, args.hub, args.binder, args.docker))
-    # A missing package is reported before the other checks import it.
-    is_healthy = True if at_server else _print_findings(_check_packages())
+    if not at_server:  # a missing package is reported before the other checks import it
+        report.add(_check_packages())
     # Imported now: other commands must not wait for Jupyter Server and jupyter_client.
     from .doctor_checks import check_installation, check_server
 
-    return 0 if _print_findings(check_server(args) if at_server else check_installation()) and is_healthy else 1
+    report.add(check_server(args) if at_server else check_installation())
+    report.print_end()
+    return 1 if report.count("FAIL") else 0
 
 
-def _print_findings(findings: Iterable[Finding]) -> bool:
-    """Print findings as they come; return whether no check has failed."""
-    is_healthy = True
-    for finding in findings:
-        is_healthy = is_healthy and finding.mark != "FAIL"
-        print(f"{finding.mark:4}  {finding.what}", flush=True)
-        if finding.remedy:
-            print(f"      -> {finding.remedy}", flush=True)
-    return is_healthy
+class _Report:
+    """Printer of findings: as they come and with a summary, or as JSON at the end."""
+
+    def __init__(self, *, is_verbose: bool, is_json: bool) -> None:
+        self._is_verbose = is_verbose
+        self._is_json = is_json
+        self._findings: list[Finding] = []
+
+    def count(self, mark: str) -> int:
+        """Return the number of findings with this mark."""
+        return sum(finding.mark == mark for finding in self._findings)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Add findings, and print those that are shown."""
+        for finding in findings:
+            self._findings.append(finding)
+            if self._is_json or (finding.mark == "ok" and not self._is_verbose):
+                continue
+            print(f"{finding.mark:4}  {finding.what}", flush=True)
+            if finding.remedy:
+                print(f"      -> {finding.remedy}", flush=True)
+
+    def print_end(self) -> None:
+        """Print the summary, or everything as JSON."""
+        if not self._is_json:
+            print(self._summary())
+            return
+        findings = [{"mark": one.mark, "what": one.what, "remedy": one.remedy} for one in self._findings]
+        print(json.dumps({"summary": self._summary(), "findings": findings}, indent=2))
+
+    def _summary(self) -> str:
+        checks = _counted(len(self._findings), "check")
+        wrong = [(self.count("FAIL"), "problem"), (self.count("note"), "note")]
+        shown = [_counted(count, noun) for count, noun in wrong if count]
+        return f"{', '.join(shown)} in {checks}" if shown else f"everything is in place: {checks}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _check_packages() -> Iterator[Finding]:

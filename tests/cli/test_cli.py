@@ -519,7 +519,7 @@ def test_a_new_token_is_shown_once(tmp_path: Path, options: list[str]) -> None:
 
 
 def test_the_doctor_finds_this_installation_healthy(tmp_path: Path) -> None:
-    done = jupyter_exec(tmp_path, "doctor")
+    done = jupyter_exec(tmp_path, "doctor", "--verbose")
     assert done.returncode == 0, done.stdout
     assert "FAIL" not in done.stdout
     for words in ("jupyter-server", "the server extension is enabled", "kernelspec python3", "code runs in kernel"):
@@ -536,7 +536,7 @@ def test_doctor_prints_remedies(tmp_path: Path) -> None:
 
 
 def test_the_doctor_looks_at_a_server(tmp_path: Path, server: Host) -> None:
-    done = jupyter_exec(tmp_path, "doctor", "--server", server.info.url, **at(server))
+    done = jupyter_exec(tmp_path, "doctor", "--verbose", "--server", server.info.url, **at(server))
     assert done.returncode == 0
     assert "jupyter_server 2." in done.stdout
     with running_host("server", tmp_path / "plain", "--ExecExtensionApp.enabled=False") as plain:

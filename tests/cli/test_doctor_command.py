@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.cli import doctor_checks
-from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here
-from jupyter_exec_ext.cli.doctor_command import Finding
+from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here, refused_policies
+from jupyter_exec_ext.cli.doctor_command import Finding, _Report
 from jupyter_exec_ext.cli.kernelspecs import local_kernels
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
@@ -158,3 +159,40 @@ def test_doctor_reports_policies_that_the_server_cannot_satisfy(
     assert "note  without isolation: python3" in done.stdout
     assert "note  no kernel is isolated as these policies require: restricted" in done.stdout
     assert "get the isolation 'sandbox'" not in done.stdout
+    assert "restricted (sandbox); their tokens are refused, since kernels get 'landlock' at most" in done.stdout or (
+        "restricted (sandbox); their tokens are refused, since kernels get 'none' at most" in done.stdout
+    )
+
+
+def test_policy_that_requires_more_isolation_than_there_is_is_a_note() -> None:
+    required = {"default": "none", "restricted": "sandbox"}
+    (finding,) = refused_policies(required, ["none", "landlock"], "install bubblewrap")
+    assert finding.what.startswith("no kernel is isolated as these policies require: restricted (sandbox);")
+    assert "since kernels get 'landlock' at most" in finding.what
+    assert (finding.mark, finding.remedy) == ("note", "install bubblewrap")
+    assert list(refused_policies(required, ["landlock", "sandbox"], "")) == []
+    assert len(list(refused_policies(required, [], ""))) == 1
+
+
+def test_report_hides_what_is_in_place_and_ends_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    good, note, bad = Finding("good"), Finding("odd", "see", fails=False), Finding("bad", "mend it")
+    for findings, options, expected in (
+        ([good, good], {}, "everything is in place: 2 checks\n"),
+        ([good], {"is_verbose": True}, "ok    good\neverything is in place: 1 check\n"),
+        ([bad, good, note, bad], {}, "2 problems, 1 note in 4 checks\n"),
+    ):
+        report = _Report(**{"is_verbose": False, "is_json": False, **options})
+        report.add(findings)
+        report.print_end()
+        printed = capsys.readouterr().out
+        assert printed.endswith(expected)
+        assert ("good" in printed) == bool(options)
+
+
+def test_report_as_json_has_all_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    report = _Report(is_verbose=False, is_json=True)
+    report.add([Finding("good"), Finding("bad", "mend it")])
+    report.print_end()
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["summary"] == "1 problem in 2 checks"
+    assert printed["findings"][1] == {"mark": "FAIL", "what": "bad", "remedy": "mend it"}
