@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aca.endpoint": {"models", "errors", "protocol", "auth", "engine", "server", "aca.protocol"},
     "adapters": {"models", "errors", "client", "executors", "aca.client", "aca.executor"},
     "cli": {
-        *("models", "errors", "protocol", "auth", "audit", "client", "executors", "store"),
+        *("models", "errors", "protocol", "auth", "audit", "client", "executors", "store", "adapters"),
         *("isolation.common", "isolation.sandbox", "forkserver", "aca.protocol", "aca.provisioner", "__init__"),
     },
     "__init__": {"models", "errors", "server", "client", "executors", "magic"},

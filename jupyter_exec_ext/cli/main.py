@@ -39,6 +39,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "session": ("session_command", "start, list and end sessions on a server"),
         "file": ("session_command", "list, upload, download and delete the files of a session"),
         "output": ("session_command", "list and download output of an execution beyond the limit"),
+        "mcp": ("mcp_command", "let a client of the Model Context Protocol (MCP) run code on a server"),
     },
     "access": {
         "token": ("token_command", "create, list, rotate and revoke tokens for agents"),

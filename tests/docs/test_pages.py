@@ -106,6 +106,7 @@ def scripts(desk: Desk) -> dict[str, str]:
     the_servers_token(desk)
     desk.write("script.py", "print('from a script')\n")
     desk.write("script.sh", "echo from bash\n")
+    desk.write("analysis.ipynb", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')
     desk.write("src/agent.py", "from autogen.coding.jupyter import LocalJupyterServer\n")
     desk.write("notebooks/empty.ipynb", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n')
     (Path(desk.env["HOME"]) / "data").mkdir(exist_ok=True)
