@@ -17,7 +17,7 @@ def test_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     home, port = tmp_path / "lab", free_port()
     lab = account(home)
     (home / "token").write_text("s3cret-of-this-test")
-    line = f"{SERVE.format(port=port)} -- --allow-root"
+    line = f"{SERVE.format(port=port)} --allow-root"
     backup, restore = (Recipe(PAGE, title, {}).steps() for title in ("Back up", "Restore"))
     store = Path(lab.get("XDG_DATA_HOME", home / ".local" / "share")) / "jupyter" / "jupyter_exec_ext"
     with shells({"lab": lab}, home) as type_in:
