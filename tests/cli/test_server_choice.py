@@ -45,7 +45,7 @@ def test_a_session_at_a_hub_outlives_the_commands_that_use_it(hub: HubHost, tmp_
         listed = jupyter_exec(tmp_path, "session", "list", "--hub", hub.hub_url, **token)
         assert session in listed.stdout
         assert servers(hub, CALLER)[""]["ready"]
-        checked = jupyter_exec(tmp_path, "doctor", "--hub", hub.hub_url, **token)
+        checked = jupyter_exec(tmp_path, "doctor", "--verbose", "--hub", hub.hub_url, **token)
         assert "exec/v1" in checked.stdout, checked.stderr
         assert servers(hub, CALLER)[""]["ready"]
     finally:

@@ -387,7 +387,7 @@ def test_the_doctor_notes_what_is_not_isolated(desk: Desk) -> None:
 
 @needs_sandbox
 def test_the_doctor_says_what_isolation_a_server_gives_on_request(desk: Desk) -> None:
-    done = desk("doctor")
+    done = desk("doctor", "--verbose")
     assert "ok    kernels get the isolation 'sandbox' there where it is asked for or required" in done.stdout
     assert "these policies require" not in done.stdout
     local = jupyter_exec(desk.home, "doctor")
@@ -396,7 +396,7 @@ def test_the_doctor_says_what_isolation_a_server_gives_on_request(desk: Desk) ->
 
 @on_one_host
 def test_doctor_works_with_a_scoped_token(desk: Desk, agent_token: str) -> None:
-    done = desk("doctor", env={"JUPYTER_TOKEN": agent_token})
+    done = desk("doctor", "--verbose", env={"JUPYTER_TOKEN": agent_token})
     assert done.returncode == 0, done.stdout
     assert "these policies require" not in done.stdout
 

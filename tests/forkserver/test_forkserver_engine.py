@@ -120,7 +120,7 @@ def test_a_kernel_that_dies_is_told_at_once_with_how_it_ended(session: Any, code
 def test_where_a_kernel_crashed_is_told(session: Any) -> None:
     result = session.run("import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()")
     assert result.state is ExecutionState.KERNEL_DIED
-    assert "in crash" in result.to_text(), result
+    assert "in crash" in str(result.outputs), result
 
 
 def test_what_a_session_left_behind_ends_with_it(client: ExecClient) -> None:
