@@ -12,7 +12,6 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
-from .file_requests import path_parts
 from .strict_json import dumps, is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
@@ -24,6 +23,8 @@ MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint
 MAX_ENV_NAMES = 1000
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
 _MAX_SECONDS = 1e9
+# As the API's description has it; well within the limits of file systems.
+_DIRECTORY = re.compile(r"[^/\x00.][^/\x00]{0,59}(/[^/\x00.][^/\x00]{0,59}){0,14}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -140,8 +141,12 @@ def session_request_from_json(data: Any) -> SessionRequest:
         cwd=body.text("cwd") or "",
     )
     body.done()
-    if request.cwd:
-        path_parts(request.cwd)
+    if request.cwd and not _DIRECTORY.fullmatch(request.cwd):
+        raise InvalidRequest(
+            "'cwd' must be a directory below the session's: at most 15 names of 60 characters, none with a dot first"
+        )
+    if not is_encodable(request.cwd):
+        raise InvalidRequest("'cwd' must be valid Unicode")
     if request.isolation is not None and request.isolation not in ISOLATION_LEVELS:
         raise InvalidRequest(f"'isolation' must be one of {', '.join(ISOLATION_LEVELS)}")
     if request.kernel_id is not None and (request.kernel_name is not None or request.env or request.cwd):

@@ -93,7 +93,7 @@ def test_an_execution_request_is_checked_field_by_field(host: Host, session_id: 
         ({"x" * 1_000_000: 1}, "unknown field"),
         ({"idle_timeout_seconds": -1}, "'idle_timeout_seconds' must be"),
         ({"kernel": "python3"}, "did you mean 'kernel_id'?"),
-        ({"cwd": "/"}, "relative to the session's working directory"),
+        ({"cwd": "/"}, "a directory below the session's"),
         ({"shell": "/bin/sh"}, "unknown field 'shell'"),
     ],
 )

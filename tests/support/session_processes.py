@@ -30,7 +30,8 @@ def outside(session_id: str, inside: int) -> int:
 
 def kernel_of(session: Any) -> int:
     """Return the process of a session's kernel, which is idle."""
-    return outside(session.id, int(session.run("import os; print(os.getpid())").stdout))
+    printed = session.run("import os; print(os.getpid())").stdout
+    return outside(session.id, int(printed.split()[-1]))  # before it there may be late output of an earlier run
 
 
 def _inner_id(pid: int) -> int:
