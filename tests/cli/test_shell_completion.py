@@ -14,6 +14,7 @@ import pytest
 from jupyter_exec_ext.cli.command_parser import walk_commands
 from jupyter_exec_ext.cli.main import build_parser, main
 from jupyter_exec_ext.cli.shell_completion import completion_script
+from tests.support.full import only_in_full
 
 SHELLS = {
     "bash": "bash --norc --noprofile",
@@ -86,8 +87,8 @@ class Shell:
 @pytest.fixture(
     params=[
         pytest.param("bash", marks=pytest.mark.needs("tmux")),
-        pytest.param("zsh", marks=pytest.mark.needs("zsh")),
-        pytest.param("fish", marks=pytest.mark.needs("fish")),
+        pytest.param("zsh", marks=[only_in_full, pytest.mark.needs("zsh")]),
+        pytest.param("fish", marks=[only_in_full, pytest.mark.needs("fish")]),
     ]
 )
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
