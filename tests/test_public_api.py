@@ -171,7 +171,8 @@ def test_autogens_members_are_there(name: str) -> None:
 
 CLIENT_MODULES = {
     "client": ["ExecClient"],
-    "session": ["ExecSession", "StandardExecSession", "ExecSessionBase"],
+    "session": ["ExecSession", "ExecSessionBase"],
+    "standard_session": ["StandardExecSession"],
     "execution_handle": ["ExecutionHandle"],
     "tokens": ["ExecTokens", "ExecApprovals"],
 }

@@ -64,3 +64,9 @@ def test_the_lock_of_the_tests_proxy_names_no_registry() -> None:
     for name, package in packages.items():
         assert "resolved" not in package
         assert name == "" or "integrity" in package
+
+
+def test_no_module_is_longer_than_350_lines() -> None:
+    modules = (ROOT / "jupyter_exec_ext").rglob("*.py")
+    long = [path.name for path in modules if len(path.read_text().splitlines()) > 350]
+    assert long == []

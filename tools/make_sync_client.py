@@ -18,6 +18,7 @@ MODULES = (
     "client/aio/client.py",
     "client/aio/execution_handle.py",
     "client/aio/session.py",
+    "client/aio/standard_session.py",
     "client/aio/tokens.py",
     "aca/client/aio/pool_client.py",
 )

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from ..client.aio.client import AGENT_IDLE_TIMEOUT_SECONDS, AsyncExecClient, open_agent_session
-from ..client.aio.session import AsyncExecSession, AsyncStandardExecSession
+from ..client.aio.session import AsyncExecSession
+from ..client.aio.standard_session import AsyncStandardExecSession
 from ..client.local_servers import find_connection
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
-from ..client.sync.session import ExecSession, StandardExecSession
+from ..client.sync.session import ExecSession
+from ..client.sync.standard_session import StandardExecSession
 from ..errors import ConnectionFailed, ConnectionLost, ExecError, PolicyDenied, SessionEnded, SessionNotFound
 from ..executors.stateful_executor import REFUSALS
 from ..models import Execution

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..client.aio.session import AsyncStandardExecSession
+from ..client.aio.standard_session import AsyncStandardExecSession
 from ..client.fork_safety import ProcessLock, keep_for_parent, renew_after_fork
 from ..models import Execution
 from ._code_session import CodeSession, OpenSession, Server, SessionOptions

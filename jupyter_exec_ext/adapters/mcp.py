@@ -19,7 +19,7 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, T
 
 from .. import models
 from ..client.aio.client import AsyncExecClient
-from ..client.aio.session import AsyncStandardExecSession
+from ..client.aio.standard_session import AsyncStandardExecSession
 from ..errors import ExecError
 from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
 from ._session_keeper import SessionKeeper

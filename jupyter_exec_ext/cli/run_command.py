@@ -14,7 +14,8 @@ from typing import Any
 from ..client.local_files import write_whole_file
 from ..client.sync.client import ExecClient
 from ..client.sync.execution_handle import ExecutionHandle
-from ..client.sync.session import ExecSession, StandardExecSession
+from ..client.sync.session import ExecSession
+from ..client.sync.standard_session import StandardExecSession
 from ..errors import ApiNotFound, ExecError, KernelSpecNotFound, LanguageNotSupported
 from ..executors.code_results import OutputDirectory
 from ..models import Execution, ExecutionState, OutputEvent

@@ -17,6 +17,7 @@ from .terminal_text import printable
 _WHOLE_ID = re.compile(r"(?:ses|exe)_[0-9a-f]{24}")
 _SESSION, _EXECUTION = "ses_", "exe_"
 _MAX_CANDIDATES = 5
+_LEAST_DIGITS = 2
 # The API lists the executions of one session; older sessions need the whole id.
 _MAX_SESSIONS_SEARCHED = 50
 
@@ -78,8 +79,11 @@ def is_whole_id(text: str) -> bool:
 
 
 def matching_ids(text: str, ids: Iterable[str], prefix: str) -> list[str]:
-    """Return the ids that begin with a text, which may leave out their `prefix`; all ids begin with an empty one."""
+    """Return the ids that begin with a text, which may leave out their `prefix`; none for a text that is too short."""
     start = text if text.startswith(prefix) else prefix + text
+    # All ids begin with an empty text, such as that of a variable that is not set.
+    if len(start) < len(prefix) + _LEAST_DIGITS:
+        return []
     return [one for one in ids if one.startswith(start)]
 
 

@@ -26,7 +26,7 @@ from ..client.api.steps import Connect, Disconnect, Failure, ReceiveMessage, Rep
 from ..client.jupyter.standard_session import open_standard_session
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
-from ..client.sync.session import StandardExecSession
+from ..client.sync.standard_session import StandardExecSession
 from ..errors import ConnectionFailed, KernelStartFailed, KernelStartTimeout
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL, FrameCodec, KernelMessage, encode_websocket, new_header
 from ..protocol.kernel_preparation import (

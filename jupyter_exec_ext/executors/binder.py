@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from ..client.api.request_exchange import DEFAULT_RETRY, error_from, exchange
+from ..client.api.answers import error_from
+from ..client.api.request_exchange import DEFAULT_RETRY, exchange
 from ..client.api.steps import Failure, Operation, Reply, Request
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo

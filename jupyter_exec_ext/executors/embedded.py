@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..client.sync.session import StandardExecSession
+from ..client.sync.standard_session import StandardExecSession
 from ..errors import KernelSpecNotFound
 from .stateful_executor import ExecutorOptions, StatefulCodeExecutor
 

@@ -10,7 +10,8 @@ from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
 from ..client.local_servers import find_connection
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient, open_agent_session
-from ..client.sync.session import ExecSession, StandardExecSession
+from ..client.sync.session import ExecSession
+from ..client.sync.standard_session import StandardExecSession
 from ..errors import KernelSpecNotFound
 from .stateful_executor import ExecutorOptions, StatefulCodeExecutor
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_exec_ext.client.api.answers import error_from
 from jupyter_exec_ext.client.api.execution_operations import (
     FRESH_SESSION,
     execution_request,
@@ -16,7 +17,7 @@ from jupyter_exec_ext.client.api.execution_operations import (
 )
 from jupyter_exec_ext.client.api.file_transfers import FilesApi
 from jupyter_exec_ext.client.api.operations import ExecApi
-from jupyter_exec_ext.client.api.request_exchange import RetryPolicy, error_from
+from jupyter_exec_ext.client.api.request_exchange import RetryPolicy
 from jupyter_exec_ext.client.api.steps import (
     AskInput,
     CloseStream,

@@ -20,7 +20,7 @@ import websocket
 from jupyter_exec_ext import CodeBlock, EmbeddedIPythonCodeExecutor, JupyterCodeExecutor, JupyterConnectionInfo
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.client.jupyter import kernel_websocket, standard_run
-from jupyter_exec_ext.client.sync.session import StandardExecSession
+from jupyter_exec_ext.client.sync.standard_session import StandardExecSession
 from jupyter_exec_ext.errors import ConnectionFailed, Forbidden, SessionEnded, Unauthenticated
 from jupyter_exec_ext.executors.code_blocks import IPythonCodeResult
 from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor

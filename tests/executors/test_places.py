@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo
-from jupyter_exec_ext.client.sync.session import StandardExecSession
+from jupyter_exec_ext.client.sync.standard_session import StandardExecSession
 from jupyter_exec_ext.errors import Forbidden, Unauthenticated
 from tests.support import canaries
 from tests.support.hosts import Host, clean_environment, free_port, running_host, stop

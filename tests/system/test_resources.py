@@ -48,7 +48,7 @@ def test_freed_memory_is_kept() -> None:
 @pytest.mark.parametrize(("body_bytes", "kept"), [(1000, False), (2_000_000, True)])
 def test_a_client_keeps_it_once_it_has_had_a_large_answer(body_bytes: int, kept: bool) -> None:
     faults = faults_after(f"""
-        from jupyter_exec_ext.client.api.request_exchange import parsed
+        from jupyter_exec_ext.client.api.answers import parsed
         from jupyter_exec_ext.client.api.steps import Reply
         parsed(Reply(200, {{}}, b'"' + b"x" * {body_bytes} + b'"'))
     """)

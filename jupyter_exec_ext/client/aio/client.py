@@ -17,7 +17,8 @@ from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
 from .opening import opens
-from .session import AsyncExecSession, AsyncStandardExecSession
+from .session import AsyncExecSession
+from .standard_session import AsyncStandardExecSession
 from .tokens import AsyncExecApprovals, AsyncExecTokens
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ...protocol.output_joining import OutputFold, with_outputs
 from ...protocol.records_json import change_from_json, event_from_json, is_bare
 from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from ...protocol.strict_json import loads_strict
-from .request_exchange import RetryBudget, RetryPolicy, error_from, open_stream, wait
+from .answers import error_from
+from .request_exchange import RetryBudget, RetryPolicy, open_stream, wait
 from .steps import HEARTBEAT, MINIMAL, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 API = "exec/v1/"

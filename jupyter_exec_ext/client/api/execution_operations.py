@@ -12,6 +12,7 @@ from typing import Any
 from ...errors import ConnectionFailed, ConnectionLost, ExecError, NoInputRequested
 from ...models import Execution, InputRequestEvent
 from ...protocol.records_json import execution_from_json
+from .answers import parsed
 from .event_stream import API, EventStreamReader, silence_seconds
 from .request_exchange import (
     DEFAULT_RETRY,
@@ -19,7 +20,6 @@ from .request_exchange import (
     RetryPolicy,
     exchange,
     open_stream,
-    parsed,
     segment,
     transport_error,
     wait,

@@ -13,18 +13,9 @@ from ...models import FileInfo, RecordList
 from ...protocol.file_requests import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, quoted_path, sha256_in
 from ...protocol.records_json import file_info_from_json
 from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
+from .answers import list_in, parsed
 from .event_stream import API
-from .request_exchange import (
-    DEFAULT_RETRY,
-    RetryPolicy,
-    exchange,
-    is_busy,
-    list_in,
-    open_stream,
-    parsed,
-    segment,
-    transport_error,
-)
+from .request_exchange import DEFAULT_RETRY, RetryPolicy, exchange, is_busy, open_stream, segment, transport_error
 from .steps import CloseStream, Failure, Operation, ReadStream, Reply, Request, SendBody, Work
 
 # The server may have to hash a large file before its answer begins, or to write one before its answer ends.

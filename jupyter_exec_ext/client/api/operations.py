@@ -26,9 +26,10 @@ from ...protocol.records_json import (
     session_from_json,
     token_from_json,
 )
+from .answers import list_in, parsed
 from .event_stream import API
 from .execution_operations import START_SECONDS, ExecutionOperations
-from .request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, is_of_api, list_in, parsed, segment
+from .request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, is_of_api, segment
 from .steps import Operation, Request
 
 _UNAVAILABLE = 503

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from ...errors import (
@@ -15,14 +13,9 @@ from ...errors import (
     ConnectionLost,
     ExecError,
     FileNotFound,
-    Forbidden,
-    NotFound,
     ServerLost,
-    Unauthenticated,
-    UnexpectedAnswer,
 )
-from ...protocol.strict_json import loads_strict
-from ...system.resources import keep_freed_memory
+from .answers import BUSY_STATUSES, error_from
 from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
 
 #: The longest pause between two requests during an outage.
@@ -123,13 +116,10 @@ class RetryBudget:
         return None
 
 
-_BUSY_STATUSES = frozenset({502, 503, 504})
-# From this size on, the memory of an answer is worth keeping for the next one: see `keep_freed_memory`.
-_LARGE_BYTES = 1024 * 1024
 # With these statuses a proxy may have forwarded the request. After 503 it has not.
 _GATEWAY_STATUSES = frozenset({502, 504})
 # JupyterHub answers 424 for a server that does not run.
-_FOREIGN_STATUSES = _BUSY_STATUSES | {424}
+_FOREIGN_STATUSES = BUSY_STATUSES | {424}
 # This GET sets the XSRF cookie, which a server without authentication requires with every change. The driver keeps the
 # cookie and sends it.
 COOKIE_REQUEST = Request("GET", "exec/v1")
@@ -180,7 +170,7 @@ def is_busy(request: Request, reply: Reply) -> bool:
     """
     if not request.is_idempotent or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
         return False
-    return reply.status in _BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
+    return reply.status in BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
 
 
 def is_of_api(reply: Reply) -> bool:
@@ -289,90 +279,6 @@ def transport_error(request: Request, failure: Failure, execution_id: str | None
     if failure.is_explained:
         return ConnectionFailed(failure.message)
     return ConnectionFailed(f"the server cannot be reached, nothing was sent: {failure.message}")
-
-
-def error_from(reply: Reply) -> ExecError:
-    """Return the error that an answer stands for: that of its code, if it is known, else that of its status."""
-    if 300 <= reply.status < 400:
-        to_login = " to its login page" if "login" in reply.headers.get("location", "") else ""
-        return UnexpectedAnswer(
-            f"the server redirects{to_login} ({reply.status}) instead of answering; is the base URL right, and is the "
-            "user's server running if this is a JupyterHub?"
-        )
-    if is_page(reply) and reply.status not in _BUSY_STATUSES:
-        return UnexpectedAnswer(page_problem(reply))
-    try:
-        body = loads_strict(reply.body)
-    except ValueError:
-        body = None
-    known = isinstance(body, dict) and isinstance(body.get("message"), str)
-    message = body["message"] if known else ""
-    if not message:  # Enterprise Gateway uses Jupyter's other field
-        reason = body.get("reason") if known else None
-        message = _DEFAULT_TEXTS.get(reply.status) or str(reason or "")
-    code = body.get("code") if isinstance(body, dict) else None
-    if code is None and reply.status == 403:  # Jupyter's own API refuses a token so
-        message = f"the server refused ({message}); is the token right, and may its user do this?"
-    by_status = {401: Unauthenticated, 403: Forbidden, 404: NotFound}.get(reply.status, UnexpectedAnswer)
-    error_class = ExecError.for_code(code) if isinstance(code, str) else None
-    retry_after = reply.headers.get("retry-after", "")
-    request_id = (body.get("request_id") or reply.headers.get("x-request-id")) if isinstance(code, str) else None
-    return (error_class or by_status)(
-        message or f"the server answered {reply.status}",
-        retry_after_seconds=float(retry_after) if retry_after.isdecimal() else None,
-        request_id=request_id,
-        limit=body.get("limit") if known else None,
-    )
-
-
-_TITLE = re.compile(rb"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
-
-
-def is_page(reply: Reply) -> bool:
-    """Return whether an answer is a page for people."""
-    return "html" in reply.headers.get("content-type", "")
-
-
-def page_problem(reply: Reply) -> str:
-    """Return the message for a page that came in the place of an answer."""
-    found = _TITLE.search(reply.body)
-    title = found[1].decode("utf-8", "replace").strip() if found else ""
-    title = "".join(char for char in title if char.isprintable())
-    kind = "a login page" if "login" in title.lower() or "sign in" in title.lower() else "a page"
-    of = f" titled {title!r}" if title else ""
-    return (
-        f"this answer is not from exec/v1: {kind}{of} (status {reply.status}); check that the address is that of a "
-        "Jupyter server, with the whole path before /lab"
-    )
-
-
-_DEFAULT_TEXTS = {401: "the server wants a token, or another one than it was given"}
-
-
-def parsed(reply: Reply) -> Any:
-    """Return the JSON of a successful answer; raise the error of an unsuccessful one."""
-    if not reply.ok:
-        raise error_from(reply)
-    if reply.status == 204:
-        return None
-    if len(reply.body) > _LARGE_BYTES:
-        keep_freed_memory()
-    try:
-        return loads_strict(reply.body)
-    except ValueError:
-        if is_page(reply):
-            raise UnexpectedAnswer(page_problem(reply)) from None
-        raise UnexpectedAnswer(
-            "the server answered with something that is not JSON; is this the address of a Jupyter server?"
-        ) from None
-
-
-def list_in(body: Any, name: str) -> list[Any]:
-    """Return a list in an answer; raise `UnexpectedAnswer` if it is missing."""
-    items = body.get(name) if isinstance(body, dict) else None
-    if not isinstance(items, list):
-        raise UnexpectedAnswer(f"the server's list has no {name!r}")
-    return items
 
 
 def segment(text: str) -> str:

@@ -16,7 +16,8 @@ from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
-from .session import ExecSession, StandardExecSession
+from .session import ExecSession
+from .standard_session import StandardExecSession
 from .tokens import ExecApprovals, ExecTokens
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from ..api.execution_operations import execution_request, executions_of, new_key
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
 from ..api.steps import Operation
-from ..jupyter.standard_session import StandardSession
 from ..local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
 from ..server_connection import JupyterConnectionInfo
-from .driver import AnswerInput, RunLock, SyncDriver
+from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
 
 if TYPE_CHECKING:
@@ -313,70 +312,3 @@ class ExecSession(ExecSessionBase):
     def restart(self) -> None:
         """Start a fresh kernel; running and queued executions end as cancelled."""
         self.record = self._driver.perform(self._api.restart_session(self.id))
-
-
-class StandardExecSession(ExecSessionBase):
-    """A kernel of a server without ``exec/v1``, with the methods of a session. It runs one execution at a time."""
-
-    def __init__(self, driver: SyncDriver, session: StandardSession) -> None:
-        super().__init__(driver, is_own=True)
-        self._session = session
-        self._lock = RunLock()
-
-    @property
-    def id(self) -> str:
-        """The kernel's id."""
-        return self._session.kernel_id
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id!r}, kernel_name={self._session.spec.name!r})"
-
-    def _closing(self, *, is_hurried: bool) -> Operation[None]:
-        return self._session.close(hurried=is_hurried)
-
-    def run(
-        self,
-        code: str,
-        *,
-        timeout: float | None = None,
-        timeout_seconds: float | None = None,
-        language: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        on_event: Callable[[OutputEvent], None] | None = None,
-        on_input: AnswerInput | None = None,
-        check: bool = False,
-    ) -> Execution:
-        """Run code and return the finished execution; see `ExecSession.run`."""
-        seconds = one_timeout(timeout, timeout_seconds)
-        options: dict[str, Any] = {"timeout_seconds": seconds, "language": language, "metadata": metadata}
-        with self._lock:
-            self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
-            operation = self._session.run(code, allow_input=on_input is not None, **options)
-            execution = self._driver.perform(operation, on_event, on_input)
-        return execution.raise_for_error() if check else execution
-
-    def stream(
-        self,
-        code: str,
-        *,
-        timeout: float | None = None,
-        timeout_seconds: float | None = None,
-        language: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        on_input: AnswerInput | None = None,
-    ) -> Iterator[OutputEvent]:
-        """Run code and yield its output events as they arrive; see `ExecSession.stream`."""
-        seconds = one_timeout(timeout, timeout_seconds)
-        options: dict[str, Any] = {"timeout_seconds": seconds, "language": language, "metadata": metadata}
-        with self._lock:
-            self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
-            operation = self._session.run(code, allow_input=on_input is not None, **options)
-            yield from self._driver.stream(operation, on_input)
-
-    def interrupt(self) -> None:
-        """Interrupt the running code, as Ctrl-C would."""
-        self._driver.perform(self._session.interrupt())
-
-    def restart(self) -> None:
-        """Start a fresh kernel; running code ends as cancelled."""
-        self._driver.perform(self._session.restart())
