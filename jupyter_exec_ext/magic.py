@@ -15,7 +15,15 @@ from IPython.display import display
 from .client.local_servers import AUTO
 from .client.sync.client import ExecClient
 from .client.sync.session import ExecSession
-from .models import DisplayEvent, ErrorEvent, OutputEvent, ResultEvent, StreamEvent
+from .models import (
+    DisplayEvent,
+    ErrorEvent,
+    OutputEvent,
+    ResultEvent,
+    StreamEvent,
+    TruncatedEvent,
+    UnresponsiveEvent,
+)
 from .models.execution_display import bundle_for_notebook
 from .models.model_content import error_text
 
@@ -86,6 +94,8 @@ class ExecMagic:
             A variable that gets the finished execution.
         """
         given = _PARSER.parse_args(shlex.split(line))
+        if given.session is not None and given.sandbox:
+            raise UsageError("--sandbox is for a new session, and --session ID has its own; leave one of them out")
         session = self._session(given.server, given.session, given.sandbox)
         execution = session.run(cell, timeout=given.timeout, on_event=_show)
         if not execution.ok and execution.error is None:
@@ -114,6 +124,10 @@ def _show(event: OutputEvent) -> None:
         display(_Shown(bundle_for_notebook(event.data)))  # type: ignore[no-untyped-call]
     elif isinstance(event, ErrorEvent):
         print(error_text(event.traceback, event.name, event.value), file=sys.stderr)
+    elif isinstance(event, TruncatedEvent):
+        print(f"{event.truncated.dropped_bytes:,} bytes of output beyond the limit were left out", file=sys.stderr)
+    elif isinstance(event, UnresponsiveEvent):
+        print(f"the kernel is unresponsive: {event.reason}", file=sys.stderr)
 
 
 def _complete_options(_shell: Any, event: Any) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .messages import UsageError, error_text
 from .notebook_file import NotebookFile
-from .server_choice import UsageError
 
 _NOTEBOOK_SUFFIX = ".ipynb"
 _LANGUAGES = {
@@ -68,7 +68,7 @@ def read_source(args: argparse.Namespace) -> CodeSource:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"the code cannot be read: {error}") from error
+        raise UsageError(f"the code cannot be read: {error_text(error)}") from error
     if path.suffix.lower() == _NOTEBOOK_SUFFIX:
         return _read_notebook(path, data, args.language)
     language = args.language or _LANGUAGES.get(path.suffix.lower())
@@ -79,7 +79,7 @@ def _no_code(image: str | None) -> str:
     """Return the message for missing code; ``--docker``, whose IMAGE is optional, may have taken FILE."""
     if image and Path(image).is_file():
         return f"{image} was taken for the image; put the file before --docker, or write --docker=IMAGE"
-    return "one of the arguments FILE -c is required"
+    return "there is no code to run; name a FILE, or use -c CODE"
 
 
 def _read_notebook(path: Path, data: bytes, language: str | None) -> CodeSource:

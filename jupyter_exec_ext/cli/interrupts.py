@@ -32,7 +32,7 @@ class Interrupts:
         self._asking = False
 
     def forget(self) -> None:
-        """Forget the code: it has ended."""
+        """Remove the callback after the code has ended."""
         self.stop = None
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
@@ -40,7 +40,7 @@ class Interrupts:
         if self.stop is None or self.is_stopping or self._asking:
             raise KeyboardInterrupt
         self.is_stopping = True
-        print("Interrupting; once more to leave.", file=sys.stderr)
+        print("Interrupting the code. Press Ctrl-C again to quit.", file=sys.stderr)
         threading.Thread(target=self._stop, args=(self.stop,), daemon=True).start()  # the main thread must go on
 
     def _stop(self, stop: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from ..models import KernelSpecInfo
 from ..protocol.languages import normalize_language, source_for_kernel
 from ..protocol.records_json import kernelspec_from_json
 from .code_source import CodeSource
-from .server_choice import UsageError
+from .messages import UsageError
 from .terminal_text import printable
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import socket
 import sys
 
 import psutil
 
-from .server_choice import UsageError
+from .messages import UsageError
 
 DEFAULT_PORT = 8888
 _MAX_PORT = 65535
@@ -25,7 +26,7 @@ def port_number(text: str) -> int:
     argparse.ArgumentTypeError
         If it is no whole number from 0 to 65535.
     """
-    if text.isascii() and text.isdigit() and int(text[:6]) <= _MAX_PORT and len(text) <= len(str(_MAX_PORT)):
+    if re.fullmatch(r"[0-9]{1,5}", text) and int(text) <= _MAX_PORT:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a port; write a number from 1 to {_MAX_PORT}, or 0 for any")
 
@@ -68,7 +69,7 @@ def _problem(address: str, port: int) -> str | None:
         if error.errno == errno.EADDRINUSE:
             return f"port {port} is in use{_holder(port)}; stop that program, or choose another port with --port"
         if error.errno == errno.EACCES:
-            return f"port {port} is not for your user; choose a port from 1024 with --port"
+            return f"you have no permission to use port {port}; choose one of 1024 or above with --port"
         # For example, an address that this machine does not have: the server has a message of its own.
     return None
 

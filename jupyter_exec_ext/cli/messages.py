@@ -50,7 +50,7 @@ def describe_error(error: ExecError, server_url: str | None) -> str:
     ----------
     error : ExecError
         The error.
-    server_url : str, optional
+    server_url : str or None
         The server that was used; None for one that the command has started.
     """
     message = error.message + _remedy(error)
@@ -66,7 +66,10 @@ def _remedy(error: ExecError) -> str:
     if isinstance(error, (TokenExpired, TokenRevoked)):
         return "; pass it with --token-file or JUPYTER_TOKEN"
     if isinstance(error, MissingScope):
-        return "; use a token with it, which the server's owner creates: jupyter exec token create NAME --scope SCOPES"
+        return (
+            "; use a token that has this scope, which the server's owner creates: jupyter exec token create NAME "
+            "--scope SCOPES"
+        )
     if isinstance(error, OwnerOnly):
         return f"; use the server's own token: {_OTHER_TOKEN}"
     return ""

@@ -20,7 +20,7 @@ from typing import Any
 from ..protocol.languages import normalize_language
 from .common_options import add_command
 from .import_rewriting import IMPORTS, rewrite_imports
-from .server_choice import UsageError
+from .messages import UsageError
 from .terminal_text import printable
 
 # A file with none of these words imports nothing that moves, and is not parsed.

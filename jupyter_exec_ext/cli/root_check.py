@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .server_choice import UsageError
+from .messages import UsageError
 
 
 def refuse_root() -> None:

@@ -25,7 +25,8 @@ from .common_options import add_command, add_isolation_option, duration
 from .exit_codes import EXIT_INTERRUPTED, exit_code
 from .interrupts import Interrupts, ctrl_c
 from .kernel_choice import can_run, choose_kernel, print_kernel_fallback
-from .server_choice import UsageError, add_server_options, client_for
+from .messages import UsageError, error_text
+from .server_choice import add_server_options, client_for
 from .terminal_printer import TerminalPrinter, print_approval
 
 _Session = ExecSession | StandardExecSession
@@ -43,7 +44,11 @@ def add_run_command(commands: Any) -> None:
         help="kernelspec to start (default: the notebook's; else the server's default, or one of the code's language)",
     )
     add_isolation_option(parser)
-    parser.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        help="run in this session, by its id, the start of it, or its name, and keep it (default: a new one)",
+    )
     parser.add_argument(
         "--language",
         metavar="NAME",
@@ -70,9 +75,9 @@ def add_run_command(commands: Any) -> None:
     )
     add_server_options(parser, None, "a gateway that is started for this and stopped again")
     parser.epilog = (
-        "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if its time "
-        "was up; 126 if a person rejected it; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if the "
-        "server failed, or the token ended."
+        "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if it "
+        "timed out; 126 if a person rejected it; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if "
+        "the server failed, or the token was revoked."
     )
 
 
@@ -156,7 +161,7 @@ def _output_dir(path: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output-dir cannot be used: {error}") from error
+        raise UsageError(f"--output-dir cannot be used: {error_text(error)}") from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UsageError(f"--output-dir cannot be used: {directory} is not writable")
     return directory

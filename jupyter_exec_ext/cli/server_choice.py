@@ -31,8 +31,7 @@ from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
-from .messages import UsageError as UsageError  # other commands import it from here
-from .messages import error_text, print_message
+from .messages import UsageError, error_text, print_message
 from .short_ids import find_session, is_whole_id
 
 _SERVER_HELP = (

@@ -100,4 +100,4 @@ def _print_editing(execution: Execution) -> None:
     if approval is not None and approval.decision is Decision.EDITED:
         because = f": {printable(approval.reason)}" if approval.reason else ""
         by = printable(approval.decided_by)
-        print(f"jupyter exec: what ran is not the code as it was sent; {by} edited it{because}", file=sys.stderr)
+        print(f"jupyter exec: {by} edited the code before it ran{because}", file=sys.stderr)

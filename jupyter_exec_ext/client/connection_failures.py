@@ -11,6 +11,7 @@ from functools import partial
 from .api.steps import Failure
 from .server_connection import JupyterConnectionInfo
 
+# A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
 _CONNECT_SECONDS = 10.0
 # Also for the handshake, which a server without TLS may read as the beginning of a long request, and not answer.
 _TLS_SECONDS = 4.0

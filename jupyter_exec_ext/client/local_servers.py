@@ -1,4 +1,4 @@
-"""Choice of a server that no URL names: that of the environment, or one of this user on this machine.
+"""Server discovery: the server of the environment, else this user's newest local one that answers ``exec/v1``.
 
 A token is sent only to a server whose runtime file belongs to this user and which no other user can write: the file
 says where the token goes.

@@ -12,6 +12,8 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from .own_files import read_own_text
+
 # First segments of the paths of front ends and APIs; the segments before are the server's base URL.
 _FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})
 # A server of this machine accepts connections at once, or has left its file behind in a crash.
@@ -210,7 +212,7 @@ def _modified_at(path: Path) -> float:
 def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
     """Read the file of a server; return None if the server does not accept connections."""
     try:
-        data = json.loads(_own_text(path))
+        data = json.loads(read_own_text(path))
         info = JupyterConnectionInfo.from_url(data["url"], data.get("token") or None)
         port = info.port or (443 if info.use_https else 80)
         socket.create_connection((info.host, port), timeout=_PROBE_SECONDS).close()
@@ -218,22 +220,6 @@ def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return info
-
-
-def _own_text(path: Path) -> str:
-    """Read a file that only this user can have written.
-
-    Raises
-    ------
-    OSError
-        If others can write it, or it cannot be read.
-    """
-    with path.open(encoding="utf-8") as file:
-        status = os.fstat(file.fileno())
-        # On Windows there are neither owners nor modes of this kind.
-        if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
-            raise PermissionError(f"{path} belongs to another user, or others can write it")
-        return file.read()
 
 
 @runtime_checkable

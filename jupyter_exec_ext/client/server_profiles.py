@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .own_files import WritableByOthersError, read_own_text
 from .server_connection import JupyterConnectionInfo
 
 if sys.version_info >= (3, 11):
@@ -29,6 +30,7 @@ _TABLE = "profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # `--server` has these words for other things.
 _RESERVED = frozenset({"auto", "none", "localhost"})
+_FIELD = re.compile(r"\s*[^#\[\s][^#]*=")
 _FIELD_NAMES = ("server", "token_file", "ca_bundle")
 
 
@@ -175,7 +177,9 @@ def remove_profile(name: str) -> Path:
     text = _read_own_text(file)
     lines = text.splitlines(keepends=True)
     begin = _line_of(text, name) - 1
-    end = next((n for n in range(begin + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+    header = next((n for n in range(begin + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+    # Up to the last field: comments before the next header belong to that.
+    end = max((n + 1 for n in range(begin, header) if _FIELD.match(lines[n])), default=begin + 1)
     rest = "".join(lines[:begin] + lines[end:])
     # A person may have written it in another of TOML's forms, such as an inline table.
     try:
@@ -234,9 +238,13 @@ def _problem(file: Path, line: int, sentence: str) -> ProfileError:
 
 
 def _line_of(text: str, name: str) -> int:
-    """Return the number of the first line that has a name as a key; 1 if none does."""
-    key = re.compile(rf"""^\s*(\[.*)?(?<![\w-])["']?{re.escape(name)}["']?\s*[\]=.]""")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if key.match(line)), 1)
+    """Return the number of the line with the header of a profile or, without one, its first line as a key; else 1."""
+    quoted = rf"""["']?{re.escape(name)}["']?"""
+    for pattern in (rf"\s*\[\s*{_TABLE}\s*\.\s*{quoted}\s*\]", rf"\s*\[?\s*{quoted}\s*[\]=.]"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.match(pattern, line):
+                return number
+    return 1
 
 
 def _quoted(text: str) -> str:
@@ -247,15 +255,11 @@ def _quoted(text: str) -> str:
 def _read_own_text(file: Path) -> str:
     """Return the file's text; an empty one if there is no file. The file says where tokens are sent."""
     try:
-        with file.open(encoding="utf-8") as opened:
-            status = os.fstat(opened.fileno())
-            # On Windows there are neither owners nor modes of this kind.
-            if hasattr(os, "geteuid") and (status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022):
-                raise ProfileError(
-                    f"{file} could have been written by others, and it says where tokens are sent; check it, and then "
-                    f"run: chmod 600 {file}"
-                )
-            return opened.read()
+        return read_own_text(file, allow_root=True)
+    except WritableByOthersError as error:
+        raise ProfileError(
+            f"{error}, and it says where tokens are sent; check it, and then run: chmod 600 {file}"
+        ) from error
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Display of an execution to a person: one line for `repr`, its values, and what a notebook shows of it. Pure."""
+"""Text and HTML of an execution for people: its `repr`, its value, and its output in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .mime_bundles import ImageContent, normalized_bundle, picture_of
+from .mime_bundles import ImageContent, image_html, normalized_bundle, picture_of
 from .model_content import MAX_TRACEBACK_BYTES, error_text, shortened
 from .plain_text import fold_repeats, strip_ansi
 
@@ -113,8 +113,7 @@ def bundle_for_notebook(data: Mapping[str, Any]) -> dict[str, Any]:
 def _value(bundle: Mapping[str, Any]) -> str:
     picture = picture_of(bundle)
     if picture is not None:
-        # As an image a drawing's scripts do not run, either.
-        return f'<img src="{ImageContent(*picture).data_url}" style="max-width:100%">'
+        return image_html(ImageContent(*picture))
     if "text/html" in bundle:
         page = str(bundle["text/html"])
         height = min(_PAGE_PX, _LEAST_PX + _ROW_PX * page.count("<tr"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import html
 import json
 import mimetypes
 import os
@@ -82,7 +83,13 @@ class ImageContent:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the picture, for a notebook."""
-        return {"text/plain": repr(self), self.mime_type: self.base64}
+        return {"text/plain": repr(self), "text/html": image_html(self)}
+
+
+def image_html(image: ImageContent) -> str:
+    """Return the HTML that shows a picture; scripts in a drawing do not run in an image."""
+    # Code chooses the MIME type, too, and so it may hold anything.
+    return f'<img src="{html.escape(image.data_url)}" style="max-width:100%">'
 
 
 def normalized_bundle(data: dict[str, Any]) -> dict[str, Any]:

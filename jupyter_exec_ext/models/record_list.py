@@ -1,4 +1,4 @@
-"""List of records that shows itself as a table, as text and in a notebook. Pure."""
+"""List of records with a table as its `repr` and its HTML."""
 
 from __future__ import annotations
 

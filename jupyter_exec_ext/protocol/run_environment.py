@@ -1,4 +1,4 @@
-"""Requests that set a Python kernel's environment variables for one run, and its directory. Pure.
+"""Kernel requests that set environment variables for one run, and code that changes the directory.
 
 They are silent requests of their own before and after the code: code that stood before the caller's would be in its
 history and change the line numbers of its errors.

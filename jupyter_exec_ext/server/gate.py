@@ -41,10 +41,10 @@ from ..errors import (
 )
 
 _NO_TOKEN = (
-    "no token was given, and this server wants one: that of the URL which it printed at its start, or one made with "
-    "'jupyter exec token create'"
+    "no token was given; use the one in the URL that the server printed at its start, or create one with 'jupyter exec "
+    "token create'"
 )
-_WRONG_TOKEN = "the server refused this token; was it copied as a whole, and is it one of this server's?"
+_WRONG_TOKEN = "the server refused this token; check that it is complete and belongs to this server"
 HOST_REFUSED = (
     "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
     "ServerApp.allow_remote_access if it should"

@@ -1,4 +1,4 @@
-"""``--json`` of every command that prints data, against a schema each."""
+"""JSON output of the commands that list or show records, each against a schema."""
 
 from __future__ import annotations
 
@@ -159,6 +159,7 @@ def test_audit_trail(tmp_path: Path, trail: Path) -> None:
     whole = verdict(0)
     assert (whole["whole"], whole["records"], whole["head"][:3], whole["faults"]) == (True, 10, "10:", [])
     tail = jupyter_exec(tmp_path, "audit", "tail", "--json", "--store", str(trail), "-n", "3").stdout
+    assert len(tail.splitlines()) == 3
     for line in tail.splitlines():
         jsonschema.validate(json.loads(line), record(seq=NUMBER, digest=TEXT, at=TIME))
     tamper(trail, "DELETE FROM audit WHERE seq = 4")

@@ -13,7 +13,7 @@ import pytest
 from jupyter_exec_ext.cli.code_source import read_source
 from jupyter_exec_ext.cli.kernel_choice import choose_kernel
 from jupyter_exec_ext.cli.main import build_parser
-from jupyter_exec_ext.cli.server_choice import UsageError
+from jupyter_exec_ext.cli.messages import UsageError
 from jupyter_exec_ext.client import ExecClient
 from tests.cli.test_cli import at, jupyter_exec
 from tests.support.hosts import Host, running_host

@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_exec_ext.cli import listening_port
 from jupyter_exec_ext.cli.listening_port import choose_port
+from jupyter_exec_ext.cli.messages import UsageError
 from jupyter_exec_ext.cli.root_check import refuse_root
-from jupyter_exec_ext.cli.server_choice import UsageError
 from tests.cli.test_cli import jupyter_exec
 
 

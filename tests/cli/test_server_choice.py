@@ -156,4 +156,4 @@ def test_file_taken_as_docker_image_is_named_in_the_error(tmp_path: Path) -> Non
     assert "put the file before --docker, or write --docker=IMAGE" in done.stderr
     for arguments in (["--docker", "python:3"], ["--docker"], []):
         done = jupyter_exec(tmp_path, "run", *arguments)
-        assert (done.returncode, "one of the arguments FILE -c is required" in done.stderr) == (2, True)
+        assert (done.returncode, "there is no code to run" in done.stderr) == (2, True)

@@ -242,7 +242,7 @@ def test_a_run_that_was_edited_or_rejected_says_so(desk: Desk, agent_token: str)
         desk.ok("approve", "accept", execution.id, "--code", "other.py", "--reason", "no\x1b shell")
         stdout, stderr = run.communicate(timeout=_SECONDS)
         assert (run.returncode, stdout) == (0, "other\n")
-        assert "edited it: 'no\\x1b shell'" in stderr
+        assert "edited the code before it ran: 'no\\x1b shell'" in stderr
     with running(desk, "!echo rejected", agent_token) as run:
         desk.ok("approve", "reject", waiting(desk, "!echo rejected").id, "--reason", "not today")
         stdout, stderr = run.communicate(timeout=_SECONDS)

@@ -93,7 +93,7 @@ def test_page_in_the_place_of_an_answer_is_named(error_of: Any, body: bytes, wor
 
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
-def test_no_token_and_a_wrong_one_read_differently(error_of: Any, hosts: Any, name: str) -> None:
+def test_missing_and_wrong_token_have_different_messages(error_of: Any, hosts: Any, name: str) -> None:
     host: Host = hosts[name]
     none = error_of(replace(host.info, token=None))
     wrong = error_of(replace(host.info, token="wrong"))

@@ -137,7 +137,7 @@ def test_session_is_awaited_or_entered(executions_server: Any) -> None:
     assert asyncio.run(use()) == ["'here'"] * 2
 
 
-def test_session_that_nobody_closed_gives_a_resource_warning(executions_server: Any) -> None:
+def test_unclosed_session_emits_resource_warning(executions_server: Any) -> None:
     with ExecClient(executions_server.info) as client:
         session = client.session()
         session_id = session.id

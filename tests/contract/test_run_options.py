@@ -8,11 +8,12 @@ import pytest
 
 from jupyter_exec_ext.errors import CodeError, InvalidRequest
 from jupyter_exec_ext.models import ExecutionState
+from jupyter_exec_ext.protocol.records_json import to_json
 
 READ = "import os; print(os.environ.get('EXEC_A'), os.environ.get('EXEC_B'))"
 
 
-def test_variables_of_a_run_are_gone_after_it_whatever_became_of_it(session: Any) -> None:
+def test_env_of_a_run_is_restored_after_success_error_and_timeout(session: Any) -> None:
     session.run("import os; os.environ['EXEC_A'] = 'before'")
     assert session.run(READ, env={"EXEC_A": "during", "EXEC_B": "new"}).stdout == "during new\n"
     assert session.run(READ).stdout == "before None\n"
@@ -25,10 +26,11 @@ def test_variables_of_a_run_are_gone_after_it_whatever_became_of_it(session: Any
 def test_variables_of_a_run_reach_its_shell_and_leave_no_trace_in_session_or_record(session: Any) -> None:
     names = "sorted(n for n in globals() if not n.startswith('_'))"
     before = session.run(names).text
-    run = session.run("echo $EXEC_A", language="bash", env={"EXEC_A": "in the shell"})
-    assert run.stdout == "in the shell\n"
-    assert "in the shell" not in str(run.metadata) + run.code
+    run = session.run("echo ${#EXEC_A}", language="bash", env={"EXEC_A": "in the shell"})
+    assert run.stdout == "12\n"
+    assert "in the shell" not in str(to_json(run))
     assert session.run(names).text == before
+    assert session.run("import os; hasattr(os, '_exec_env')").text == "False"
     counts = [session.run("1", env=env).execution_count for env in (None, {"EXEC_A": "1"}, None)]
     assert counts == list(range(counts[0], counts[0] + 3))
 
@@ -50,7 +52,7 @@ def test_check_raises_what_the_code_raised(client: Any, session: Any) -> None:
         client.run("unknown_name", check=True)
 
 
-def test_timeout_has_two_names_of_which_one_is_given(client: Any, session: Any) -> None:
+def test_timeout_and_timeout_seconds_together_raise_type_error(client: Any, session: Any) -> None:
     assert session.run("while True: pass", timeout=0.5).state is ExecutionState.TIMEOUT
     for run in (session.run, session.submit, client.run):
         with pytest.raises(TypeError, match="give one of them"):

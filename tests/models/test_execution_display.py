@@ -80,7 +80,7 @@ def test_images_are_decoded_and_saved(tmp_path: Path) -> None:
     assert image.data == base64.b64decode(PNG)
     assert image.save(tmp_path / "chart") == tmp_path / "chart.png"
     assert image.save(tmp_path / "other.bin").read_bytes() == image.data
-    assert image._repr_mimebundle_()["image/png"] == PNG
+    assert f"data:image/png;base64,{PNG}" in image._repr_mimebundle_()["text/html"]
 
 
 def test_raise_for_error_returns_a_good_one_and_raises_the_traceback_of_another() -> None:
@@ -118,12 +118,14 @@ def test_notebook_runs_no_script_of_the_code() -> None:
             result("<table>", **{"text/html": page}),
             {"output_type": "display_data", "data": {"image/svg+xml": drawing}, "metadata": {}},
             {"output_type": "display_data", "data": {"application/javascript": "alert(1)"}, "metadata": {}},
+            {"output_type": "display_data", "data": {'image/x" onerror="alert(1)': PNG}, "metadata": {}},
             {"output_type": "display_data", "data": {"text/markdown": "<img src=x onerror=alert(1)>"}, "metadata": {}},
         ]
     )
     html = made._repr_mimebundle_()["text/html"]
     assert "<script" not in html
     assert "onload=" not in html
+    assert 'onerror="' not in html
     assert "<img src=x" not in html
     assert '<iframe sandbox srcdoc="&lt;script&gt;' in html
     assert '<img src="data:image/svg+xml;base64,' in html

@@ -14,9 +14,9 @@ from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..jupyter.standard_session import open_standard_session
 from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
+from .awaitable_context import awaitable_context
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
-from .opening import opens
 from .session import AsyncExecSession
 from .standard_session import AsyncStandardExecSession
 from .tokens import AsyncExecApprovals, AsyncExecTokens
@@ -119,7 +119,7 @@ class AsyncExecClient:
         async for change in self._driver.stream(ChangeFollower(self._retry, after).follow()):
             yield change
 
-    @opens
+    @awaitable_context
     async def session(
         self,
         kernel_name: str | None = None,
@@ -198,7 +198,7 @@ class AsyncExecClient:
         execution = await self._driver.perform(operation, on_event, on_input)
         return execution.raise_for_error() if check else execution
 
-    @opens
+    @awaitable_context
     async def get_session(self, session_id: str) -> AsyncExecSession:
         """Return an existing session of the caller, also if another program has started it."""
         record = await self._driver.perform(self._api.get_session(session_id))
@@ -213,7 +213,7 @@ class AsyncExecClient:
         record = await self._driver.perform(self._api.get_execution(execution_id))
         return AsyncExecutionHandle(self._driver, self._api, record)
 
-    @opens
+    @awaitable_context
     async def standard_session(
         self,
         kernel_name: str | None = None,

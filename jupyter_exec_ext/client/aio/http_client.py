@@ -32,7 +32,6 @@ from ..api.steps import Failure, GetToken, OpenStream, ReadStream, Reply, Reques
 from ..connection_failures import connect_seconds, connection_failure
 from ..server_connection import JupyterConnectionInfo
 
-# A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
 # The default of 64 KiB makes large outputs pause and resume the transport for every chunk.
 _READ_BUFFER_BYTES = 2**20
 # Larger bodies are written in pieces, with other tasks in between.

@@ -32,7 +32,6 @@ from .http_attempt import Attempt, WatchedAdapter
 
 # Threads that share a client need a connection each; requests discards those beyond the pool.
 _POOL_SIZE = 64
-# A server that is up accepts a connection at once; a firewall may drop the packets without an answer.
 # Large enough for one call per few events, and small enough to show them as they arrive.
 _PIECE_BYTES = 256 * 1024
 # An error of the HTTP library may quote a whole answer.

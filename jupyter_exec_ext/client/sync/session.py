@@ -61,7 +61,7 @@ class ExecSessionBase(ABC):
             self._driver.perform_to_the_end(self._closing(is_hurried=True))
 
     def detach(self) -> None:
-        """Leave the session open on the server, for another program: it need not be closed here any more."""
+        """Keep the session on the server when this object is gone, without a `ResourceWarning`."""
         self._must_be_closed = False
 
     def close(self) -> None:

@@ -164,7 +164,10 @@ class ExecutionService:
             raise
 
     def _check_env(self, caller: Caller, live: LiveSession, request: ExecutionRequest) -> None:
-        """Check the environment variables of one run. The code could set any, so only a policy's rules count."""
+        """Check the environment variables of one run against the policies.
+
+        The server's own rules for names do not apply, since code can set any variable.
+        """
         if not request.env:
             return
         if normalize_language(live.record.language) != "python":

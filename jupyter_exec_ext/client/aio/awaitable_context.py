@@ -12,15 +12,15 @@ P = ParamSpec("P")
 T = TypeVar("T", bound=AbstractAsyncContextManager[Any])
 
 
-class Opening(Coroutine[Any, Any, T], Generic[T]):
-    """Call that opens something: await it to get what it opens, or enter it to have that closed at the end.
+class AwaitableContext(Coroutine[Any, Any, T], Generic[T]):
+    """Awaitable context manager around a coroutine that returns a context manager.
 
     It is a coroutine, so that `asyncio.create_task` takes it, too.
 
     Parameters
     ----------
     work : coroutine
-        Opens it.
+        The coroutine.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
@@ -39,7 +39,7 @@ class Opening(Coroutine[Any, Any, T], Generic[T]):
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """Give the work up."""
+        """Close the coroutine."""
         self._work.close()
 
     async def __aenter__(self) -> T:
@@ -54,11 +54,11 @@ class Opening(Coroutine[Any, Any, T], Generic[T]):
         return await self._opened.__aexit__(kind, error, traceback)
 
 
-def opens(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Opening[T]]:
+def awaitable_context(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, AwaitableContext[T]]:
     """Decorate a coroutine function, so that its calls can be entered as well as awaited."""
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[T]:
-        return Opening(function(*args, **kwargs))
+    def call(*args: P.args, **kwargs: P.kwargs) -> AwaitableContext[T]:
+        return AwaitableContext(function(*args, **kwargs))
 
     return call
