@@ -14,16 +14,20 @@ from tests.support.hosts import clean_environment
 from tests.support.kernelspecs import add_kernelspec
 
 # Each worker goes on with the parent's event loop, as nbclient and jupyter_client's blocking calls do.
+# The kernels' sockets are files: workers that choose TCP ports at the same time can choose the same one, since
+# jupyter_client lets go of a port before the kernel binds it. One of 300 runs ended by that.
 _PROGRAM = """
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 def run(number):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f"print({number})")])
-    NotebookClient(notebook, kernel_name="under-test", timeout=60, startup_timeout=60).execute()
+    kernel = AsyncKernelManager(kernel_name="under-test", transport="ipc")
+    NotebookClient(notebook, kernel, timeout=60, startup_timeout=60).execute()
     return notebook.cells[0].outputs[0].text
 
 if __name__ == "__main__":
