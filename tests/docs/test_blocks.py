@@ -9,9 +9,9 @@ import re
 import pytest
 
 from tests.docs.blocks import ROOT, Block, blocks, blocks_of, pages
-from tests.docs.test_pages import PAGES
+from tests.docs.setups import PAGES
 
-# Pages whose tests are not in the table of `test_pages`, since more happens there than commands.
+# Pages whose tests are not in `setups`, since more happens there than commands.
 ELSEWHERE = {
     "docs/howto/upkeep.md": "tests/docs/test_upkeep.py",
     "docs/administrators.md": "tests/test_administrators.py",

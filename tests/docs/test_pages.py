@@ -13,19 +13,19 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from jupyter_exec_ext.client import ExecClient
 from tests.docs.blocks import Block, blocks
+from tests.docs.reader import URL, Desk, Page
+from tests.docs.setups import PAGES
 from tests.support.bearers import UNPROTECTED
 from tests.support.hosts import Host, clean_environment, free_port, running_host, wait_until_ready
 from tests.support.howto_pages import Shell, exec_last, require_part_of, serving, steps_of
-from tests.support.kernelspecs import add_kernelspec
 from tests.support.outside_parts import require_part
 
 pytestmark = pytest.mark.timeout(420)
@@ -34,148 +34,7 @@ _RUN_PYTHON = Path(__file__).parent / "run_python.py"
 _SERVES = re.compile(r"jupyter exec serve\b")
 # What goes on until Ctrl-C.
 _FOLLOWS = re.compile(r"--follow\b|curl -N\b")
-# Where a page has an address of its own, this stands for the test's.
-_URL = "<the URL of the server>"
 _EXIT = "the exit code: "
-
-
-@dataclass
-class Desk:
-    """The directory and the environment of somebody who reads a page, and a server of theirs."""
-
-    host: Host
-    directory: Path
-    env: dict[str, str]
-
-    @property
-    def url(self) -> str:
-        return self.host.info.url
-
-    @property
-    def token(self) -> str:
-        return str(self.host.info.token)
-
-    @property
-    def kernelspecs(self) -> Path:
-        return Path(self.env["JUPYTER_DATA_DIR"]) / "kernels"
-
-    def write(self, name: str, text: str) -> None:
-        path = self.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
-@dataclass
-class Page:
-    """How a page is run: what is there before, what stands for its addresses, what its programs print."""
-
-    before: Callable[[Desk], Mapping[str, str]] = lambda desk: {}
-    replaced: Mapping[str, str] = field(default_factory=dict)
-    # What a page's programs find in their variables, from the text before them.
-    preamble: str = ""
-    prints: tuple[str, ...] = ()
-    # The outside parts that its commands take for granted.
-    parts: tuple[str, ...] = ()
-
-
-def the_servers_token(desk: Desk) -> dict[str, str]:
-    desk.write("token", f"{desk.token}\n")
-    for name in ("data.csv", "coding/data.csv"):
-        desk.write(name, "a,b\n1,2\n")
-    return {"TOKEN": desk.token, "SERVER": desk.url.rstrip("/")}
-
-
-def a_session(desk: Desk) -> dict[str, str]:
-    """A session that has made a file, and an execution that printed more than is kept."""
-    with ExecClient(desk.host.info) as client:
-        session = client.session()
-        session.run("import os\nos.mkdir('out')\nopen('out/plot.png', 'wb').write(b'png')")
-        large = session.run("print('x' * 10**8)")
-    return {**the_servers_token(desk), "SESSION": session.id, "EXECUTION": large.id}
-
-
-def a_trail(desk: Desk) -> dict[str, str]:
-    """Something that was recorded."""
-    with ExecClient(desk.host.info) as client, client.session() as session:
-        session.run("1")
-    return {}
-
-
-def scripts(desk: Desk) -> dict[str, str]:
-    """What the examples of the command line work with."""
-    the_servers_token(desk)
-    desk.write("script.py", "print('from a script')\n")
-    desk.write("script.sh", "echo from bash\n")
-    desk.write("analysis.ipynb", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')
-    desk.write("src/agent.py", "from autogen.coding.jupyter import LocalJupyterServer\n")
-    desk.write("notebooks/empty.ipynb", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n')
-    (Path(desk.env["HOME"]) / "data").mkdir(exist_ok=True)
-    add_kernelspec(Path(desk.env["HOME"]), "ir", "local-provisioner")
-    return {}
-
-
-_AZURE = """\
-import sys, types
-from pathlib import Path
-from jupyter_exec_ext import AccessToken
-
-class DefaultAzureCredential:
-    def get_token(self, *scopes, **options):
-        return AccessToken(Path("token").read_text().strip(), 2**33)
-
-sys.modules["azure"] = types.ModuleType("azure")
-sys.modules["azure.identity"] = types.ModuleType("azure.identity")
-sys.modules["azure.identity"].DefaultAzureCredential = DefaultAzureCredential
-endpoint = "<the URL of the server>exec/aca"
-"""
-_CLIENT = """\
-from pathlib import Path
-from jupyter_exec_ext import ExecClient
-token = Path("token").read_text().strip()
-client = ExecClient("http://127.0.0.1:8888/", token)
-session = client.session()
-"""
-_HERE = {"http://127.0.0.1:8888/": _URL}
-
-PAGES = {
-    "README.md": Page(
-        prints=(
-            "ok hello\n 21\n",
-            "timeout its time limit of 2 s was reached\n",
-            "exit_code=0 output='Hello, World!\\n' output_files=[]\n",
-        ),
-    ),
-    "docs/aca.md": Page(
-        the_servers_token,
-        {"https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{_URL}exec/aca"},
-        _AZURE,
-        ("True 2  \n", "0 a,b"),
-    ),
-    "docs/audit.md": Page(a_trail),
-    "docs/cli.md": Page(
-        scripts,
-        {
-            "https://hub.example/user/ada/": _URL,
-            "https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{_URL}exec/aca",
-        },
-        parts=("sandbox",),
-    ),
-    "docs/configuration.md": Page(),
-    "docs/executors.md": Page(
-        the_servers_token,
-        _HERE,
-        _CLIENT,
-        ("exit_code=0 output='Hello, World!\\n' output_files=[]\n", "['answer.txt']\n"),
-    ),
-    "docs/forking.md": Page(),
-    "docs/http-api.md": Page(
-        a_session,
-        {**_HERE, "10**9": "10**8", "client.events()": "itertools.islice(client.events(), 1)"},
-        f"import itertools\n{_CLIENT}",
-    ),
-    "docs/isolation.md": Page(),
-    "docs/tokens.md": Page(the_servers_token, _HERE, _CLIENT, ("jex_",)),
-}
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +104,7 @@ def written(text: str, replaced: Mapping[str, str], desk: Desk, port: int) -> st
     """Return a text with the test's addresses; a page's own server has the port."""
     for old, new in replaced.items():
         text = text.replace(old, new)
-    return re.sub(r"\b8888\b", str(port), text.replace(_URL, desk.url))
+    return re.sub(r"\b8888\b", str(port), text.replace(URL, desk.url))
 
 
 def commands(text: str) -> list[str]:

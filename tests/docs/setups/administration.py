@@ -1,0 +1,22 @@
+"""How the pages for administrators are run: settings, tokens, isolation, audit."""
+
+from __future__ import annotations
+
+from jupyter_exec_ext.client import ExecClient
+from tests.docs.reader import CLIENT, HERE, Desk, Page, the_servers_token
+
+
+def a_trail(desk: Desk) -> dict[str, str]:
+    """Something that was recorded."""
+    with ExecClient(desk.host.info) as client, client.session() as session:
+        session.run("1")
+    return {}
+
+
+PAGES = {
+    "docs/audit.md": Page(a_trail),
+    "docs/configuration.md": Page(),
+    "docs/forking.md": Page(),
+    "docs/isolation.md": Page(),
+    "docs/tokens.md": Page(the_servers_token, HERE, CLIENT, ("jex_",)),
+}
