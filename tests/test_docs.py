@@ -45,7 +45,7 @@ def test_every_route_is_documented_with_its_scope() -> None:
 
 @pytest.mark.parametrize("name", SCOPES)
 def test_every_scope_is_documented(name: str) -> None:
-    assert f"| `{name}` | {SCOPES[name]} |" in page("tokens.md")
+    assert f"| `{name}` | {SCOPES[name]} |" in page("tokens/index.md")
 
 
 @pytest.mark.parametrize("code", ExecError.codes())

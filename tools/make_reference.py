@@ -25,7 +25,7 @@ from jupyter_exec_ext.auth.policy_parsing import (
 from jupyter_exec_ext.auth.scopes import SCOPES
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("docs/tokens.md", "jupyter_exec_ext/server/openapi.yaml")
+DOCUMENTS = ("docs/tokens/index.md", "docs/reference/policies.md", "jupyter_exec_ext/server/openapi.yaml")
 # In Markdown and in YAML, a mark is a comment of its own line; the second one ends the part.
 _PART = re.compile(
     r"(?P<begin>^ *(?:<!--|#) made from the code: (?P<name>\w+)(?: -->)?\n)"

@@ -18,5 +18,7 @@ PAGES = {
     "docs/configuration.md": Page(),
     "docs/forking.md": Page(),
     "docs/isolation.md": Page(),
-    "docs/tokens.md": Page(the_servers_token, HERE, CLIENT, ("jex_",)),
+    "docs/tokens/approval.md": Page(the_servers_token),
+    "docs/tokens/index.md": Page(the_servers_token, HERE, CLIENT, ("jex_",)),
+    "docs/tokens/policies.md": Page(the_servers_token),
 }
