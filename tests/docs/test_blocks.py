@@ -14,7 +14,10 @@ from tests.docs.setups import PAGES
 # Pages whose tests are not in `setups`, since more happens there than commands.
 ELSEWHERE = {
     "docs/howto/upkeep.md": "tests/docs/test_upkeep.py",
-    "docs/administrators.md": "tests/test_administrators.py",
+    "docs/admin/gateway.md": "tests/docs/admin/test_gateway.py",
+    "docs/admin/jupyterhub-class.md": "tests/docs/admin/test_jupyterhub_class.py",
+    "docs/admin/shared-lab-server.md": "tests/docs/admin/test_shared_lab_server.py",
+    "docs/admin/systemd.md": "tests/docs/admin/test_systemd.py",
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
 }
 ALL = [block for page in pages() for block in blocks(page)]

@@ -63,21 +63,23 @@ def steps_of(texts: Iterable[str]) -> list[Step]:
 
 
 class Recipe:
-    """One section of a page, with addresses and paths replaced by a test's.
+    """A page, or one section of it, with addresses and paths replaced by a test's.
 
     Parameters
     ----------
     page : str
-    title : str
-        The section's.
+    title : str or None
+        The section's; None for the whole page.
     replaced : mapping
         What stands in the page, and what the test has instead.
     """
 
-    def __init__(self, page: str, title: str, replaced: Mapping[str, str]) -> None:
-        _, found, section = page.partition(f"\n## {title}\n")
-        assert found, title
-        self._text = section.partition("\n## ")[0]
+    def __init__(self, page: str, title: str | None, replaced: Mapping[str, str]) -> None:
+        self._text = page
+        if title is not None:
+            _, found, section = page.partition(f"\n## {title}\n")
+            assert found, title
+            self._text = section.partition("\n## ")[0]
         for old, new in replaced.items():
             assert old in self._text, old
             self._text = self._text.replace(old, new)
