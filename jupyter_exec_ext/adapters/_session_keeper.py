@@ -38,8 +38,9 @@ class SessionKeeper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Other programs can read an environment, so the token comes only through the pipe.
-            env={name: value for name, value in os.environ.items() if name != "JUPYTER_TOKEN"},
+            # Other programs can read an environment, so the token comes only through the pipe. The safe path leaves out
+            # the current directory, where an agent may have written modules; Python 3.10 does not know it.
+            env={**{k: v for k, v in os.environ.items() if k != "JUPYTER_TOKEN"}, "PYTHONSAFEPATH": "1"},
             start_new_session=True,
         )
         # `why_lost` is a function, which JSON cannot hold.

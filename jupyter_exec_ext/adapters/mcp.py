@@ -152,13 +152,34 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="stop code after this run time (default: %(default)g)",
     )
     args = parser.parse_args(argv)
-    session = _KeptSession(
+    serve_at_standard_streams(
         args.server,
         os.environ.get("JUPYTER_TOKEN"),
         kernel_name=args.kernel,
         timeout_seconds=args.timeout,
         session_id=args.session,
-        name="MCP",
+    )
+
+
+def serve_at_standard_streams(
+    server: Server,
+    token: str | None = None,
+    *,
+    kernel_name: str | None = None,
+    timeout_seconds: float | None = TIMEOUT_SECONDS,
+    session_id: str | None = None,
+) -> None:
+    """Serve the client at standard input and output until it disconnects; the session ends with this program.
+
+    Parameters
+    ----------
+    server : str, JupyterConnectionInfo or JupyterConnectable
+        The Jupyter server.
+    token, kernel_name, timeout_seconds, session_id
+        As for `CodeSession`.
+    """
+    session = _KeptSession(
+        server, token, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
     )
     _serving(session).run("stdio")
 

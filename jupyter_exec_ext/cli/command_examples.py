@@ -14,7 +14,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run -c 'x += 1' --session analysis",
         "run script.py --docker",
     ),
-    "mcp": ("mcp --server http://127.0.0.1:8888/", "mcp --server http://127.0.0.1:8888/ --timeout 2m"),
+    "mcp": (
+        "mcp --server http://127.0.0.1:8888/ --token-file agent.token",
+        "mcp --print-config claude-code --server http://127.0.0.1:8888/ --token-file agent.token",
+    ),
     "session": ("session start --name analysis", "session list"),
     "session list": ("session list", "session list --ended --json"),
     "session start": ("session start --name analysis --idle-timeout 2h", "session start --isolation sandbox"),

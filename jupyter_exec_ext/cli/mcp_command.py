@@ -3,36 +3,150 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sysconfig
 from typing import Any
 
 from .common_options import add_command, duration
+from .mcp_client_config import CLIENTS, McpProgram
 from .messages import UsageError
+
+# As in `adapters.mcp`, which cannot be imported without its extra.
+_TIMEOUT_SECONDS = 60.0
+_PROGRAM = "jupyter-exec"
+_CONFIG_DIRECTORY = "JUPYTER_CONFIG_DIR"
 
 
 def add_mcp_command(commands: Any) -> None:
     """Add ``jupyter exec mcp``."""
     parser = add_command(
-        commands, "mcp", "let a client of the Model Context Protocol (MCP) run code on a server", serve
+        commands, "mcp", "let a client of the Model Context Protocol (MCP) run code on a server", run_mcp_command
     )
-    parser.add_argument("--server", required=True, metavar="URL", help="the Jupyter server; the token is JUPYTER_TOKEN")
+    parser.add_argument(
+        "--server",
+        required=True,
+        metavar="URL|NAME|auto",
+        help="the Jupyter server: its URL, a profile, or 'auto' for the newest of your servers on this machine",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the server's token; without it the token in the URL, then JUPYTER_TOKEN, is used",
+    )
+    parser.add_argument("--ca-bundle", metavar="FILE", help="certificates to check an https server with")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--kernel", metavar="NAME", help="kernelspec to start (default: the server's)")
     where.add_argument("--session", metavar="ID", help="run in this session and keep it (default: a new one)")
-    parser.add_argument("--timeout", type=duration, metavar="TIME", help="stop code after this run time")
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        default=_TIMEOUT_SECONDS,
+        metavar="TIME",
+        help="stop code after this run time (default: %(default)g s)",
+    )
+    parser.add_argument(
+        "--print-config",
+        choices=CLIENTS,
+        metavar="CLIENT",
+        help=f"print the configuration with which a client starts this command, and exit: {', '.join(CLIENTS)}",
+    )
 
 
-def serve(args: argparse.Namespace) -> int:
+def run_mcp_command(args: argparse.Namespace) -> int:
+    """Serve a client, or print its configuration."""
+    if args.print_config is None:
+        return serve_client(args)
+    print(CLIENTS[args.print_config](program_of(args)))
+    return 0
+
+
+def serve_client(args: argparse.Namespace) -> int:
     """Serve the client at standard input and output until it disconnects."""
     try:
         # An optional dependency; other commands must not need it.
-        from ..adapters.mcp import main
+        from ..adapters.mcp import serve_at_standard_streams
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise UsageError(
             "the Python package mcp is not installed; install it with: pip install 'jupyter-exec-ext[mcp]'"
         ) from error
-    options = {"--server": args.server, "--kernel": args.kernel, "--session": args.session, "--timeout": args.timeout}
-    # With '=', so that a value may begin with '-'.
-    main([f"{name}={value}" for name, value in options.items() if value is not None])
+    from .server_choice import named_server  # loads the client, which help and configurations do not need
+
+    serve_at_standard_streams(
+        named_server(args), kernel_name=args.kernel, session_id=args.session, timeout_seconds=args.timeout
+    )
     return 0
+
+
+def program_of(args: argparse.Namespace) -> McpProgram:
+    """Return this command with its options, as a client starts it: with absolute paths, from any directory.
+
+    Raises
+    ------
+    UsageError
+        If a client could not start it so, or if the configuration would hold the token or lead to none.
+    """
+    words = ["mcp", "--server", args.server]
+    env = _check_server(args)
+    for option in ("--token-file", "--ca-bundle"):
+        if file := getattr(args, option[2:].replace("-", "_")):
+            path = os.path.abspath(os.path.expanduser(file))
+            if not os.access(path, os.R_OK):
+                raise UsageError(f"{option}: there is no file {path} that you can read; create it first")
+            words += [option, path]
+    for option, value in (("--kernel", args.kernel), ("--session", args.session)):
+        if value is not None:
+            words += [option, value]
+    if args.timeout != _TIMEOUT_SECONDS:
+        words += ["--timeout", f"{args.timeout:g}"]
+    return McpProgram(_path_of_program(), words, args.timeout, env)
+
+
+def _check_server(args: argparse.Namespace) -> dict[str, str]:
+    """Check that the client's program will find the server and a token; return the environment that it needs for that.
+
+    Clients start programs with a few variables of the environment, so ``JUPYTER_TOKEN`` may be missing there.
+    """
+    from ..client.local_servers import AUTO
+    from ..client.server_connection import JupyterConnectionInfo
+    from ..client.server_profiles import find_profile, is_profile_name
+
+    if args.server == AUTO:
+        return {}  # the token is in the server's own file
+    env: dict[str, str] = {}
+    token_file = args.token_file
+    try:
+        if is_profile_name(args.server):
+            token_file = find_profile(args.server).token_file or token_file
+            if directory := os.environ.get(_CONFIG_DIRECTORY):
+                env[_CONFIG_DIRECTORY] = os.path.abspath(directory)
+        elif JupyterConnectionInfo.from_url(args.server).token is not None:
+            raise UsageError(
+                "the URL holds a token, which would be kept in the configuration; write the token into a file, and "
+                "name that with --token-file"
+            )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if token_file is None:
+        raise UsageError(
+            "the configuration must say where the token is; add --token-file FILE, or name a profile that has a token "
+            "file ('jupyter exec profile add')"
+        )
+    return env
+
+
+def _path_of_program() -> str:
+    """Return the path of ``jupyter-exec`` in this environment, since clients have another search path.
+
+    It is not ``python -m``, which would import modules from the project that the client is working on.
+    """
+    directories = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))]
+    found = shutil.which(_PROGRAM, path=os.pathsep.join(directories))
+    if found is None:
+        raise UsageError(
+            f"the program {_PROGRAM} is in none of {', '.join(directories)}; install the package again in this "
+            "environment"
+        )
+    return found
