@@ -51,6 +51,7 @@ from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKer
 from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
+from .server.closed_gate import closed_if
 from .server.gate import Bearers, describe_user, let_in, scoped_token, site_of, unauthenticated, user_from
 from .server.routes import tornado_rules
 from .system.resources import exhausted, out_of_resources
@@ -256,7 +257,10 @@ class ExecPersonality(JupyterWebsocketPersonality):
     def create_request_handlers(self) -> list[tuple[Any, ...]]:
         """Return our routes, then the stock ones with the Host check and our kernels handler."""
         app = self.parent
-        gate = GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens)
+        gate = closed_if(
+            self.engine.policy_problem,
+            GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
+        )
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
         ours = [
             # `CORSMixin` has the headers of the gateway's options; Jupyter Server's handlers read others.

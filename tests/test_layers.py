@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         *("models", "errors", "protocol", "auth", "audit", "client", "executors", "store", "adapters"),
         *("isolation.common", "isolation.sandbox", "forkserver", "aca.protocol", "aca.provisioner", "__init__"),
+        "engine.settings",  # the doctor checks the policies of a configuration
     },
     "__init__": {"models", "errors", "server", "client", "executors", "magic"},
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from .policy import BUILT_IN, Policy, matches
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
+_APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
 _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
@@ -141,12 +142,17 @@ def _read(base: Policy, data: Mapping[str, Any]) -> Policy:
     changes = {}
     for name, value in data.items():
         if name not in known:
-            shown = str(name)[:64]  # a long name takes long to compare
-            near = difflib.get_close_matches(shown, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise InvalidRequest(f"unknown field {shown!r}; {hint}")
+            raise InvalidRequest(unknown_name("field", name, known))
         changes[name] = _reader(name)(name, value)
     return replace(base, **changes)
+
+
+def unknown_name(noun: str, name: Any, known: Sequence[str]) -> str:
+    """Return the message for a name that is not known, with the nearest one that is."""
+    shown = str(name)[:64]  # a long name takes long to compare
+    near = difflib.get_close_matches(shown, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    return f"unknown {noun} {shown!r}; {hint}"
 
 
 def _reader(name: str) -> Callable[[str, Any], Any]:
@@ -204,10 +210,13 @@ def _flag(name: str, value: Any) -> bool:
 def _approval(name: str, value: Any) -> ApprovalRule:
     if value in (NEVER, ALWAYS):
         return ApprovalRule(value)
-    if not isinstance(value, Mapping) or set(value) - {"when", "modules", "pattern", "timeout_seconds"}:
+    if not isinstance(value, Mapping):
         raise InvalidRequest(
             f"{name!r} must be 'never', 'always' or an object with 'when', 'modules', 'pattern' and 'timeout_seconds'"
         )
+    for field in value:
+        if field not in _APPROVAL_FIELDS:
+            raise InvalidRequest(f"{name!r}: {unknown_name('field', field, _APPROVAL_FIELDS)}")
     timeout = _seconds("timeout_seconds", value.get("timeout_seconds", DEFAULT_TIMEOUT_SECONDS))
     if timeout is None:
         raise InvalidRequest(f"{name!r}: 'timeout_seconds' must be a number, so that nothing waits for ever")

@@ -18,13 +18,14 @@ from jupyter_server.extension.config import ExtensionConfigManager
 from .. import __version__
 from ..auth.policy import BUILT_IN
 from ..client.sync.client import ExecClient
-from ..errors import ApiNotFound, ConnectionFailed, ExecError, IsolationRequired, OwnerOnly
+from ..errors import ApiNotFound, ConnectionFailed, ExecError, IsolationRequired, OwnerOnly, PoliciesInvalid
 from ..executors.local import LocalJupyterServer
 from ..isolation.common import cgroup
 from ..isolation.common.isolation_support import IsolationUnavailableError
 from ..isolation.sandbox.bubblewrap import find_tools, run_for_version
 from ..models import ISOLATION_LEVELS
 from .doctor_command import Finding
+from .doctor_policies import policies_here
 from .kernelspecs.local_kernels import (
     ISOLATABLE,
     PROVISIONERS,
@@ -220,7 +221,7 @@ def front_end() -> Iterator[Finding]:
 
 def check_installation() -> Iterator[Finding]:
     """Check the extension, the front end and the kernelspecs of this machine, then run code on a gateway."""
-    for check in (_extension, front_end, _kernelspecs, _gateway):
+    for check in (_extension, policies_here, front_end, _kernelspecs, _gateway):
         yield from check()
 
 
@@ -287,6 +288,11 @@ def check_server(args: argparse.Namespace) -> Iterator[Finding]:
             return
         except ConnectionFailed as error:
             yield Finding(f"{client.connection_info.url}: {error.message}", "start the server, or check the address")
+            return
+        except PoliciesInvalid as error:
+            yield Finding(
+                f"{client.connection_info.url} runs no code, since its policies have a mistake", error.message
+            )
             return
         except ExecError as error:
             yield Finding(f"{client.connection_info.url} does not let us in", error.message)

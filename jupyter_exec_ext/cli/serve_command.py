@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..client.server_connection import JupyterConnectionInfo
 from .common_options import add_command
 from .listening_port import choose_port, port_number
-from .root_check import refuse_root
+from .start_checks import refuse_policies, refuse_root
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -144,6 +144,7 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
     file = Path(jupyter_runtime_dir()) / f"jpserver-{os.getpid()}.json"
 
     def on_listening(app: ExecGatewayApp) -> None:
+        refuse_policies(app.personality.engine.policy_problem)
         info = _info(args, app.port, use_https=bool(app.keyfile), token=token)
         file.parent.mkdir(parents=True, exist_ok=True)
         with secure_write(str(file)) as out:

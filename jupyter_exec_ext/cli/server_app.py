@@ -7,18 +7,21 @@ from typing import Any
 
 from jupyter_server.serverapp import ServerApp
 
-from .root_check import refuse_root
+from .start_checks import refuse_policies, refuse_root
 
 
 class ExecServerApp(ServerApp):
-    """Jupyter Server that calls `on_listening` once it listens, and refuses to run as root in plain words."""
+    """Jupyter Server that calls `on_listening` once it listens, and refuses to start in plain words."""
 
     on_listening: Callable[[ServerApp], None] | None = None
 
     def start_app(self) -> None:
-        """Start, unless the user is root and that is not allowed."""
+        """Start, unless the user is root and that is not allowed, or the policies have a mistake."""
         if not self.allow_root:
             refuse_root()
+        for app in self.extension_manager.extension_apps["jupyter_exec_ext"]:
+            if app.engine is not None:
+                refuse_policies(app.engine.policy_problem)
         if self.on_listening is not None:
             # After the callback that binds the port, which `initialize` has added.
             self.io_loop.add_callback(self.on_listening, self)

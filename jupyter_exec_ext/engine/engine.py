@@ -35,7 +35,7 @@ from .sessions.notebook_export import NotebookExport, NotebookExporter
 from .sessions.session_factory import FileLocator, SessionFactory
 from .sessions.session_registry import NamedSessions, SessionRegistry
 from .sessions.session_service import SessionService
-from .settings import EngineSettings, configured_policies
+from .settings import EngineSettings
 
 # A host waits for about 15 s in all when it stops.
 _SHUTDOWN_SECONDS, _BACKGROUND_SECONDS = 8.0, 2.0
@@ -63,6 +63,8 @@ class ExecEngine(EngineSettings):
         Changes of sessions, executions and tokens.
     start_problems : sequence of str
         Optional steps that failed at the server's start, for `trouble`.
+    policy_problem : str
+        Mistake in the policies; hosts answer every request with it, and no session is created. Empty without one.
     """
 
     def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
@@ -80,7 +82,8 @@ class ExecEngine(EngineSettings):
         self._access = KernelAccess(host, settings)
         journal = TokenJournal(store.tokens, store.audit, self.feed, self.background)
         self._token_watch = TokenWatch(store.tokens, journal, self.log)
-        policies = configured_policies(self.policies, self.policy_file, self.offered_policies)
+        policies, self.policy_problem = self.policies_or_problem()
+        self._registry.policy_problem = self.policy_problem
         self.tokens = TokenService(store.tokens, policies, settings, store.audit, self.feed, journal, self._token_watch)
         self._resources = EngineResources(
             self.max_output_bytes,
@@ -303,7 +306,8 @@ class ExecEngine(EngineSettings):
 
     async def fill_pool(self) -> None:
         """Start the kernels that are kept ready from the server's start on (`pool_kernels`)."""
-        await self._factory.fill_pool()
+        if not self.policy_problem:
+            await self._factory.fill_pool()
 
     def remove_unused_files(self, session_ids: Collection[str]) -> None:
         """Remove the empty directories of sessions that an earlier server prepared but never created."""

@@ -14,9 +14,9 @@ from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicod
 from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
-from ..auth.policy import Policy, matches
-from ..auth.policy_parsing import read_policies
-from ..errors import InvalidRequest
+from ..auth.policy import BUILT_IN, Policy, matches
+from ..auth.policy_parsing import read_policies, unknown_name
+from ..errors import InvalidRequest, PoliciesInvalid
 from ..models import ISOLATION_LEVELS
 from ..protocol.kernel_preparation import DEFAULT_NAMES
 from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
@@ -215,6 +215,19 @@ class EngineSettings(LoggingConfigurable):
         )
         return {name: getattr(self, name) for name in names}
 
+    def policies_or_problem(self) -> tuple[dict[str, Policy], str]:
+        """Return the policies that tokens can have, and "" or a mistake in them. With a mistake there is no policy."""
+        try:
+            return configured_policies(self.policies, self.policy_file, self.offered_policies), ""
+        except PoliciesInvalid as error:
+            place = f" (ExecEngine.policy_file is {self.policy_file})" if self.policy_file else ""
+            self.log.error(
+                "no code can be run until the policies are corrected and the server is restarted: %s%s",
+                error.message,
+                place,
+            )
+            return {}, error.message
+
 
 def configured_policies(
     policies: Mapping[str, Any], policy_file: str, offered: Sequence[str] = ("*",)
@@ -232,25 +245,38 @@ def configured_policies(
 
     Raises
     ------
-    TraitError
-        If a policy or the file is invalid: a server must not start with other limits than it was given.
+    PoliciesInvalid
+        If a policy or the file is invalid: a server must not run code under other limits than it was given. The message
+        names the file without its directory, since it is sent to callers.
     """
-    try:
-        known = read_policies({**(_read(Path(policy_file)) if policy_file else {}), **policies})
-    except InvalidRequest as error:
-        raise TraitError(f"ExecEngine.policies: {error.message}") from None
+    file = Path(policy_file)
+    known = _checked(file.name, _read(file)) if policy_file else dict(BUILT_IN)
+    configured = _checked("ExecEngine.policies", policies)
+    known.update({name: configured[name] for name in policies})
     for name in offered:
         if not any(matches(policy, [name]) for policy in known):
-            raise TraitError(f"ExecEngine.offered_policies: there is no policy {name!r}, only {', '.join(known)}")
+            raise PoliciesInvalid(f"ExecEngine.offered_policies: {unknown_name('policy', name, list(known))}")
     return {name: policy for name, policy in known.items() if matches(name, offered)}
+
+
+def _checked(source: str, policies: Mapping[str, Any]) -> dict[str, Policy]:
+    try:
+        return read_policies(policies)
+    except InvalidRequest as error:
+        raise PoliciesInvalid(f"{source}: {error.message}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         found: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:  # wrong TOML, JSON and UTF-8 are ValueErrors
-        raise TraitError(f"ExecEngine.policy_file: {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise PoliciesInvalid(f"{path.name}: the file cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PoliciesInvalid(f"{path.name}: the file is not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
+        form = "TOML" if path.suffix == ".toml" else "JSON"
+        raise PoliciesInvalid(f"{path.name}: the file is not valid {form}: {error}") from None
     if not isinstance(found, dict):
-        raise TraitError(f"ExecEngine.policy_file: {path} must hold an object with policies by name")
+        raise PoliciesInvalid(f"{path.name}: the file must hold an object with policies by name")
     return found

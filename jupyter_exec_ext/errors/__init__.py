@@ -52,7 +52,8 @@
     ├── Unavailable                 503  try again later
     │   ├── ShuttingDown
     │   ├── OutOfResources
-    │   └── StoreUnavailable
+    │   ├── StoreUnavailable
+    │   └── PoliciesInvalid
     ├── KernelStartTimeout          504
     ├── StorageFull                 507
     └── ClientError                      raised by the client alone, never sent
@@ -84,14 +85,11 @@ from .api_errors import (
     Gone,
     HostNotAllowed,
     IdempotencyKeyReused,
-    InternalError,
     InvalidJSON,
     InvalidRequest,
     IsolationRequired,
     KernelNotFound,
     KernelSpecNotFound,
-    KernelStartFailed,
-    KernelStartTimeout,
     LanguageNotSupported,
     LimitReached,
     LogExpired,
@@ -102,7 +100,6 @@ from .api_errors import (
     NotAwaitingApproval,
     NotFound,
     OriginNotAllowed,
-    OutOfResources,
     OutputExpired,
     OutputNotFound,
     OwnerOnly,
@@ -115,9 +112,6 @@ from .api_errors import (
     QuotaExceeded,
     SessionEnded,
     SessionNotFound,
-    ShuttingDown,
-    StorageFull,
-    StoreUnavailable,
     TokenExpired,
     TokenNotFound,
     TokenRevoked,
@@ -127,9 +121,19 @@ from .api_errors import (
     TooManySessions,
     TooManyTokens,
     Unauthenticated,
-    Unavailable,
     UnsupportedMediaType,
     XSRFCheckFailed,
+)
+from .api_failures import (
+    InternalError,
+    KernelStartFailed,
+    KernelStartTimeout,
+    OutOfResources,
+    PoliciesInvalid,
+    ShuttingDown,
+    StorageFull,
+    StoreUnavailable,
+    Unavailable,
 )
 from .client_errors import (
     ApiNotFound,
@@ -185,6 +189,7 @@ __all__ = [
     "OutputNotFound",
     "OwnerOnly",
     "PayloadTooLarge",
+    "PoliciesInvalid",
     "PolicyDenied",
     "PolicyLimitReached",
     "PolicyNotFound",

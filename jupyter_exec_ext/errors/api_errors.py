@@ -1,4 +1,4 @@
-"""Errors that the server sends: rejected requests (4xx), limits (429), and failures of the server (5xx)."""
+"""Errors that the server sends for rejected requests (4xx) and limits (429); `api_failures` has its failures (5xx)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TokenRevoked(Unauthenticated):
 
 
 class Forbidden(ExecError):
-    """The caller is known and may not do this."""
+    """The caller is known and may not do this; the deployment's authorizer has refused."""
 
     code = "forbidden"
     status = 403
@@ -81,13 +81,13 @@ class OwnerOnly(Forbidden):
 
 
 class PolicyDenied(Forbidden):
-    """The token's policy does not allow it; the message names the limit and its value."""
+    """The token's policy does not allow it; the message and `limit` name the limit and its value."""
 
     code = "policy_denied"
 
 
 class IsolationRequired(PolicyDenied):
-    """The kernel is less isolated than it must be for the caller."""
+    """The kernel is less isolated than the caller's policy or the request requires."""
 
     code = "isolation_required"
 
@@ -130,7 +130,7 @@ class SessionNotFound(NotFound):
 
 
 class KernelNotFound(NotFound):
-    """The host has no such kernel, or none that can be attached to."""
+    """The host runs no such kernel, or it is a session's own and cannot be attached to."""
 
     code = "kernel_not_found"
 
@@ -148,7 +148,7 @@ class FileNotFound(NotFound):
 
 
 class OutputNotFound(NotFound):
-    """The execution has no output of this name beyond its record."""
+    """The execution has not ended, or its `truncated.spooled` has no output of this name."""
 
     code = "output_not_found"
 
@@ -192,7 +192,10 @@ class NotAFile(Conflict):
 
 
 class FilesNotAvailable(Conflict):
-    """The session has no working directory of its own, so it has no files."""
+    """The session has no working directory of its own, or its kernel runs on another machine that offers no files.
+
+    A server without `session_directories` has none for all sessions.
+    """
 
     code = "files_not_available"
 
@@ -236,7 +239,7 @@ class PayloadTooLarge(ExecError):
 
 
 class QuotaExceeded(PayloadTooLarge):
-    """A limit on files was reached; the message names it and its value."""
+    """A limit such as `max_file_bytes` was reached; the message names it and its value."""
 
     code = "quota_exceeded"
 
@@ -256,7 +259,7 @@ class LimitReached(ExecError):
 
 
 class TooManySessions(LimitReached):
-    """The server's limit on sessions was reached."""
+    """The server's `max_sessions` was reached."""
 
     code = "too_many_sessions"
 
@@ -268,77 +271,24 @@ class TooManyKernels(LimitReached):
 
 
 class TooManyTokens(LimitReached):
-    """The server's limit on tokens was reached."""
+    """The server's `max_tokens` was reached."""
 
     code = "too_many_tokens"
 
 
 class TooManyAttempts(LimitReached):
-    """The token is wrong, and too many wrong tokens came from this address."""
+    """The token is wrong, and too many wrong ones came from this address; a valid token still works."""
 
     code = "too_many_attempts"
 
 
 class PolicyLimitReached(LimitReached):
-    """A limit of the token's policy was reached; the message names it and its value."""
+    """A limit of the token's policy was reached; the message and `limit` name it and its value."""
 
     code = "policy_limit_reached"
 
 
 class QueueFull(LimitReached):
-    """The session has as many queued executions as it may have."""
+    """The session has `max_queued_executions` waiting executions."""
 
     code = "queue_full"
-
-
-class InternalError(ExecError):
-    """A defect of the server; its log has the details under the request id."""
-
-    code = "internal_error"
-    status = 500
-
-
-class KernelStartFailed(ExecError):
-    """The kernel process could not be started, or ended while it started."""
-
-    code = "kernel_start_failed"
-    status = 502
-
-
-class Unavailable(ExecError):
-    """The server cannot do it now."""
-
-    code = "unavailable"
-    status = 503
-
-
-class ShuttingDown(Unavailable):
-    """The server is shutting down."""
-
-    code = "shutting_down"
-
-
-class OutOfResources(Unavailable):
-    """The server has no more file descriptors, processes, memory or ports; some come free when sessions end."""
-
-    code = "out_of_resources"
-
-
-class StoreUnavailable(Unavailable):
-    """The database that keeps executions is locked, read-only or broken."""
-
-    code = "store_unavailable"
-
-
-class KernelStartTimeout(ExecError):
-    """The kernel did not answer in time after its start."""
-
-    code = "kernel_start_timeout"
-    status = 504
-
-
-class StorageFull(ExecError):
-    """The server's disk is full; nothing was written."""
-
-    code = "storage_full"
-    status = 507

@@ -22,7 +22,7 @@ class ConnectionFailed(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The request was sent and its answer never came: what it did is unknown.
+    """The request was sent and its answer never came, so its outcome is unknown.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traitlets import TraitError
 
 from jupyter_exec_ext.auth.approval_patterns import ApprovalRule
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.policy_parsing import narrowed, policy_to_json, read_limits, read_policies
 from jupyter_exec_ext.engine.settings import configured_policies
-from jupyter_exec_ext.errors import InvalidRequest, TokenTooBroad
+from jupyter_exec_ext.errors import InvalidRequest, PoliciesInvalid, TokenTooBroad
 
 COUNTS = [
     "max_sessions",
@@ -73,6 +73,21 @@ def test_a_policy_is_an_object(data: Any) -> None:
 def test_an_unknown_field_is_refused(field: str, hint: str) -> None:
     with pytest.raises(InvalidRequest, match=hint):
         read_policies({"mine": {field: 1}})
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("timeout", "unknown field 'timeout'; did you mean 'timeout_seconds'?"),
+        ("who", "unknown field 'who'; there are when, modules, pattern, timeout_seconds"),
+    ],
+)
+def test_unknown_field_of_approval_is_refused_with_the_nearest_one(field: str, hint: str) -> None:
+    rule = {"when": ["shell"], field: 60}
+    with pytest.raises(InvalidRequest, match=re.escape(f"policy 'mine': 'approval': {hint}")):
+        read_policies({"mine": {"approval": rule}})
+    with pytest.raises(InvalidRequest, match=re.escape(f"'limits': 'approval': {hint}")):
+        read_limits({"approval": rule}, Policy())
 
 
 @pytest.mark.parametrize(
@@ -261,9 +276,38 @@ def test_a_file_holds_policies(tmp_path: Path, name: str, text: str) -> None:
         ("p.toml", b"[mine]\nmax_sessions = 2026-01-01\n"),
     ],
 )
-def test_a_file_that_cannot_be_read_stops_the_server(tmp_path: Path, name: str, content: bytes | None) -> None:
+def test_file_with_mistake_is_invalid_and_named_without_directory(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(TraitError, match=r"ExecEngine\.polic(y_file|ies): "):
+    with pytest.raises(PoliciesInvalid, match=rf"^{re.escape(name)}: ") as caught:
         configured_policies({}, str(path))
+    message = caught.value.message
+    assert "\n" not in message
+    assert str(tmp_path) not in message
+    assert "Errno" not in message
+
+
+@pytest.mark.parametrize(
+    ("configured", "offered", "message"),
+    [
+        ({"mine": {"max_session": 1}}, "*", "ExecEngine.policies: policy 'mine': unknown field 'max_session'; did you"),
+        ({}, "defalt", "ExecEngine.offered_policies: unknown policy 'defalt'; did you mean 'default'?"),
+    ],
+)
+def test_mistake_in_configuration_is_invalid_and_names_its_setting(
+    configured: dict[str, object], offered: str, message: str
+) -> None:
+    with pytest.raises(PoliciesInvalid) as caught:
+        configured_policies(configured, "", [offered])
+    assert caught.value.message.startswith(message)
+
+
+def test_configured_policy_replaces_that_of_file_and_other_policies_of_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text("[default]\nmax_sessions = 2\n[mine]\nmax_sessions = 3\n")
+    known = configured_policies({"mine": {"max_sessions": 4}}, str(path))
+    assert (known["default"].max_sessions, known["mine"].max_sessions) == (2, 4)
+    assert list(known) == ["default", "trusted", "restricted", "mine"]

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from jupyter_exec_ext.cli import doctor_checks
 from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here, refused_policies
 from jupyter_exec_ext.cli.doctor_command import Finding, _Report
+from jupyter_exec_ext.cli.doctor_policies import policies_here
 from jupyter_exec_ext.cli.kernelspecs import local_kernels
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
@@ -162,6 +163,33 @@ def test_doctor_reports_policies_that_the_server_cannot_satisfy(
     assert "restricted (sandbox); their tokens are refused, since kernels get 'landlock' at most" in done.stdout or (
         "restricted (sandbox); their tokens are refused, since kernels get 'none' at most" in done.stdout
     )
+
+
+def policies_at(config: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Finding]:
+    """Return what the doctor finds about the policies with this directory of configuration files."""
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(config))
+    return policies_here()
+
+
+def test_doctor_reports_mistake_in_policies_of_server_and_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policies.toml").write_text("[mine]\nmax_session = 1\n")
+    mistake = "policies.toml: policy 'mine': unknown field 'max_session'; did you mean 'max_sessions'?"
+    with running_host("server", tmp_path, f"--ExecEngine.policy_file={tmp_path / 'policies.toml'}") as host:
+        done = jupyter_exec(tmp_path, "doctor", "--server", host.info.url, env={"JUPYTER_TOKEN": str(host.info.token)})
+    assert done.returncode == 1, done.stdout
+    assert f"FAIL  {host.info.url} runs no code, since its policies have a mistake\n      -> {mistake}" in done.stdout
+    (tmp_path / "config").mkdir(exist_ok=True)
+    config = tmp_path / "config" / "jupyter_server_config.py"
+    config.write_text(f"c.ExecEngine.policy_file = {str(tmp_path / 'policies.toml')!r}\n")
+    done = jupyter_exec(tmp_path, "doctor")
+    assert done.returncode == 1, done.stdout
+    assert f"FAIL  the policies have a mistake: {mistake}\n" in done.stdout
+    config.write_text("c.ExecEngine.policies = []\n")
+    assert [finding.mark for finding in policies_at(config.parent, monkeypatch)] == ["FAIL"]
+    config.write_text("c.ExecEngine.policies = {'mine': {'max_sessions': 1}}\n")
+    assert list(policies_at(config.parent, monkeypatch)) == [Finding("the policies are valid")]
 
 
 def test_policy_that_requires_more_isolation_than_there_is_is_a_note() -> None:

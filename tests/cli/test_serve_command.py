@@ -12,7 +12,7 @@ import pytest
 from jupyter_exec_ext.cli import listening_port
 from jupyter_exec_ext.cli.listening_port import choose_port
 from jupyter_exec_ext.cli.messages import UsageError
-from jupyter_exec_ext.cli.root_check import refuse_root
+from jupyter_exec_ext.cli.start_checks import refuse_root
 from tests.cli.test_cli import jupyter_exec
 
 
@@ -63,4 +63,20 @@ def test_both_servers_refuse_root(tmp_path: Path, options: list[str]) -> None:
     done = jupyter_exec(tmp_path, "serve", *options, "--port", "0")
     assert done.returncode == 2
     assert "jupyter exec: you are root" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--gateway"], []])
+def test_mistake_in_policy_file_is_refused_with_file_field_and_hint(tmp_path: Path, options: list[str]) -> None:
+    file = tmp_path / "policies.toml"
+    file.write_text("[mine.approval]\nwhen = ['shell']\ntimeout = 60\n")
+    done = jupyter_exec(
+        tmp_path, "serve", *options, "--port", "0", "--allow-root", "--", f"--ExecEngine.policy_file={file}"
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "jupyter exec: nothing is served: policies.toml: policy 'mine': 'approval': unknown field 'timeout'; "
+        "did you mean 'timeout_seconds'?"
+    )
+    assert "Serving" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -192,6 +192,7 @@ def test_output_file_that_exists_is_kept_without_force(desk: Desk) -> None:
         (["--scope", "nope"], "there is no scope 'nope'"),
         (["--policy", "nope"], "there is no policy 'nope'"),
         (["--limit", "max_sessions=99"], "allows: 5"),
+        (["--limit", "max_session=1"], "'limits': unknown field 'max_session'; did you mean 'max_sessions'?"),
         (["--expires", "99d"], "max_token_seconds"),
     ],
 )

@@ -1,41 +1,89 @@
-"""Policies that are wrong: no host serves anything with other limits than it was given, and each says what is wrong."""
+"""Policies of the configuration: with a mistake in them every path answers 503, and the log names it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 
+from jupyter_exec_ext.aca.endpoint.aca_handler import ACA_PREFIX
+from jupyter_exec_ext.auth import token_format
+from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.errors import PoliciesInvalid
+from jupyter_exec_ext.server.routes import ACA_ROUTES, PREFIX, ROUTES
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
-from tests.support.hosts import running_host
+from tests.support.hosts import Host, running_host
 
-WRONG = {
-    "field": ("[mine]\nmax_session = 1\n", "policy 'mine': unknown field 'max_session'; did you mean 'max_sessions'?"),
-    "value": ("[mine]\nmax_sessions = 0\n", "policy 'mine': 'max_sessions' must be a whole number"),
-    "pattern": ('[mine]\napproval = { when = ["pattern"], pattern = "(" }\n', "is not a regular expression"),
-    "syntax": ("[mine\n", "cannot be read"),
-}
+MISTAKE = "policies.toml: policy 'mine': unknown field 'max_session'; did you mean 'max_sessions'?"
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_server_does_not_serve_with_policies_that_are_wrong(what: str, tmp_path: Path) -> None:
-    text, words = WRONG[what]
-    (tmp_path / "policies.toml").write_text(text)
-    with running_host("server", tmp_path, f"--ExecEngine.policy_file={tmp_path / 'policies.toml'}") as host:
-        answer = requests.get(f"{host.info.url}exec/v1/", headers=host.info.auth_headers, timeout=30)
-        assert answer.status_code == 404
-        assert words in host.log_text()
+def write_policies(home: Path, field: str) -> str:
+    """Write a policy file with one field; return the host's option."""
+    file = home / "policies.toml"
+    file.write_text(f"[mine]\n{field} = 1\n")
+    return f"--ExecEngine.policy_file={file}"
 
 
-def test_a_gateway_does_not_start_with_policies_that_are_wrong(tmp_path: Path) -> None:
-    (tmp_path / "policies.toml").write_text(WRONG["field"][0])
-    options = [f"--ExecEngine.policy_file={tmp_path / 'policies.toml'}"]
-    with (
-        pytest.raises(AssertionError, match="did you mean 'max_sessions'"),
-        running_host("gateway", tmp_path, *options),
-    ):
-        pass
+def answers(host: Host, authorization: str | None) -> Iterator[requests.Response]:
+    """Send a request to every method of every route, and to paths that do not exist."""
+    headers = {} if authorization is None else {"Authorization": authorization}
+    routes = [(PREFIX, route) for route in ROUTES] + [(ACA_PREFIX, route) for route in ACA_ROUTES]
+    calls = [
+        (method, prefix + re.sub(r"\{\w+\}", "x", route.path)) for prefix, route in routes for method in route.methods
+    ]
+    calls += [("PATCH", f"{PREFIX}/sessions"), *(("GET", path) for path in (PREFIX, f"{PREFIX}/x", f"{ACA_PREFIX}/x"))]
+    for method, path in calls:
+        body = b"" if method == "GET" else b"{}"
+        yield requests.request(
+            method, host.info.url + path, headers=headers, data=body, timeout=30, allow_redirects=False
+        )
+
+
+def check_that_nothing_is_served(host: Host, home: Path, *scoped: str) -> None:
+    """Check that each answer is a 503, in one line, that names the mistake to the owner alone."""
+    token = str(host.info.token)
+    bearers = (f"Bearer {text}" for text in (f"{token_format.PREFIX}wrong", *scoped))
+    for text in (f"token {token}", None, "token wrong", *bearers):
+        for answer in answers(host, text):
+            seen = f"{answer.request.method} {answer.url} with {text}: {answer.text}"
+            assert answer.status_code == 503, seen
+            assert str(home) not in answer.text, seen
+            error = answer.json()
+            if f"/{ACA_PREFIX}" in answer.url:
+                error = error["error"]
+                assert error["code"] == "ServiceUnavailable", seen
+            else:
+                assert error["code"] == "policies_invalid", seen
+            assert "\n" not in error["message"], seen
+            assert error["message"].startswith(MISTAKE) == (text == f"token {token}"), seen
+    assert requests.get(f"{host.info.url}api", headers=host.info.auth_headers, timeout=30).status_code == 200
+    lines = [line for line in host.log_text().splitlines() if MISTAKE in line]
+    assert len(lines) == 1, lines
+    assert f"(ExecEngine.policy_file is {home / 'policies.toml'})" in lines[0]
+    assert "Traceback" not in host.log_text()
+
+
+def test_server_with_mistake_in_policy_file_answers_503_until_it_is_corrected(tmp_path: Path) -> None:
+    option = write_policies(tmp_path, "max_sessions")
+    with running_host("server", tmp_path, UNPROTECTED, option) as host:
+        student = mint(host, policy="mine")
+    write_policies(tmp_path, "max_session")
+    with running_host("server", tmp_path, UNPROTECTED, option) as host:
+        check_that_nothing_is_served(host, tmp_path, student.token)
+        with ExecClient(host.info) as client, pytest.raises(PoliciesInvalid, match="did you mean 'max_sessions'"):
+            client.session()
+    write_policies(tmp_path, "max_sessions")
+    with running_host("server", tmp_path, UNPROTECTED, option) as host:
+        assert Bearer(host, student.token, student.id).call("GET", "/").status_code == 200
+
+
+def test_gateway_with_mistake_in_policy_file_starts_and_answers_503(tmp_path: Path) -> None:
+    option = write_policies(tmp_path, "max_session")
+    with running_host("gateway", tmp_path, UNPROTECTED, option, "--ExecEngine.pool_kernels=python3") as host:
+        check_that_nothing_is_served(host, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
@@ -74,6 +122,9 @@ def test_tokens_have_only_policies_that_are_offered(tmp_path: Path) -> None:
         assert owner_of(host).call("POST", "/tokens", json=body).json()["policy"] == "agents"
         refused = owner_of(host).call("POST", "/tokens", json={**body, "policy": "trusted"})
         assert (refused.status_code, refused.json()["code"]) == (400, "policy_not_found")
+        misspelt = owner_of(host).call("POST", "/tokens", json={**body, "limits": {"max_session": 1}})
+        assert (misspelt.status_code, misspelt.json()["code"]) == (400, "invalid_request")
+        assert misspelt.json()["message"] == "'limits': unknown field 'max_session'; did you mean 'max_sessions'?"
         again = Bearer(host, before.token, before.id).call("GET", "/")
         assert (again.status_code, again.json()["code"]) == (403, "policy_denied")
 

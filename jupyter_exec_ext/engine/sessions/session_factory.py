@@ -12,7 +12,7 @@ from typing import Any
 
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
-from ...errors import ExecError, InvalidRequest, ShuttingDown, TooManySessions
+from ...errors import ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
 from ...models import ExecutionState, KernelSpecInfo, Session, SessionRequest, SessionState, Token
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.records_json import utc_timestamp
@@ -135,7 +135,7 @@ class SessionFactory:
 
         Raises
         ------
-        ShuttingDown, TooManySessions, PolicyLimitReached, PolicyDenied
+        ShuttingDown, PoliciesInvalid, TooManySessions, PolicyLimitReached, PolicyDenied
             If there is no place for it.
         """
         self._check_room(caller)
@@ -185,6 +185,8 @@ class SessionFactory:
     def _check_room(self, caller: Caller) -> None:
         if self._registry.stopping:
             raise ShuttingDown("the server is shutting down")
+        if self._registry.policy_problem:
+            raise PoliciesInvalid(self._registry.policy_problem)
         self._registry.remove_ended()
         sessions, most = self._registry.sessions, self._settings.max_sessions
         if most and len(sessions) >= most:

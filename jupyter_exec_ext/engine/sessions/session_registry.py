@@ -33,12 +33,15 @@ class SessionRegistry:
         Executions that have not ended, by id, each with its session.
     stopping : bool
         Set when the engine shuts down: no session is created any more.
+    policy_problem : str
+        Mistake in the policies, because of which no session is created; empty without one.
     """
 
     def __init__(self) -> None:
         self.sessions: dict[str, LiveSession] = {}
         self.executions: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.stopping = False
+        self.policy_problem = ""
         self._touch_timer: asyncio.TimerHandle | None = None
 
     def add_session(self, live: LiveSession) -> None:
