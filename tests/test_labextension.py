@@ -61,7 +61,7 @@ def test_a_checkout_tells_where_its_bundle_is() -> None:
 
 
 def test_every_command_and_setting_is_documented() -> None:
-    page = (ROOT / "docs" / "jupyterlab.md").read_text()
+    page = (ROOT / "docs" / "reference" / "jupyterlab.md").read_text()
     commands = re.findall(r"'(jupyter-exec-ext:[a-z-]+)'", (SOURCES / "src" / "commands" / "ids.ts").read_text())
     assert len(commands) > 10
     for command in commands:

@@ -157,7 +157,9 @@ PARTS: dict[str, OutsidePart] = {
         "sysctl -w user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1; "
         "in a container also --security-opt seccomp=unconfined; a chroot has none",
     ),
-    "sandbox": OutsidePart(_find_sandbox_problem, "see docs/isolation.md", ("bubblewrap", "user namespaces")),
+    "sandbox": OutsidePart(
+        _find_sandbox_problem, "see docs/howto/isolate-kernels.md", ("bubblewrap", "user namespaces")
+    ),
     "Landlock": OutsidePart(
         _find_landlock_problem, "Linux 6.7 or newer with landlock in the boot parameter lsm=", is_of_machine=True
     ),

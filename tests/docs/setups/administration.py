@@ -14,10 +14,10 @@ def a_trail(desk: Desk) -> dict[str, str]:
 
 
 PAGES = {
-    "docs/audit.md": Page(a_trail),
     "docs/configuration.md": Page(),
-    "docs/forking.md": Page(),
-    "docs/isolation.md": Page(),
+    "docs/howto/audit.md": Page(a_trail),
+    "docs/howto/fork-kernels.md": Page(),
+    "docs/howto/isolate-kernels.md": Page(parts=("sandbox",)),
     "docs/tokens/approval.md": Page(the_servers_token),
     "docs/tokens/index.md": Page(the_servers_token, HERE, CLIENT, ("jex_",)),
     "docs/tokens/policies.md": Page(the_servers_token),
