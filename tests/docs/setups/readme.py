@@ -8,7 +8,7 @@ PAGES = {
     "README.md": Page(
         prints=(
             "ok hello\n 21\n",
-            "timeout its time limit of 2 s was reached\n",
+            "timeout its time limit of 1 s was reached\n",
             "exit_code=0 output='Hello, World!\\n' output_files=[]\n",
         ),
     ),
