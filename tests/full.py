@@ -194,7 +194,12 @@ PARTS = {
     "places": Part(
         "every other test on every host, client and image that it is for, where a commit has one of each",
         "1 h",
-        _run_pytest([f"--ignore=tests/{part}" for part in ("contract", "faults", "hostile", "browser")]),
+        _run_pytest([f"--ignore=tests/{part}" for part in ("contract", "faults", "hostile", "browser", "docs/admin")]),
+    ),
+    "administration": Part(
+        "the administrators' pages: reverse proxies, containers, Prometheus, and each recipe",
+        "15 min",
+        _run_pytest(["tests/docs/admin"]),
     ),
     "servers": Part(
         "servers of every kind that executors are used with, one with a gateway behind it among them",

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "docs/howto/upkeep.md": "tests/docs/test_upkeep.py",
     "docs/admin/gateway.md": "tests/docs/admin/test_gateway.py",
     "docs/admin/jupyterhub-class.md": "tests/docs/admin/test_jupyterhub_class.py",
+    "docs/admin/monitoring.md": "tests/docs/admin/test_monitoring.py",
     "docs/admin/shared-lab-server.md": "tests/docs/admin/test_shared_lab_server.py",
     "docs/admin/systemd.md": "tests/docs/admin/test_systemd.py",
     "docs/tutorial.md": "tests/docs/test_tutorial.py",

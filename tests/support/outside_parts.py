@@ -193,6 +193,10 @@ PARTS: dict[str, OutsidePart] = {
     "zsh": OutsidePart(_program("zsh"), "apt-get install zsh", ("tmux",)),
     "fish": OutsidePart(_program("fish"), "apt-get install fish", ("tmux",)),
     "curl": OutsidePart(_program("curl"), "apt-get install curl"),
+    "nginx": OutsidePart(_program("nginx"), "apt-get install nginx"),
+    "caddy": OutsidePart(_program("caddy"), "apt-get install caddy"),
+    "prometheus": OutsidePart(_program("prometheus", "promtool"), "apt-get install prometheus"),
+    "docker-compose": OutsidePart(_program("docker-compose"), "apt-get install docker-compose", ("container engine",)),
     "chromium": OutsidePart(
         _program(os.environ.get("CHROMIUM") or "chromium"), "apt-get install chromium, or set CHROMIUM to its path"
     ),
