@@ -17,7 +17,10 @@ author = "The jupyter_exec_ext authors"
 copyright = author  # noqa: A001
 version = release = jupyter_exec_ext.__version__
 
-extensions = ["exec_docs", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# On the day of the first release, `python -m tools.switch_install_lines` makes this True.
+package_is_released = False
+
+extensions = ["exec_docs", "exec_docs.install_lines", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "_ext", "images"]
 
