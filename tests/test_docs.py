@@ -88,9 +88,11 @@ def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngin
 
 
 def test_every_exception_of_sessions_is_documented_with_its_reason() -> None:
-    section = page("aca.md").partition("## What a session cannot do")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    rows = [line for line in page("contributing/aca-contract.md").splitlines() if line.startswith("| `")]
     assert rows == [f"| `{test}` | {reason} |" for test, reason in EXCEPTIONS.items()]
+    limits = page("aca/limits.md").partition("\n## In `exec/v1`\n")[2]
+    told = [line.split("|")[1].strip() for line in limits.splitlines() if line.startswith("| ")][1:]
+    assert sorted(told) == sorted(set(EXCEPTIONS.values()))
     for name in EXCEPTIONS:
         module, _, test = name.replace("results_standard::test_input", "results::test_input").partition("::")
         assert f"def {test}(" in (ROOT / "tests" / "contract" / f"{module}.py").read_text(), name
@@ -116,7 +118,7 @@ def test_every_command_and_option_is_documented(command: str, option: str) -> No
 def test_the_clients_of_others_are_documented_with_the_versions_that_are_run() -> None:
     for client in CLIENTS.values():
         package, _, version = (client.alone or client.requirements[0]).partition("==")
-        assert f"| `{package}` {version} |" in page("aca.md")
+        assert f"| `{package}` {version} |" in page("aca/other-clients.md")
 
 
 def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:

@@ -1,23 +1,21 @@
-"""What of the contract a kernel that is an ACA session cannot keep, and why; `docs/aca.md` has the same table.
+"""Tests of the contract that cannot pass on kernels in ACA sessions, each with its reason.
 
-Each of these tests must fail on such a kernel: one that passes is reported, so that the table stays true. But for those
-that depend on the moment.
+`docs/contributing/aca-contract.md` has this table, and `docs/aca/limits.md` has the reasons. Each of these tests must
+fail on such a kernel: one that passes is reported, so that the table stays true. Those in `BY_LUCK` may do either.
 """
 
 from __future__ import annotations
 
-_INTERRUPT = "The service has no interrupt: what runs goes on until its time limit, or the session is ended."
-_STREAM = "The service tells of a run when it has ended, and not before."
-_LATE = "The service tells of a run when it has ended; whether anything is left to cancel then is luck."
-_DEATH = "The service does not tell how a kernel ended: its exit code is always given as 1."
-_IDLE = "Nothing tells that a session ended while it was idle; the next run finds out, and is not carried out."
-_INPUT = "The service has no way to ask for input: the code gets `StdinNotImplementedError`."
-_CHANGES = "Which files a run has changed would be another request to the service after each of them."
-_GONE = "The session's files are in the session, and end with it; a restart is another session."
-_NAMES = "The endpoint takes a name such as `a%20b` for one that the client has quoted, as AutoGen's client does."
-_WHOLE = (
-    "A file is sent to the session when all of it has come, so there is nothing of half an upload to be seen there."
-)
+_INTERRUPT = "The service cannot interrupt code: it runs until its time limit, or until its session is ended."
+_STREAM = "The service answers a run only when it has ended."
+_LATE = "The service answers a run only when it has ended, so there may be nothing left to cancel."
+_DEATH = "The service does not report how a kernel ended: its exit code is always 1."
+_IDLE = "The service does not report the end of an idle session: the next run finds it, and its code does not run."
+_INPUT = "The service cannot ask for input: `input()` raises `StdinNotImplementedError`."
+_CHANGES = "A list of the files that a run changed would take another request after each run."
+_GONE = "Files are kept in the session and end with it; a restart begins another session."
+_NAMES = "The endpoint decodes a name such as `a%20b`, because AutoGen's client sends quoted names."
+_WHOLE = "A file is sent to the session when all of it has arrived, so half an upload is never visible."
 
 #: By module and name of the test.
 EXCEPTIONS = {
@@ -46,5 +44,5 @@ EXCEPTIONS = {
     "test_streams::test_a_log_is_read_again_from_the_start_and_from_a_cursor": _STREAM,
 }
 
-#: Reasons for which a test may fail, and need not.
+#: Reasons of tests that may fail or pass.
 BY_LUCK = frozenset({_LATE})

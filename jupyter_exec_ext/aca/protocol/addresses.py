@@ -7,7 +7,7 @@ ACA is Azure Container Apps (dynamic sessions). Two families of the protocol are
 
 Sources: the data-plane specification (Azure/azure-rest-api-specs, ``specification/app/data-plane/DynamicSessions``)
 and, for the envelope family, the traffic that Microsoft recorded as tests of its command line. Where both are silent,
-this code is tolerant in what it reads and strict in what it sends. ``docs/aca.md`` lists these cases.
+this code is tolerant in what it reads and strict in what it sends. ``docs/reference/aca.md`` lists these cases.
 """
 
 from __future__ import annotations

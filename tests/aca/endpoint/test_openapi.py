@@ -20,7 +20,7 @@ from tests.support.pool_clients import ENVELOPE, FLAT, pool_of
 TEXT = files("jupyter_exec_ext.aca.endpoint").joinpath("openapi_aca.yaml").read_text()
 DOCUMENT: dict[str, Any] = yaml.safe_load(TEXT)
 SCHEMAS = DOCUMENT["components"]["schemas"]
-PAGE = (Path(__file__).parents[3] / "docs" / "aca.md").read_text().partition("## The endpoint")[2]
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "aca.md").read_text()
 CODES = SCHEMAS["Error"]["properties"]["error"]["properties"]["code"]["enum"]
 
 
