@@ -10,6 +10,7 @@ import pytest
 
 from tests.docs.blocks import ROOT, Block, blocks, blocks_of, pages
 from tests.docs.setups import PAGES
+from tests.framework_pages.pages import FRAMEWORKS, page_of
 
 # Pages whose tests are not in `setups`, since more happens there than commands.
 ELSEWHERE = {
@@ -17,9 +18,11 @@ ELSEWHERE = {
     "docs/admin/gateway.md": "tests/docs/admin/test_gateway.py",
     "docs/admin/jupyterhub-class.md": "tests/docs/admin/test_jupyterhub_class.py",
     "docs/admin/monitoring.md": "tests/docs/admin/test_monitoring.py",
+    "docs/admin/reverse-proxies.md": "tests/docs/admin/test_reverse_proxies.py",
     "docs/admin/shared-lab-server.md": "tests/docs/admin/test_shared_lab_server.py",
     "docs/admin/systemd.md": "tests/docs/admin/test_systemd.py",
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
+    **{page_of(name): "tests/framework_pages/__main__.py" for name in FRAMEWORKS},
 }
 ALL = [block for page in pages() for block in blocks(page)]
 _COMMAND = re.compile(r"^(\w*\$ )?(jupyter|pip|python|curl|docker|podman|npm|apt|apt-get|export) ", re.MULTILINE)
