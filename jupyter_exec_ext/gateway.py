@@ -133,7 +133,8 @@ class GatewayGate:
 
 
 HOST_REFUSED = (
-    "this gateway does not answer to the name in the Host header; add it to ExecPersonality.allowed_hosts if it should"
+    "this gateway does not answer to the host name in that address; use another one, such as localhost, or have its "
+    "owner add it to ExecPersonality.allowed_hosts"
 )
 
 

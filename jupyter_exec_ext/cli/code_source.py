@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import sys
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .messages import UsageError, error_text
+from .messages import UsageError, error_text, unreadable_text
 from .notebook_file import NotebookFile
 
 _NOTEBOOK_SUFFIX = ".ipynb"
@@ -68,7 +69,7 @@ def read_source(args: argparse.Namespace) -> CodeSource:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"the code cannot be read: {error_text(error)}") from error
+        raise UsageError(unreadable_text(path, error)) from error
     if path.suffix.lower() == _NOTEBOOK_SUFFIX:
         return _read_notebook(path, data, args.language)
     language = args.language or _LANGUAGES.get(path.suffix.lower())
@@ -88,8 +89,9 @@ def _read_notebook(path: Path, data: bytes, language: str | None) -> CodeSource:
     try:
         notebook = NotebookFile(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
+        reason = f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else error_text(error)
         raise UsageError(
-            f"{path} cannot be run as a notebook: {error}; save it again in Jupyter, or rename it if it is a script"
+            f"{path} cannot be run as a notebook: {reason}; save it again in Jupyter, or rename it if it is a script"
         ) from error
     return CodeSource(notebook.sources, path.stem, notebook.language, notebook)
 

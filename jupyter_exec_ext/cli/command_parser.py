@@ -119,8 +119,10 @@ def set_help_action(parser: argparse.ArgumentParser) -> None:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return the question whether a similar word was meant; an empty text if none is similar."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    # The hyphens that all options begin with would make any two of them alike.
+    by_letters = {name.lstrip("-"): name for name in known}
+    close = difflib.get_close_matches(word.lstrip("-"), by_letters, n=1)
+    return f"; did you mean {by_letters[close[0]]!r}?" if close else ""
 
 
 def walk_commands(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from ..errors import ExecError, MissingScope, OwnerOnly, TokenExpired, TokenRevoked, Unauthenticated
 
@@ -41,6 +42,21 @@ def error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
+
+
+def unreadable_text(path: str | Path, error: OSError | UnicodeDecodeError) -> str:
+    """Return the message for a file that cannot be read: its name, the cause and the remedy."""
+    cause = error_text(error) if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
+    match error:
+        case FileNotFoundError():
+            remedy = "check the name, and the directory that you are in"
+        case IsADirectoryError():
+            remedy = "name a file in it"
+        case UnicodeDecodeError():
+            remedy = "save it as UTF-8, or name another file"
+        case _:
+            remedy = "allow yourself to read it, or name another file"
+    return f"{path} cannot be read ({cause}); {remedy}"
 
 
 def describe_error(error: ExecError, server_url: str | None) -> str:

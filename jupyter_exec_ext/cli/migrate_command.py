@@ -72,7 +72,7 @@ def _files(paths: list[str]) -> Iterator[Path]:
     seen = set()
     for path in map(Path, paths):
         if not path.exists():
-            raise UsageError(f"there is no {path}")
+            raise UsageError(f"there is no file or directory {path}; name your project's")
         if path.is_file() and path.suffix not in _SUFFIXES:
             raise UsageError(f"{path} is neither Python nor a notebook")
         for found in [path] if path.is_file() else _below(path):

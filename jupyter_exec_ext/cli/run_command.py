@@ -161,9 +161,12 @@ def _output_dir(path: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output-dir cannot be used: {error_text(error)}") from error
+        reason = "it is not a directory" if directory.exists() else error_text(error)
+        raise UsageError(
+            f"--output-dir {path} cannot be used ({reason}); name a directory that you can write to"
+        ) from error
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise UsageError(f"--output-dir cannot be used: {directory} is not writable")
+        raise UsageError(f"--output-dir {path} cannot be used (you cannot write to it); name another directory")
     return directory
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..client.server_connection import JupyterConnectionInfo
 from .common_options import add_command
 from .listening_port import choose_port, port_number
+from .messages import UsageError, unreadable_text
 from .start_checks import refuse_policies, refuse_root
 
 if TYPE_CHECKING:
@@ -66,9 +67,12 @@ def _token(path: str | None) -> tuple[str, bool]:
     """Return the token, and whether it is new and must be shown."""
     if path is not None:
         file = Path(path)
-        if not file.exists():
-            _make_token_file(file)
-        token = file.read_text().strip()
+        try:
+            if not file.exists():
+                _make_token_file(file)
+            token = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--token-file {unreadable_text(path, error)}") from error
         if not token:  # an empty token would open the server to everyone
             raise ValueError(f"the token file {path} is empty; write a token into it, or remove it to get a new one")
         return token, False

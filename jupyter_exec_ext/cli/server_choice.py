@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
-from .messages import UsageError, error_text, print_message
+from .messages import UsageError, print_message, unreadable_text
 from .short_ids import find_session, is_whole_id
 
 _SERVER_HELP = (
@@ -190,9 +192,19 @@ def _token(path: str | None) -> str | None:
     if not path:
         return None
     try:
+        _warn_if_others_can_read(path)
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file cannot be read: {error_text(error)}") from error
+        raise UsageError(f"--token-file {unreadable_text(path, error)}") from error
+
+
+def _warn_if_others_can_read(path: str) -> None:
+    """Print a note if other users can read the user's own token file, as they can by default."""
+    status = os.stat(path)
+    # On Windows there are no modes of this kind. An administrator's file may be for a group.
+    is_own_file = hasattr(os, "geteuid") and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    if is_own_file and status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        print_message(f"other users can read the token file {path}; close it to them: chmod 600 {shlex.quote(path)}")
 
 
 @contextmanager

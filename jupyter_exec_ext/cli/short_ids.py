@@ -70,7 +70,9 @@ def find_execution(client: ExecClient, text: str) -> ExecutionHandle:
     }
     if found := matching_ids(text, ids, _EXECUTION):
         return client.get_execution(_only(text, dict.fromkeys(found, "")))
-    raise ExecutionNotFound(f"there is no execution {text!r} in your newest sessions{_guess(text, ids)}")
+    raise ExecutionNotFound(
+        f"there is no execution {text!r} in your newest sessions{_guess(text, ids) or ';'} write its whole id"
+    )
 
 
 def is_whole_id(text: str) -> bool:

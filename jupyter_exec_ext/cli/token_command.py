@@ -24,7 +24,7 @@ from .common_options import (
     named_value,
     print_json,
 )
-from .messages import UsageError, error_text
+from .messages import UsageError
 from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for
 from .terminal_text import fields, print_table, printable
@@ -219,11 +219,14 @@ def _secret_output(args: argparse.Namespace) -> Iterator[Callable[[IssuedToken],
         return
     target = Path(args.output)
     if target.exists() and not target.is_file():
-        raise UsageError(f"--output cannot be used: {target} is not a regular file")
+        raise UsageError(f"--output cannot be used: {target} is not a regular file; name another one")
     try:
         descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # readable by its owner only
     except OSError as error:
-        raise UsageError(f"--output cannot be used: {error_text(error)}") from error
+        raise UsageError(
+            f"--output cannot be used: {target} cannot be written ({error.strerror}); name a file in a directory that "
+            "you can write to"
+        ) from error
 
     def hand_out(issued: IssuedToken) -> None:
         _hand_out(issued, args, descriptor)

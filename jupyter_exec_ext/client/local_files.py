@@ -53,8 +53,11 @@ class FileSource:
         self._hash = hashlib.sha256()
         if self._path is not None:
             self.close()
-            # Reads are of whole blocks, so a buffer would only copy them once more.
-            self._file = self._path.open("rb", buffering=0)
+            try:
+                # Reads are of whole blocks, so a buffer would only copy them once more.
+                self._file = self._path.open("rb", buffering=0)
+            except (FileNotFoundError, IsADirectoryError) as error:
+                raise _in_words(error, f"{self._path} cannot be uploaded ({error.strerror}); name a file") from None
             # The size of the open file: meanwhile another file may have been renamed to its path.
             found = os.fstat(self._file.fileno())
             self.size_bytes = found.st_size if stat.S_ISREG(found.st_mode) else None  # a pipe or device has no size
@@ -94,6 +97,26 @@ class FileSource:
         """Close the file, if it was opened here."""
         if self._path is not None and self._file is not None:
             self._file.close()
+
+
+def _in_words(error: OSError, message: str) -> OSError:
+    """Return an error of the same type and number with another message, which names the remedy."""
+    changed = type(error)(message)
+    changed.errno = error.errno
+    return changed
+
+
+def source_of_bytes(data: bytes) -> FileSource:
+    """Return the source of an upload from memory.
+
+    Raises
+    ------
+    TypeError
+        If the data is a text, whose encoding is not known.
+    """
+    if isinstance(data, str):
+        raise TypeError("the data is a text, not bytes; encode it first: text.encode()")
+    return FileSource(io.BytesIO(data))
 
 
 def position_of(file: Any) -> int | None:
@@ -197,7 +220,11 @@ class FileTarget(Target):
         """Start the download in a new file."""
         self.discard()
         self._hash = hashlib.sha256()
-        self._file = self._temporary.open("xb", buffering=0)
+        try:
+            self._file = self._temporary.open("xb", buffering=0)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            words = f"{self.path} cannot be written, since there is no directory {self.path.parent}; create it"
+            raise _in_words(error, words) from None
 
     def commit(self) -> None:
         """Sync the file to disk and move it to its place."""
@@ -240,7 +267,11 @@ def upload_path(source: Uploadable, remote_path: str | None) -> str:
     ------
     ValueError
         If no remote path is given and the source has no name.
+    TypeError
+        If the source is the content of a file.
     """
+    if isinstance(source, (bytes, bytearray)):
+        raise TypeError("bytes are not the path of a file; upload them with write_file(PATH, DATA)")
     if remote_path is not None:
         return remote_path
     name = source if isinstance(source, (str, os.PathLike)) else getattr(source, "name", None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from .own_files import read_own_text
@@ -49,6 +49,8 @@ class JupyterConnectionInfo:
     ------
     ValueError
         If the host is a URL, or the token holds anything but printable ASCII characters.
+    TypeError
+        If the token is no text, such as the path of its file.
     """
 
     host: str
@@ -62,7 +64,10 @@ class JupyterConnectionInfo:
 
     def __post_init__(self) -> None:
         if "://" in self.host:
-            raise ValueError("the host is a name or an address; for a URL use JupyterConnectionInfo.from_url")
+            raise ValueError(f"the host {self.host!r} is a URL, not a name or an address; for a URL call from_url")
+        if self.token is not None and not isinstance(self.token, str):
+            kind = type(self.token).__name__
+            raise TypeError(f"the token is a text, not of type {kind}; of a file, pass Path(FILE).read_text()")
         self.token = (self.token or "").strip() or None  # files and copied tokens end with a line break
         # HTTP libraries reject other characters with a message that shows the whole header.
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
@@ -151,17 +156,18 @@ class JupyterConnectionInfo:
             If it is no HTTP URL, or holds a user name.
         """
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"not the URL of a server: it must look like https://host:port/path/, not {parts.scheme}:")
         # The message must not repeat the URL, which holds a password here.
         if parts.username is not None:
             raise ValueError("a URL with a user name or password is not supported; pass the server's token instead")
+        without_token = url.partition("?")[0]
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{without_token!r} is not the URL of a server; write one like https://host:port/path/")
         # It is sent in a header instead, since servers and proxies log URLs.
         in_query = parse_qs(parts.query).get("token", [None])[0]
         return cls(
             host=parts.hostname,
             use_https=parts.scheme == "https",
-            port=parts.port,
+            port=_port_of(parts, without_token),
             token=token if token is not None else in_query,
             base_url=_base_path(unquote(parts.path).split("/")),
             verify=verify,
@@ -183,6 +189,13 @@ class JupyterConnectionInfo:
         files = [*directory.glob("jpserver-*.json")] if directory.is_dir() else []
         files.sort(key=_modified_at, reverse=True)
         return [info for info in map(_from_server_file, files) if info is not None]
+
+
+def _port_of(parts: SplitResult, url: str) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        raise ValueError(f"the port in {url!r} is not a number from 0 to 65535; correct the URL") from None
 
 
 def _base_path(segments: Sequence[str]) -> str:
@@ -255,4 +268,7 @@ def connection_to(
         return JupyterConnectionInfo(
             server.host, server.use_https, getattr(server, "port", None), own_token if token is None else token
         )
-    raise TypeError("a server is a URL, a JupyterConnectionInfo or something with a connection_info")
+    raise TypeError(
+        f"a server cannot be of type {type(server).__name__}; pass its URL, such as 'http://localhost:8888/', or an "
+        "object that has its connection info"
+    )

@@ -55,7 +55,9 @@ def _check(part: str) -> None:
     if not part:
         raise InvalidRequest("the path must not hold an empty part ('//' or a '/' at its end)")
     if part in (".", ".."):
-        raise InvalidRequest("the path must not hold '.' or '..' as a part")
+        raise InvalidRequest(
+            f"a path with {part!r} as a part could leave the session's directory; write it without '.' and '..'"
+        )
     if len(part.encode()) > MAX_COMPONENT_BYTES:
         raise InvalidRequest(f"a part of a path may have at most {MAX_COMPONENT_BYTES} bytes")
     if part.startswith(TEMPORARY_PREFIX):

@@ -46,8 +46,8 @@ _NO_TOKEN = (
 )
 _WRONG_TOKEN = "the server refused this token; check that it is complete and belongs to this server"
 HOST_REFUSED = (
-    "this server does not answer to the name in the Host header; set ServerApp.local_hostnames or "
-    "ServerApp.allow_remote_access if it should"
+    "this server does not answer to the host name in that address; use another one, such as localhost, or have its "
+    "owner set ServerApp.local_hostnames or ServerApp.allow_remote_access"
 )
 ORIGIN_REFUSED = "a browser sent this from another site; set ServerApp.allow_origin if it may"
 _OF_THE_HUB = "hub"

@@ -146,7 +146,7 @@ def test_doctor_checks_every_named_server(tmp_path: Path) -> None:
 
 def test_a_token_file_goes_with_a_session_too_which_is_on_some_server(tmp_path: Path) -> None:
     done = jupyter_exec(tmp_path, "run", "-c", "1", "--session", "ses_1", "--token-file", "absent")
-    assert (done.returncode, "--token-file cannot be read" in done.stderr) == (2, True)
+    assert (done.returncode, "--token-file absent cannot be read" in done.stderr) == (2, True)
 
 
 def test_file_taken_as_docker_image_is_named_in_the_error(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class AioDriver:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientError("the client is closed")
+            raise ClientError("the client is closed; create a new one")
         # An aiohttp session is bound to the event loop on which it was created.
         if self._loop not in (None, asyncio.get_running_loop()):
             raise ClientError("the client belongs to another event loop, on which it was used first; make one for each")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -18,7 +17,17 @@ from ..api.execution_operations import execution_request, executions_of, new_key
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
 from ..api.steps import Operation
-from ..local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
+from ..kinds_of_use import AsyncOnly
+from ..local_files import (
+    FileSource,
+    FileTarget,
+    MemoryTarget,
+    Progress,
+    Uploadable,
+    download_path,
+    source_of_bytes,
+    upload_path,
+)
 from ..server_connection import JupyterConnectionInfo
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class AsyncExecSessionBase(ABC):
+class AsyncExecSessionBase(AsyncOnly, ABC):
     """Context manager and connection of both kinds of session."""
 
     def __init__(self, driver: AioDriver, *, is_own: bool) -> None:
@@ -295,7 +304,7 @@ class AsyncExecSession(AsyncExecSessionBase):
 
     async def write_file(self, path: str, data: bytes) -> FileInfo:
         """Write a file."""
-        return await self._driver.perform(self._files.upload(self.id, path, FileSource(io.BytesIO(data))))
+        return await self._driver.perform(self._files.upload(self.id, path, source_of_bytes(data)))
 
     async def delete_file(self, path: str) -> None:
         """Delete a file."""

@@ -23,8 +23,8 @@ def error_from(reply: Reply) -> ExecError:
     if 300 <= reply.status < 400:
         to_login = " to its login page" if "login" in reply.headers.get("location", "") else ""
         return UnexpectedAnswer(
-            f"the server redirects{to_login} ({reply.status}) instead of answering; is the base URL right, and is the "
-            "user's server running if this is a JupyterHub?"
+            f"the server redirects{to_login} ({reply.status}) instead of answering; check the base URL and, at a "
+            "JupyterHub, that the user's server runs"
         )
     if _is_page(reply) and reply.status not in BUSY_STATUSES:
         return UnexpectedAnswer(_page_problem(reply))
@@ -84,7 +84,7 @@ def parsed(reply: Reply) -> Any:
         if _is_page(reply):
             raise UnexpectedAnswer(_page_problem(reply)) from None
         raise UnexpectedAnswer(
-            "the server answered with something that is not JSON; is this the address of a Jupyter server?"
+            "the server answered with something that is not JSON; check that this is the address of a Jupyter server"
         ) from None
 
 

@@ -283,10 +283,33 @@ def execution_request(
     env: Mapping[str, str] | None,
     allow_input: bool,
 ) -> dict[str, Any]:
-    """Return the body of ``POST /sessions/{sid}/executions``, and of ``POST /executions`` without its session."""
-    variables = dict(env) if env else None
+    """Return the body of ``POST /sessions/{sid}/executions``, and of ``POST /executions`` without its session.
+
+    Raises
+    ------
+    TypeError
+        If the code is no text, or the variables are no mapping.
+    """
+    if not isinstance(code, str):
+        raise TypeError(
+            f"the code is a text, not of type {type(code).__name__}; of a file, pass Path(FILE).read_text()"
+        )
+    variables = None if env is None else environment_variables(env)
     optional = {"timeout_seconds": timeout_seconds, "language": language, "metadata": metadata, "env": variables}
     return {"code": code, "allow_input": allow_input} | {k: v for k, v in optional.items() if v is not None}
+
+
+def environment_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables as a request has them.
+
+    Raises
+    ------
+    TypeError
+        If they are not given by name.
+    """
+    if not isinstance(env, Mapping):
+        raise TypeError(f"'env' is a mapping, such as {{'NAME': 'VALUE'}}, not of type {type(env).__name__}")
+    return dict(env)
 
 
 def one_timeout(timeout: float | None, timeout_seconds: float | None) -> float | None:

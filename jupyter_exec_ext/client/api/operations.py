@@ -28,7 +28,7 @@ from ...protocol.records_json import (
 )
 from .answers import list_in, parsed
 from .event_stream import API
-from .execution_operations import START_SECONDS, ExecutionOperations
+from .execution_operations import START_SECONDS, ExecutionOperations, environment_variables
 from .request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, is_of_api, segment
 from .steps import Operation, Request
 
@@ -167,7 +167,7 @@ def session_request(
     body = {
         "kernel_name": kernel_name,
         "name": name or None,
-        "env": None if env is None else dict(env),
+        "env": None if env is None else environment_variables(env),
         "metadata": None if metadata is None else dict(metadata),
         "idle_timeout_seconds": idle_timeout_seconds,
         "kernel_id": kernel_id,
@@ -245,7 +245,7 @@ def token_request(
         If `scopes` is a string, which would be sent as its letters.
     """
     if isinstance(scopes, str):
-        raise TypeError("'scopes' is a list of scopes, not a string")
+        raise TypeError(f"'scopes' is a list of scopes, not a string; write [{scopes!r}]")
     optional = {"policy": policy, "expires_in_seconds": expires_in_seconds, "limits": dict(limits) if limits else None}
     return {"name": name, "scopes": list(scopes)} | {k: value for k, value in optional.items() if value is not None}
 

@@ -12,6 +12,7 @@ from ..api.execution_operations import FRESH_SESSION, execution_request, new_key
 from ..api.operations import ExecApi, session_request
 from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..jupyter.standard_session import open_standard_session
+from ..kinds_of_use import BlockingOnly
 from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class ExecClient:
+class ExecClient(BlockingOnly):
     """Client of a server's ``exec/v1`` API.
 
     Parameters

@@ -90,7 +90,7 @@ class SyncDriver:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientError("the client is closed")
+            raise ClientError("the client is closed; create a new one")
 
     def close(self) -> None:
         """Close all connections."""

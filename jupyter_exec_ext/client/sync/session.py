@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -18,7 +17,17 @@ from ..api.execution_operations import execution_request, executions_of, new_key
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
 from ..api.steps import Operation
-from ..local_files import FileSource, FileTarget, MemoryTarget, Progress, Uploadable, download_path, upload_path
+from ..kinds_of_use import BlockingOnly
+from ..local_files import (
+    FileSource,
+    FileTarget,
+    MemoryTarget,
+    Progress,
+    Uploadable,
+    download_path,
+    source_of_bytes,
+    upload_path,
+)
 from ..server_connection import JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class ExecSessionBase(ABC):
+class ExecSessionBase(BlockingOnly, ABC):
     """Context manager and connection of both kinds of session."""
 
     def __init__(self, driver: SyncDriver, *, is_own: bool) -> None:
@@ -294,7 +303,7 @@ class ExecSession(ExecSessionBase):
 
     def write_file(self, path: str, data: bytes) -> FileInfo:
         """Write a file."""
-        return self._driver.perform(self._files.upload(self.id, path, FileSource(io.BytesIO(data))))
+        return self._driver.perform(self._files.upload(self.id, path, source_of_bytes(data)))
 
     def delete_file(self, path: str) -> None:
         """Delete a file."""

@@ -36,7 +36,7 @@ from ..settings import EngineSettings
 from .token_watch import TokenJournal, TokenWatch
 
 _MAX_OVERLAP_SECONDS = 86_400.0
-_WRONG = "this is not a valid token; was it copied as a whole, and is it one of this server's?"
+_WRONG = "this token is not valid; check that it is complete and belongs to this server"
 # Rate limit on wrong tokens from one address. A valid token is never counted: many callers share a proxy's address.
 ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE = 20, 10
 _MAX_ADDRESSES = 10_000
@@ -256,7 +256,7 @@ class TokenService:
             return min(now + self._settings.default_token_seconds, latest)
         if now + asked > latest:
             whose = "the caller's own token is good for" if parent is not None else "max_token_seconds is"
-            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {latest - now:.0f} s")
+            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {latest - now:.0f} s; ask for less")
         return now + asked
 
     async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
@@ -267,7 +267,7 @@ class TokenService:
         """Return a token, ended or not; raises `TokenNotFound`."""
         stored = await self._store.get(token_id)
         if stored is None or not caller.may_see(stored.token.principal):
-            raise TokenNotFound(f"no token {token_id!r}")
+            raise TokenNotFound(f"no token {token_id!r}; list the tokens to find its id")
         return stored.token
 
     async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:

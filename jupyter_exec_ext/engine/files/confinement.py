@@ -158,7 +158,7 @@ def _translate(error: OSError, path: str, owner: str) -> ExecError | None:
     if isinstance(error, NotARegularFileError):
         return NotAFile(f"{path!r} {error.strerror}")
     if number == errno.ENOENT:
-        return FileNotFound(f"the {owner} has no file {path!r}")
+        return FileNotFound(f"the {owner} has no file {path!r}; list its files to find the name")
     if number in _A_LINK:
         return NotAFile(f"{path!r} is or leads over a symbolic link; links are not followed")
     if number in _NOT_A_FILE:

@@ -66,12 +66,13 @@ class Usage:
         """
         most = limits.max_file_bytes
         if most is not None and max(upload.received_bytes, upload.size_bytes or 0) > most:
-            raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes)")
+            raise QuotaExceeded(f"a file may have at most {most} bytes (max_file_bytes); upload a smaller one")
         # A client may announce no size, or send more than it has announced.
         coming = sum(max(u.received_bytes, u.size_bytes or 0) - u.replaced_bytes for u in self.under_way.values())
         if limits.max_session_bytes is not None and self.stored_bytes + coming > limits.max_session_bytes:
             raise QuotaExceeded(
-                f"the session's files may have at most {limits.max_session_bytes} bytes together (max_session_bytes)"
+                f"the session's files may have at most {limits.max_session_bytes} bytes together (max_session_bytes); "
+                "delete some first"
             )
         new = sum(not upload.replaces for upload in self.under_way.values())
         if limits.max_session_files is not None and self.stored_files + new > limits.max_session_files:

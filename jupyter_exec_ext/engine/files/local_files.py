@@ -232,7 +232,9 @@ class LocalFiles:
         parts = path_parts(path)
         limits = self._limits.within(limits)
         if limits.max_file_bytes is not None and (size_bytes or 0) > limits.max_file_bytes:
-            raise QuotaExceeded(f"a file may have at most {limits.max_file_bytes} bytes (max_file_bytes)")
+            raise QuotaExceeded(
+                f"a file may have at most {limits.max_file_bytes} bytes (max_file_bytes); upload a smaller one"
+            )
         usage = self._usage.setdefault(session_id, Usage())
         counts = limits.max_session_bytes is not None or limits.max_session_files is not None
 

@@ -137,7 +137,7 @@ def _remote_errors(path: str) -> Iterator[None]:
     except PayloadTooLarge as error:
         raise QuotaExceeded(error.message) from error
     except NotFound as error:
-        raise FileNotFound(f"the session has no file {path!r}") from error
+        raise FileNotFound(f"the session has no file {path!r}; list its files to find the name") from error
     except (Unauthenticated, Forbidden, ClientError) as error:
         raise Unavailable(f"the place of the session's files cannot be reached: {error.message}") from error
 
@@ -175,7 +175,7 @@ class RemoteFiles(NoFiles):
         try:
             info = next((file for file in await self._all(session_id) if file.path == path), None)
             if info is None:
-                raise FileNotFound(f"the session has no file {path!r}")
+                raise FileNotFound(f"the session has no file {path!r}; list its files to find the name")
             # The file may have changed between the two requests, so the size is that of the copy.
             size = os.fstat(copy.fileno()).st_size
             return LocalReader(os.dup(copy.fileno()), replace(info, size_bytes=size), _in_thread)
@@ -237,7 +237,9 @@ class _LimitedFile(io.FileIO):
     def write(self, data: Any) -> int:
         """Write the bytes, or raise `QuotaExceeded` if they exceed the limit."""
         if self._max_bytes is not None and self.tell() + len(data) > self._max_bytes:
-            raise QuotaExceeded(f"a file may have at most {self._max_bytes} bytes (max_file_bytes)")
+            raise QuotaExceeded(
+                f"a file may have at most {self._max_bytes} bytes (max_file_bytes); upload a smaller one"
+            )
         return super().write(data)
 
 

@@ -263,7 +263,7 @@ class ExecutionService:
             return await live.wait(wait_seconds)
         stored = await self._executions.get(execution_id) if live is None else None
         if stored is None or not caller.may_see(stored.owner):
-            raise ExecutionNotFound(f"no execution {execution_id!r}")
+            raise ExecutionNotFound(f"no execution {execution_id!r}; list its session's executions to find its id")
         return stored.execution
 
     async def open_log(self, caller: Caller, execution_id: str) -> EventLog:
@@ -273,7 +273,7 @@ class ExecutionService:
             return live.log
         stored = await self._executions.summary(execution_id)
         if stored is None or not caller.may_see(stored.owner):
-            raise ExecutionNotFound(f"no execution {execution_id!r}")
+            raise ExecutionNotFound(f"no execution {execution_id!r}; list its session's executions to find its id")
         log = await self._executions.log(execution_id)
         if log is None:
             raise LogExpired("the event log of this execution is no longer kept")
@@ -313,7 +313,7 @@ class OutputVerbs:
         """
         stored = await self._executions.summary(execution_id)
         if stored is None or not caller.may_see(stored.owner):
-            raise ExecutionNotFound(f"no execution {execution_id!r}")
+            raise ExecutionNotFound(f"no execution {execution_id!r}; list its session's executions to find its id")
         output = _named(stored.execution, name)
         descriptor = await self._executions.open_spooled(stored.execution, output)
         if descriptor is None:

@@ -85,7 +85,7 @@ class SessionService:
         live = self._registry.sessions.get(session_id)
         record = live.record if live is not None else await self._store.get(session_id)
         if record is None or not caller.may_see(record.owner):
-            raise SessionNotFound(f"no session {session_id!r}")
+            raise SessionNotFound(f"no session {session_id!r}; list the sessions to find its id")
         return (await self._measured([record]))[0] if memory else record
 
     async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:

@@ -50,7 +50,17 @@ def engine_errors(failure: str) -> Iterator[None]:
     except errors.APIError as error:
         raise ValueError(f"{failure}: {error.explanation or error}") from error
     except (errors.DockerException, RequestException) as error:
-        raise ConnectionError(f"{failure}: {error}") from error
+        raise ConnectionError(f"{failure} ({_cause(error)})") from error
+
+
+def _cause(error: BaseException) -> str:
+    """Return the operating system's words for an error of the library, which wraps them; else the library's own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
 
 
 def connect_to_engine() -> Any:
