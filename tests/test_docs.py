@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from exec_docs.install_lines import take_package_from_index
 
 from jupyter_exec_ext.aca.provisioner import ACAProvisioner
 from jupyter_exec_ext.auth.scopes import SCOPES
@@ -35,12 +36,18 @@ def page(name: str) -> str:
 
 
 def test_every_route_is_documented_with_its_scope() -> None:
-    rows = {line.split("|")[1].strip(): line for line in page("http-api.md").splitlines() if line.startswith("| `")}
+    text = page("reference/http.md")
+    rows = {
+        line.split("|")[1].partition("](")[0].strip(" ["): line for line in text.splitlines() if line.startswith("| [`")
+    }
+    assert len(rows) == sum(len(route.methods) for route in ROUTES)
     for route in ROUTES:
         for method, access in route.methods.items():
-            row = rows[f"`{method} {route.path}`"]
+            request = f"`{method} {route.path}`"
+            cell = re.sub(r"\[(`[^`]+`)\]\([^)]+\)", r"\1", rows[request].split("|")[3]).strip()
             needed = "owner" if access.owner_only else "any"
-            assert row.split("|")[3].strip() == (re.sub(r"\w+:\w+", r"`\g<0>`", access.scopes) or needed)
+            assert cell == (re.sub(r"\w+:\w+", r"`\g<0>`", access.scopes) or needed)
+            assert text.count(f"### {request}\n") == 1
 
 
 @pytest.mark.parametrize("name", SCOPES)
@@ -51,13 +58,14 @@ def test_every_scope_is_documented(name: str) -> None:
 @pytest.mark.parametrize("code", ExecError.codes())
 def test_every_error_code_is_documented_with_its_status(code: str) -> None:
     status = ExecError.codes()[code].status
-    assert f"`{code}`" in page("http-api.md")
-    assert not status or f"| `{code}` | {status} |" in page("http-api.md")
+    assert page("reference/errors.md").count(f"\n| `{code}` | {f'{status} |' if status else ''}") == 1
 
 
 def test_every_state_and_event_type_is_documented() -> None:
-    for word in [*(state.value for state in ExecutionState), *EVENT_TYPES]:
-        assert f"| `{word}` |" in page("http-api.md"), word
+    states = page("reference/records.md").partition("## States of an execution")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", states, re.MULTILINE) == [state.value for state in ExecutionState]
+    for name in EVENT_TYPES:
+        assert page("reference/events.md").count(f"### `{name}`\n") == 1, name
 
 
 @pytest.mark.parametrize(
@@ -73,18 +81,19 @@ def test_every_state_and_event_type_is_documented() -> None:
     ],
 )
 def test_every_trait_is_documented_with_its_default(configurable: type[ExecEngine]) -> None:
-    text = page("configuration.md")
-    section = text.partition(f"## `{configurable.__name__}`")[2].partition("\n## ")[0]
-    rows = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in section.splitlines() if "| `" in line}
+    text = page("reference/settings.md")
+    section = text.partition(f"\n## `{configurable.__name__}`\n")[2].partition("\n## ")[0]
+    defaults = dict(re.findall(rf"`c\.{configurable.__name__}\.(\w+)`: .*; default: (.*)\.$", section, re.MULTILINE))
     foreign = [base for base in configurable.__mro__ if not base.__module__.startswith("jupyter_exec_ext")]
     inherited = {name for base in foreign for name in getattr(base, "_traits", {})}
     ours = {name: trait for name, trait in configurable.class_traits(config=True).items() if name not in inherited}
-    assert set(rows) == {f"`{name}`" for name in ours}
+    assert set(defaults) == set(ours)
     for name, trait in ours.items():
         assert trait.help, name
+        assert f"\n### `{name}`\n" in section
         default = trait.default()
         if isinstance(default, (int, float)) and not hasattr(configurable, f"_default_{name}"):
-            assert rows[f"`{name}`"] in (str(default), f"{default:g}", str(int(default))), name
+            assert defaults[name].strip("`") in (str(default), f"{default:g}", str(int(default))), name
 
 
 def test_every_exception_of_sessions_is_documented_with_its_reason() -> None:
@@ -112,7 +121,7 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("command", "option"), sorted(set(options_of(build_parser()))))
 def test_every_command_and_option_is_documented(command: str, option: str) -> None:
-    assert (option or f"{command}`") in page("cli.md")
+    assert (option or f"{command}`") in page("reference/commands.md")
 
 
 def test_the_clients_of_others_are_documented_with_the_versions_that_are_run() -> None:
@@ -131,6 +140,7 @@ def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
 
 def test_the_readmes_two_commands_are_what_ci_runs() -> None:
     ci = (ROOT / ".ci" / "run").read_text()
+    ci += take_package_from_index(ci)  # so that it holds after the first release, too
     commands = [line for line in README.splitlines() if line.startswith("pip install")]
     assert len(commands) == 2
     for command in commands:

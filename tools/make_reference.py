@@ -1,6 +1,6 @@
-"""Write what the documents say about scopes and policies from the code that defines them.
+"""Write the parts of the documents that are made from the code: the reference, policies, and parts of openapi.yaml.
 
-python tools/make_reference.py            rewrite the marked parts of docs/ and of openapi.yaml
+python tools/make_reference.py            rewrite the marked parts
 python tools/make_reference.py --check    exit with 1 if they are not up to date
 """
 
@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # beside the pages that it is for
+
+import exec_docs
 
 from jupyter_exec_ext.auth.approval_patterns import TRIGGERS
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
@@ -24,8 +31,7 @@ from jupyter_exec_ext.auth.policy_parsing import (
 )
 from jupyter_exec_ext.auth.scopes import SCOPES
 
-ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("docs/tokens/index.md", "docs/reference/policies.md", "jupyter_exec_ext/server/openapi.yaml")
+OPENAPI = "jupyter_exec_ext/server/openapi.yaml"
 # In Markdown and in YAML, a mark is a comment of its own line; the second one ends the part.
 _PART = re.compile(
     r"(?P<begin>^ *(?:<!--|#) made from the code: (?P<name>\w+)(?: -->)?\n)"
@@ -107,7 +113,13 @@ def openapi_limits() -> str:
     return "".join(lines)
 
 
-PARTS = {
+def separated(part: Callable[[], str]) -> str:
+    """Return a part of the reference between empty lines, so that its marks belong to no paragraph or table."""
+    return "\n" + part().strip("\n") + "\n\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    **{name: partial(separated, part) for name, part in exec_docs.PARTS.items()},
     "scopes": scopes,
     "policy_fields": policy_fields,
     "triggers": triggers,
@@ -122,17 +134,25 @@ def made(text: str) -> str:
     return _PART.sub(lambda match: match["begin"] + PARTS[match["name"]]() + match["end"], text)
 
 
+def documents() -> list[str]:
+    """Return the files with marked parts; openapi.yaml first, since the reference is made from it."""
+    pages = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    return [path for path in (OPENAPI, *pages) if _PART.search((ROOT / path).read_text(encoding="utf-8"))]
+
+
 def main() -> int:
     """Write the documents, or check them."""
-    stale = [path for path in DOCUMENTS if made((ROOT / path).read_text()) != (ROOT / path).read_text()]
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path} is not up to date; run python tools/make_reference.py")
-        return 1 if stale else 0
-    for path in stale:
-        (ROOT / path).write_text(made((ROOT / path).read_text()))
-        print(path)
-    return 0
+    is_check = "--check" in sys.argv[1:]
+    stale = False
+    for path in documents():
+        before = (ROOT / path).read_text(encoding="utf-8")
+        after = made(before)
+        if after != before:
+            stale = True
+            print(f"{path} is not up to date; run python tools/make_reference.py" if is_check else path)
+            if not is_check:
+                (ROOT / path).write_text(after, encoding="utf-8")
+    return 1 if stale and is_check else 0
 
 
 if __name__ == "__main__":

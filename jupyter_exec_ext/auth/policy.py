@@ -57,10 +57,10 @@ class Policy:
     max_session_seconds: float | None = _limit(86_400.0, "how long a session may live at all")
     env: tuple[str, ...] = _limit(("*",), "names (with `*`) of the environment variables that a session may set")
     unseen_uploads: bool = _limit(
-        False, "whether files may be uploaded where code needs approval: one may be code that nobody has seen"
+        False, "allows uploads where code needs approval, although a file may be code that no person has seen"
     )
-    attach: bool = _limit(False, "whether kernels that the server already runs may be attached")
-    approval: ApprovalRule = _limit(NO_APPROVAL, "which code waits for a person's approval")  # noqa: RUF009  # a field
+    attach: bool = _limit(False, "allows attaching to kernels that the server already runs")
+    approval: ApprovalRule = _limit(NO_APPROVAL, "the code that waits for a person's approval")  # noqa: RUF009  # a field
 
 
 BUILT_IN: dict[str, Policy] = {

@@ -39,8 +39,8 @@ _APPROVE = """\
 Code that waits for a person's approval, since the policy of its token wants that. To decide is for the server's owner:
 use the server's own token, not one of an agent.
 
-What a policy finds in code is a hint for you. It does not find what is hidden well: against that helps the isolation of
-the kernel.
+A policy's findings in code are hints for you. They miss code that is hidden well; the kernel's isolation protects from
+that.
 """
 
 

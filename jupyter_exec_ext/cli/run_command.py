@@ -75,9 +75,11 @@ def add_run_command(commands: Any) -> None:
     )
     add_server_options(parser, None, "a gateway that is started for this and stopped again")
     parser.epilog = (
-        "Exit code: 0 if the code ran to its end; what it passed to sys.exit(); 1 for another error; 124 if it "
-        "timed out; 126 if a person rejected it; 130 if it was interrupted; 128+N if signal N ended its kernel; 3 if "
-        "the server failed, or the token was revoked."
+        "Exit code: 0 if the code ran to its end; the code's own, if it passed one to exit() or sys.exit(), or is a "
+        "shell script; 1 for another error; 2 for wrong usage, or a file or directory that cannot be used; 3 if the "
+        "server could not be reached, or refused, or the token was revoked or expired meanwhile; 124 if its time was "
+        "up, or it was not approved in time; 126 if a person rejected it; 130 if it was interrupted or cancelled; "
+        "128+N if signal N ended its kernel or this command; 141 if the reader of the output has gone."
     )
 
 

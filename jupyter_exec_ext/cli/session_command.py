@@ -76,11 +76,11 @@ def add_file_command(commands: Any) -> None:
         add_json_option(action)
     listing.add_argument("--path", default="", metavar="DIR", help="only below this directory")
     listing.add_argument("--sha256", action="store_true", help="hash them all on the server")
-    upload.add_argument("file", metavar="FILE")
+    upload.add_argument("file", metavar="FILE", help="the file on this machine")
     upload.add_argument("remote", nargs="?", metavar="PATH", help="where to, in the session (default: its name)")
     download.add_argument("remote", metavar="PATH", help="the file in the session")
     download.add_argument("local", nargs="?", default=".", metavar="FILE|DIR", help="where to (default: .)")
-    delete.add_argument("paths", nargs="+", metavar="PATH")
+    delete.add_argument("paths", nargs="+", metavar="PATH", help="the files in the session")
 
 
 def add_output_command(commands: Any) -> None:

@@ -46,7 +46,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 DEFAULT_PRESET = "agent"
 _TOKEN = """\
 Tokens for agents. A token may do what its scopes say, within its policy, until it expires or is revoked, and never more
-than whoever created it. It is of use with exec/v1 alone, not with the rest of the Jupyter server.
+than its creator. It works with exec/v1 alone, not with the rest of the Jupyter server.
 
   TOKEN=$(jupyter exec token create claude --expires 8h)
 """
@@ -64,7 +64,7 @@ def add_token_command(commands: Any) -> None:
     _create_options(create)
     listing.add_argument("--ended", action="store_true", help="those that were revoked or have expired, too")
     for action in (show, rotate):
-        action.add_argument("id", metavar="ID")
+        action.add_argument("id", metavar="ID", help="the id of the token")
     rotate.add_argument(
         "--overlap",
         type=duration_or_never,
@@ -72,7 +72,7 @@ def add_token_command(commands: Any) -> None:
         metavar="TIME",
         help="for how long the secret before it is still good, such as 1h (default: not at all)",
     )
-    revoke.add_argument("ids", nargs="+", metavar="ID")
+    revoke.add_argument("ids", nargs="+", metavar="ID", help="the id of a token")
     for action in (create, rotate):
         action.add_argument(
             "--output", metavar="FILE", help="write it to this file, for you alone, and do not print it"
@@ -86,14 +86,14 @@ def add_token_command(commands: Any) -> None:
 
 def _create_options(create: argparse.ArgumentParser) -> None:
     presets = "; ".join(f"'{name}' is {', '.join(scopes)}" for name, scopes in PRESETS.items())
-    create.add_argument("name", metavar="NAME", help="what it is for, so that you recognise it in the list")
+    create.add_argument("name", metavar="NAME", help="its purpose, so that you recognise it in the list")
     create.add_argument(
         "--scope",
         action="append",
         default=[],
         dest="scopes",
         metavar="SCOPE[,SCOPE]",
-        help=f"what it may do; may be repeated. {presets} (default: {DEFAULT_PRESET})",
+        help=f"scopes, or a name for several; may be repeated. {presets} (default: {DEFAULT_PRESET})",
     )
     create.add_argument("--policy", metavar="NAME", help="policy that holds for it (default: the server's 'default')")
     create.add_argument(

@@ -49,10 +49,10 @@ class EngineSettings(LoggingConfigurable):
     kernel_transport = Enum(
         ("ipc", "tcp"),
         "ipc",
-        help="How sessions' kernels are reached. 'ipc': IPython kernels that run on this machine through Unix sockets "
-        "in Jupyter's runtime directory, which is quicker, needs no ports, and nobody else can connect to; all others "
-        "over TCP, and these, too, where the directory's name is too long or its file system has no sockets. 'tcp': as "
-        "the host's own.",
+        help="How sessions' kernels are reached. 'ipc': IPython kernels of this machine through Unix sockets in "
+        "Jupyter's runtime directory. These are quicker, need no ports, and other users cannot connect to them. All "
+        "other kernels are reached over TCP; so are these if the directory's name is too long or its file system has "
+        "no sockets. 'tcp': as the host's own kernels.",
     ).tag(config=True)
     session_idle_timeout_seconds = Float(
         3600.0,
@@ -81,7 +81,7 @@ class EngineSettings(LoggingConfigurable):
     max_all_messages_bytes = Integer(
         DEFAULT_MAX_ALL_MESSAGES_BYTES,
         min=1024 * 1024,
-        help="What the messages of all kernels together may take in memory while they are read, in bytes. Beyond it, "
+        help="Memory that the messages of all kernels together may take while they are read, in bytes. Beyond it, "
         "the largest that is still incomplete is given up, as if it were larger than `max_message_bytes`.",
     ).tag(config=True)
     inherited_env = List(
@@ -113,7 +113,7 @@ class EngineSettings(LoggingConfigurable):
     ).tag(config=True)
     allow_unprotected_tokens = Bool(
         False,
-        help="Whether scoped tokens may run code in kernels without isolation. Such code has all rights of the "
+        help="Let scoped tokens run code in kernels without isolation. Such code has all rights of the "
         "server's user, whatever the token says: it can read the server's own token.",
     ).tag(config=True)
     default_isolation = Enum(
@@ -141,8 +141,8 @@ class EngineSettings(LoggingConfigurable):
 
     session_directories = Bool(
         True,
-        help="Whether each session works in a directory of its own, with files that can be listed, uploaded and "
-        "downloaded. If not, kernels start in the server's own directory.",
+        help="Give each session a working directory of its own, with files that can be listed, uploaded and "
+        "downloaded. Without, kernels start in the server's own directory.",
     ).tag(config=True)
     work_root = Unicode(
         help="The directory that holds the sessions' directories. The default is jupyter_exec_ext/work in Jupyter's "
@@ -154,7 +154,7 @@ class EngineSettings(LoggingConfigurable):
     max_session_bytes = Integer(
         8 * 1024**3,
         help="How much the files of a session may have together before an upload is refused, in bytes; 0 for no "
-        "limit. What code writes is counted, not stopped.",
+        "limit. Files that code writes are counted, not stopped.",
     ).tag(config=True)
     max_session_files = Integer(
         10_000, help="How many files a session may have before an upload is refused; 0 for no limit."

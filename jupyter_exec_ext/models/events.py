@@ -49,7 +49,13 @@ class StateEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent(OutputEvent):
-    """Text written to ``stdout`` or ``stderr``."""
+    """Text written to a stream.
+
+    Parameters
+    ----------
+    name : str
+        ``stdout`` or ``stderr``.
+    """
 
     type: ClassVar[str] = "stream"
     name: str
@@ -58,7 +64,15 @@ class StreamEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class DisplayEvent(OutputEvent):
-    """A MIME bundle to show, or (`update`) to show in place of an earlier one with the same `display_id`."""
+    """A MIME bundle to show.
+
+    Parameters
+    ----------
+    data, metadata : dict
+        By MIME type.
+    update : bool
+        True if it takes the place of earlier ones with the same `display_id`.
+    """
 
     type: ClassVar[str] = "display"
     data: JSONObject
@@ -79,7 +93,13 @@ class ResultEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class ClearEvent(OutputEvent):
-    """All output so far is void; with `wait`, only once the next output comes."""
+    """The code cleared its output.
+
+    Parameters
+    ----------
+    wait : bool
+        True if the output stays until the next output comes.
+    """
 
     type: ClassVar[str] = "clear"
     wait: bool = False
@@ -87,7 +107,13 @@ class ClearEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent(OutputEvent):
-    """The code raised."""
+    """The code raised an exception.
+
+    Parameters
+    ----------
+    traceback : str
+        Without escape sequences.
+    """
 
     type: ClassVar[str] = "error"
     name: str
@@ -97,7 +123,13 @@ class ErrorEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class InputRequestEvent(OutputEvent):
-    """The code called ``input()`` or ``getpass()`` and waits for an answer."""
+    """The code called ``input()`` or ``getpass()`` and waits for an answer.
+
+    Parameters
+    ----------
+    password : bool
+        True for ``getpass()``: do not show the answer.
+    """
 
     type: ClassVar[str] = "input_request"
     prompt: str
@@ -106,12 +138,13 @@ class InputRequestEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class UnresponsiveEvent(OutputEvent):
-    """The kernel runs code and does not answer any more: it is hung rather than busy.
+    """The kernel runs code and does not answer any more: it is hung. Busy code is never reported.
 
     Parameters
     ----------
     reason : str
-        ``"stopped"`` where the process itself is stopped, ``"not answering"`` otherwise.
+        ``"stopped"`` where the process itself is stopped. ``"not answering"`` otherwise, such as in native code that
+        holds Python's interpreter lock.
     """
 
     type: ClassVar[str] = "unresponsive"
@@ -133,8 +166,8 @@ class SessionStateLostEvent(OutputEvent):
     ----------
     reason : str
         End of the kernel as a clause, such as ``"the kernel exited with code 3"``.
-    kernel_exit_code, kernel_signal
-        The same as numbers and names, where that is known.
+    kernel_exit_code, kernel_signal : int or None, str or None
+        The same as a number and a name, where it is known.
     """
 
     type: ClassVar[str] = "session_state_lost"
@@ -145,7 +178,13 @@ class SessionStateLostEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class TruncatedEvent(OutputEvent):
-    """Output was left out between the event before this one and the event after it."""
+    """Output was left out between the event before this one and the event after it.
+
+    Parameters
+    ----------
+    truncated : Truncation
+        The bytes that are missing there.
+    """
 
     type: ClassVar[str] = "truncated"
     truncated: Truncation
@@ -153,7 +192,13 @@ class TruncatedEvent(OutputEvent):
 
 @dataclass(frozen=True, slots=True)
 class FilesEvent(OutputEvent):
-    """Files are new or changed since the execution before; `omitted` more are not named."""
+    """Files are new or changed since the execution before.
+
+    Parameters
+    ----------
+    omitted : int
+        Number of further files, which are not named.
+    """
 
     type: ClassVar[str] = "files"
     files: Sequence[FileInfo]

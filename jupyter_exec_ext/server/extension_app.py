@@ -23,7 +23,7 @@ class ExecExtensionApp(ExtensionApp):
     load_other_extensions = True
     classes = list(CONFIGURABLES)  # noqa: RUF012  # as the base class has it
 
-    enabled = Bool(True, help="Whether to serve exec/v1 and exec/aca at all.").tag(config=True)
+    enabled = Bool(True, help="Serve exec/v1 and exec/aca.").tag(config=True)
 
     engine: ExecEngine | None = None
 

@@ -56,7 +56,7 @@ class ExecStore(LoggingConfigurable):
     ).tag(config=True)
 
     audit_code = Bool(
-        False, help="Whether the audit trail holds the code of executions itself, and not its SHA-256 alone."
+        False, help="Keep the code of executions itself in the audit trail, and not its SHA-256 alone."
     ).tag(config=True)
     max_audit_age_seconds = Float(90 * 86_400.0, help="How long a record of the audit trail is kept, in seconds.").tag(
         config=True

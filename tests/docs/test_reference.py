@@ -11,28 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exec_docs import PARTS, without_directories, written
+from exec_docs import PARTS, SITE_PARTS, without_directories, written
 from exec_docs.audit import actions, schemas
-from exec_docs.commands import parsers, usage
+from exec_docs.commands import COMMANDS, name_of, parsers, prog_of, synopsis
 from exec_docs.events import json_type, own_fields
-from exec_docs.http import document, operations
-from exec_docs.markdown import cell, code, prose, section, sentence, table
+from exec_docs.http import TAGS, anchor, document, operations
+from exec_docs.markdown import cell, code, named, prose, section, sentence, table
 from exec_docs.python_api import HOMES, names
 from exec_docs.schemas import bounds, extended, fields, type_of
 from exec_docs.scopes import opened_by, owners_alone
-from exec_docs.traits import CONFIGURABLES, own_traits
-from traitlets import HasTraits
+from exec_docs.traits import CONFIGURABLES, default_of, kind_of, own_traits
+from traitlets import Bool, Enum, Float, HasTraits, Instance, Integer, TraitType, Unicode, Union
 
 import jupyter_exec_ext
 from jupyter_exec_ext.audit import metrics_and_events
 from jupyter_exec_ext.auth.scopes import SCOPES
-from jupyter_exec_ext.cli.main import build_parser
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.protocol.records_json import EVENT_TYPES
 from jupyter_exec_ext.server.routes import PREFIX, ROUTES
 from tests.docs.blocks import DOCS
 
-PART = {name: part() for name, part in PARTS.items()}
+PART = {name: part() for name, part in {**PARTS, **SITE_PARTS}.items()}
+REQUESTS = "".join(PART[f"requests_{tag}"] for tag in TAGS)
+SETTINGS = "".join(PART[f"settings_{cls.__name__}"] for cls in CONFIGURABLES)
 
 
 def headings(text: str) -> list[str]:
@@ -59,6 +60,12 @@ def test_only_code_is_markdown_in_prose() -> None:
     assert prose("KG_* and *x*, <b>, [a](b), `c_*`") == r"KG\_\* and \*x\*, \<b>, \[a\](b), `c_*`"
 
 
+def test_quoted_words_and_names_with_an_underscore_are_code() -> None:
+    assert named("'auto' or max_bytes, KERNEL_* and `a_b`") == "`auto` or `max_bytes`, `KERNEL_*` and `a_b`"
+    assert named("the user's own, at jupyter_exec_ext/work") == "the user's own, at `jupyter_exec_ext`/work"
+    assert named("ExecStore.max_bytes. ``c_d``, n_max=1") == "`ExecStore.max_bytes`. `c_d`, `n_max=1`"
+
+
 def test_a_section_leaves_out_what_is_empty() -> None:
     assert section(2, "A", "b\n", " ", "c") == "## A\n\nb\n\nc\n\n"
 
@@ -78,21 +85,29 @@ def test_schemas_are_put_into_words() -> None:
 
 
 def test_marks_are_replaced_and_nothing_else() -> None:
-    mark = "<!-- written when the site is built: scopes -->"
-    assert written(f"a\n{mark}\nb\n") == f"a\n{PART['scopes']}\nb\n"
+    mark = "<!-- written when the site is built: python_api -->"
+    assert written(f"a\n{mark}\nb\n") == f"a\n{PART['python_api']}\nb\n"
     assert written(f"in a line: {mark}") == f"in a line: {mark}"
     with pytest.raises(KeyError):
         written("<!-- written when the site is built: nothing_known -->")
 
 
 def test_links_to_directories_are_text() -> None:
-    text = "[a](../tests) [b](../pyproject.toml) [c](cli.md)"
-    assert without_directories(text, DOCS) == "a [b](../pyproject.toml) [c](cli.md)"
+    text = "[a](../tests) [b](../pyproject.toml) [c](index.md)"
+    assert without_directories(text, DOCS) == "a [b](../pyproject.toml) [c](index.md)"
 
 
 def test_every_part_has_its_page() -> None:
     text = "".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
-    assert {name: text.count(f"built: {name} -->") for name in PARTS} == dict.fromkeys(PARTS, 1)
+    assert {name: text.count(f"made from the code: {name} -->") for name in PARTS} == dict.fromkeys(PARTS, 1)
+    assert {name: text.count(f"built: {name} -->") for name in SITE_PARTS} == dict.fromkeys(SITE_PARTS, 1)
+
+
+def test_every_part_stands_in_its_page_for_code_hosts() -> None:
+    text = "".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    for name in PARTS:
+        shown = text.partition(f"made from the code: {name} -->\n")[2].partition("<!-- until here -->")[0]
+        assert shown.strip() == PART[name].strip(), f"{name}: run python tools/make_reference.py"
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -101,23 +116,34 @@ def test_every_part_has_its_page() -> None:
 def test_every_request_and_every_record_is_there() -> None:
     requests = [f"`{method} {route.path}`" for route in ROUTES for method in route.methods]
     records = [f"`{name}`" for name in document()["components"]["schemas"]]
-    assert headings(PART["http"]) == ["Requests", *requests, "Records", *records]
+    assert sorted(headings(REQUESTS)) == sorted(requests)
+    assert headings(PART["records"]) == records
     assert operations(document()) == {(method, route.path) for route in ROUTES for method in route.methods}
 
 
 def test_every_link_of_the_requests_leads_to_a_record() -> None:
-    anchors = {heading.strip("`").lower() for heading in headings(PART["http"])}
-    assert set(re.findall(r"\]\(#([^)]+)\)", PART["http"])) <= anchors
+    anchors = {anchor(heading) for heading in headings(PART["records"])}
+    linked = re.findall(r"\]\(records\.md#([^)]+)\)", REQUESTS) + re.findall(r"\]\(#([^)]+)\)", PART["records"])
+    assert {"execution", "error", "isolation"} <= set(linked) <= anchors
+    assert "](#" not in REQUESTS
+
+
+def test_the_table_of_requests_links_to_each() -> None:
+    linked = re.findall(r"\]\(#([^)]+)\)", PART["request_table"])
+    assert sorted(linked) == sorted(anchor(heading) for heading in headings(REQUESTS))
+    assert anchor("`GET /sessions/{session_id}/files`") == "get-sessionssession_idfiles"
 
 
 def test_every_request_says_who_may_send_it() -> None:
     who = re.compile(r"^(Scope: \[`\w+:\w+`\]\(.*|For every caller\.|For the server's owner alone\.)$", re.MULTILINE)
-    for text in PART["http"].partition("## Records")[0].split("\n### ")[1:]:
+    texts = re.split(r"^### ", REQUESTS, flags=re.MULTILINE)[1:]
+    assert len(texts) == len(headings(REQUESTS))
+    for text in texts:
         assert who.search(text), text
 
 
 def test_scopes_open_what_the_route_table_says() -> None:
-    assert headings(PART["scopes"]) == [*(f"`{name}`" for name in SCOPES), "For the owner alone"]
+    assert headings(PART["scope_requests"]) == [*(f"`{name}`" for name in SCOPES), "For the owner alone"]
     assert opened_by("sessions:delete")[0] == f"DELETE /{PREFIX}/sessions/{{session_id}}"
     assert opened_by("kernels:attach") == [f"POST /{PREFIX}/sessions"]
     assert f"POST /{PREFIX}/executions" in set(opened_by("executions:create")) & set(opened_by("sessions:create"))
@@ -127,7 +153,8 @@ def test_scopes_open_what_the_route_table_says() -> None:
 
 def test_every_error_code_is_there_once() -> None:
     for name, error in ExecError.codes().items():
-        assert len(re.findall(rf"^\| `{name}` \|.*`{error.__name__}`", PART["errors"], re.MULTILINE)) == 1, name
+        text = PART["errors_of_servers" if error.status else "errors_of_clients"]
+        assert len(re.findall(rf"^\| `{name}` \|.*`{error.__name__}`", text, re.MULTILINE)) == 1, name
 
 
 def test_every_event_is_there_with_its_fields() -> None:
@@ -154,18 +181,63 @@ def test_the_audit_schemas_are_those_that_are_emitted() -> None:
 
 
 def test_every_command_and_option_is_there() -> None:
-    progs = [parser.prog for parser in parsers(build_parser())]
-    assert headings(PART["commands"]) == [f"`{prog}`" for prog in progs[1:]]
-    for parser in parsers(build_parser()):
-        section_of = PART["commands"].partition(f"# `{parser.prog}`\n")[2].partition("\n#")[0]
-        for action in parser._actions if parser.prog != "jupyter exec" else []:
-            for option in action.option_strings if not isinstance(action, argparse._HelpAction) else []:
-                assert f"`{option}" in section_of or f", {option}" in section_of, (parser.prog, option)
-        assert usage(parser).startswith(parser.prog)
+    assert COMMANDS
+    for command in COMMANDS:
+        text = PART[f"command_{command}"]
+        assert headings(text) == [f"`{prog_of(path)}`" for path, _ in parsers(command)[1:]]
+        for path, parser in parsers(command):
+            part = text if len(path) == 1 else text.partition(f"### `{prog_of(path)}`\n")[2]
+            part = part.partition("\n### ")[0]
+            for action in parser._actions:
+                for option in action.option_strings if not isinstance(action, argparse._HelpAction) else []:
+                    shown = part + PART["server_options"] if "(#server-options)" in part else part
+                    assert f"`{option}" in shown or f", {option}" in shown, (path, option)
+            assert f"`{synopsis(path, parser)}`" in part
+
+
+def test_commands_stand_in_the_page_in_their_order() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text()
+    shown = re.findall(r"^## `jupyter exec (\w+)`$", page, re.MULTILINE)
+    assert sorted(shown) == sorted(COMMANDS)
+    for command in COMMANDS:
+        section_of = page.partition(f"\n## `jupyter exec {command}`\n")[2].partition("\n## ")[0]
+        assert f"made from the code: command_{command} -->" in section_of
+
+
+def test_each_text_of_a_server_option_has_a_row() -> None:
+    rows = [line for line in PART["server_options"].splitlines() if line.startswith("| `--server ")]
+    assert ["`jupyter exec run`" in rows[0], "all others" in rows[1], "`jupyter exec doctor`" in rows[2]] == [True] * 3
+    assert "| `--token-file FILE` | all |" in PART["server_options"]
+
+
+def test_arguments_are_named_as_they_are_written() -> None:
+    parser = argparse.ArgumentParser()
+    actions = [
+        parser.add_argument("file", nargs="?"),
+        parser.add_argument("ids", nargs="+", metavar="ID"),
+        parser.add_argument("rest", nargs="*", metavar="PATH"),
+        parser.add_argument("-v", "--verbose", action="store_true"),
+        parser.add_argument("--level", choices=["a", "b"]),
+        parser.add_argument("--pair", nargs=2, metavar="N", required=True),
+    ]
+    names = ["[file]", "ID [ID ...]", "[PATH ...]", "-v, --verbose", "--level {a,b}", "--pair N N"]
+    assert [name_of(action) for action in actions] == names
+    assert synopsis(("do",), parser) == "jupyter exec do --pair N N [OPTION ...] [file] ID [ID ...] [PATH ...]"
+    with pytest.raises(KeyError):
+        name_of(parser.add_argument("--all", nargs=argparse.REMAINDER))
+
+
+def test_the_command_line_is_the_same_on_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    assert {name: part() for name, part in PARTS.items() if name.startswith("command_")} == {
+        name: text for name, text in PART.items() if name.startswith("command_")
+    }
 
 
 def test_no_help_has_a_placeholder_left() -> None:
-    assert not re.search(r"%\(\w+\)s", PART["commands"])
+    assert not any(re.search(r"%\(\w+\)s", text) for text in PART.values())
 
 
 def configurables() -> Iterator[type[HasTraits]]:
@@ -191,12 +263,36 @@ def test_every_setting_is_there_with_its_help() -> None:
     for cls in CONFIGURABLES:
         assert own_traits(cls), cls
         for name in own_traits(cls):
-            assert f"`c.{cls.__name__}.{name}`: " in PART["traits"]
+            assert f"`c.{cls.__name__}.{name}`: " in PART[f"settings_{cls.__name__}"]
 
 
-def test_no_default_is_one_of_this_machine() -> None:
-    assert str(Path.cwd()) not in PART["traits"]
-    assert str(Path.home()) not in PART["traits"]
+def test_settings_are_in_words_that_no_version_of_traitlets_changes() -> None:
+    kinds: list[TraitType[Any, Any]] = [Bool(), Integer(), Float(), Unicode(), Enum(["a", "b"])]
+    kinds.append(Union([Bool(), Unicode()]))
+    words = ["`True` or `False`", "a whole number", "a number", "a text", "one of `'a'`, `'b'`"]
+    assert [kind_of(kind) for kind in kinds] == [*words, "`True` or `False` or a text"]
+    with pytest.raises(KeyError):
+        kind_of(Instance(Path))
+
+
+def test_whole_numbers_have_no_fraction() -> None:
+    class Some(HasTraits):
+        seconds = Float(300.0)
+        grace = Float(0.5)
+        name = Unicode("a")
+
+    traits = Some.class_traits()
+    assert [default_of(Some, name, traits[name]) for name in ("seconds", "grace", "name")] == [
+        "`300`",
+        "`0.5`",
+        "`'a'`",
+    ]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_no_part_has_a_path_of_this_machine(name: str) -> None:
+    assert str(Path.cwd()) not in PART[name]
+    assert str(Path.home()) not in PART[name]
 
 
 def test_every_public_name_is_there_once() -> None:
@@ -206,6 +302,7 @@ def test_every_public_name_is_there_once() -> None:
     for home in HOMES:
         for name in names(home):
             assert PART["python_api"].count(f":: {home}.{name}\n") == 1
+            assert PART["public_names"].count(f"| `{name}` | `{home}` |") == 1
 
 
 def test_what_calls_return_is_there() -> None:
@@ -214,6 +311,6 @@ def test_what_calls_return_is_there() -> None:
     assert "StoredToken" not in PART["python_api"]
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", PART)
 def test_no_part_shows_an_object_of_python(name: str) -> None:
     assert not re.search(r"<[\w.]+ object at|0x[0-9a-f]{6}", PART[name])

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from .markdown import code, prose, section, sentence, table
+from .markdown import code, named, section, sentence, table
 from .schemas import type_of
 
 
@@ -17,7 +17,7 @@ def audit() -> str:
     kinds = schemas()
     common = next(iter(kinds.values()))["properties"]
     shared = ["seq", "at", "previous", "digest"]
-    rows = [[code(name), type_of(common[name]), common[name]["description"]] for name in shared]
+    rows = [[code(name), type_of(common[name]), named(common[name]["description"])] for name in shared]
     head = section(2, "In every record", table(["field", "type", "meaning"], rows))
     return head + "".join(_section(name, schema) for name, schema in kinds.items())
 
@@ -32,20 +32,22 @@ def schemas() -> dict[str, Mapping[str, Any]]:
 def _section(kind: str, schema: Mapping[str, Any]) -> str:
     properties = schema["properties"]
     rows = [
-        [code("principal"), properties["principal"].get("description", "")],
-        [code("subject"), properties["subject"].get("description", "")],
+        [code("principal"), named(properties["principal"].get("description", ""))],
+        [code("subject"), named(properties["subject"].get("description", ""))],
     ]
     data = properties["data"].get("properties", {})
     return section(
         2,
         code(kind),
         f"Schema: {code(schema['$id'])}",
-        prose(schema["description"]),
-        table(["action", "when"], [[code(name), sentence(text)] for name, text in actions(properties["action"])]),
+        named(schema["description"]),
+        table(
+            ["action", "when"], [[code(name), named(sentence(text))] for name, text in actions(properties["action"])]
+        ),
         table(["field", "meaning"], rows),
         table(
             ["in `data`", "type", "meaning"],
-            [[code(name), type_of(field), field.get("description", "")] for name, field in data.items()],
+            [[code(name), type_of(field), named(field.get("description", ""))] for name, field in data.items()],
         )
         if data
         else "",

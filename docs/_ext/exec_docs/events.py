@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from jupyter_exec_ext.models import OutputEvent
 from jupyter_exec_ext.protocol.records_json import EVENT_TYPES
 
-from .markdown import code, section, table
+from .markdown import code, named, section, table
 
-_IN_EVERY = {"seq", "at"}
+# `late_from` is `late` and `from` in JSON, and of two types of events alone; the page describes it.
+_IN_EVERY = {"seq", "at", "late_from"}
 # How the types of our records look in JSON.
 _JSON = {
     "str": "string",
@@ -34,10 +37,21 @@ def events() -> str:
 
 
 def _section(name: str, event: type[OutputEvent]) -> str:
-    rows = [[code(field.name), json_type(str(field.type)), _default(field)] for field in own_fields(event)]
-    text = inspect.cleandoc(event.__doc__ or "").partition("\nParameters\n")[0]
-    body = table(["field", "type", "default"], rows) if rows else "No fields of its own."
-    return section(2, code(name), text, body)
+    text, _, parameters = inspect.cleandoc(event.__doc__ or "").partition("\nParameters\n")
+    meanings = dict(_meanings(parameters))
+    rows = [
+        [code(each.name), json_type(str(each.type)), _default(each), meanings.get(each.name, "")]
+        for each in own_fields(event)
+    ]
+    body = table(["field", "type", "default", "meaning"], rows) if rows else "No fields of its own."
+    return section(3, code(name), named(text), body)
+
+
+def _meanings(parameters: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields that a NumPy section describes, each with its description."""
+    for names, text in re.findall(r"^(\w[^\n]*)\n((?:    .*\n?)+)", parameters, re.MULTILINE):
+        for name in names.partition(" : ")[0].split(", "):
+            yield name, named(" ".join(text.split()))
 
 
 def own_fields(event: type[OutputEvent]) -> list[Field[Any]]:
@@ -51,7 +65,7 @@ def json_type(annotation: str) -> str:
     Raises
     ------
     KeyError
-        For one that nobody has put into words yet.
+            For a type that has no words yet.
     """
     return " or ".join(_JSON[part.strip()] for part in annotation.split("|"))
 

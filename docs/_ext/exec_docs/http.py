@@ -15,6 +15,8 @@ from .markdown import code, section, sentence, table
 from .schemas import Schema, bounds, extended, fields, link, type_of
 
 _METHODS = ("get", "put", "post", "delete")
+#: The subjects of the requests, as the document has them.
+TAGS = ("info", "sessions", "executions", "files", "tokens", "approvals", "events")
 
 
 def document() -> Mapping[str, Any]:
@@ -24,12 +26,57 @@ def document() -> Mapping[str, Any]:
     return loaded
 
 
-def http() -> str:
-    """Return a section for each request, in the order of the route table, and one for each record."""
+def request_table() -> str:
+    """Return the table of all requests, in the order of the route table, with who may send each."""
     api = document()
-    requests = [_request(api, route, method) for route in ROUTES for method in route.methods]
-    records = [_record(name, schema) for name, schema in api["components"]["schemas"].items()]
-    return section(2, "Requests") + "".join(requests) + section(2, "Records") + "".join(records)
+    rows = []
+    for route, method in _all_requests():
+        summary = _operation(api, route, method)["summary"]
+        rows.append([_link_to_request(route, method), sentence(summary), _who(route, method)])
+    return table(["request", "does", "scope"], rows)
+
+
+def requests(tag: str) -> str:
+    """Return a section for each request with a tag, in the order of the route table."""
+    api = document()
+    chosen = [(route, method) for route, method in _all_requests() if tag in _operation(api, route, method)["tags"]]
+    # Records have a page of their own.
+    return "".join(_request(api, route, method) for route, method in chosen).replace("](#", "](records.md#")
+
+
+def records() -> str:
+    """Return a section for each record."""
+    return "".join(_record(name, schema) for name, schema in document()["components"]["schemas"].items())
+
+
+def _all_requests() -> Iterator[tuple[Route, str]]:
+    for route in ROUTES:
+        for method in route.methods:
+            yield route, method
+
+
+def _operation(api: Mapping[str, Any], route: Route, method: str) -> Mapping[str, Any]:
+    operation: Mapping[str, Any] = api["paths"][route.path][method.lower()]
+    return operation
+
+
+def _link_to_request(route: Route, method: str) -> str:
+    heading = f"{method} {route.path}"
+    return f"[{code(heading)}](#{anchor(heading)})"
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that a heading gets, on code hosts and on the site."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _who(route: Route, method: str) -> str:
+    access = route.methods[method]
+    return "owner" if access.owner_only else _linked(access.scopes) or "any"
+
+
+def _linked(scopes: str) -> str:
+    return re.sub(r"\w+:\w+", lambda name: f"[`{name[0]}`](scopes.md#{anchor(name[0])})", scopes)
 
 
 def needs(route: Route, method: str) -> str:
@@ -37,20 +84,12 @@ def needs(route: Route, method: str) -> str:
     access = route.methods[method]
     if access.owner_only:
         return "For the server's owner alone."
-    if not access.scopes:
-        return "For every caller."
-    scopes = re.sub(r"\w+:\w+", lambda name: f"[`{name[0]}`](scopes.md#{slug(name[0])})", access.scopes)
-    return f"Scope: {scopes}."
-
-
-def slug(scope: str) -> str:
-    """Return the anchor of a scope's heading."""
-    return scope.replace(":", "")
+    return f"Scope: {_linked(access.scopes)}." if access.scopes else "For every caller."
 
 
 def _request(api: Mapping[str, Any], route: Route, method: str) -> str:
     path = api["paths"][route.path]
-    operation = path[method.lower()]
+    operation = _operation(api, route, method)
     parameters = [*path.get("parameters", []), *operation.get("parameters", [])]
     return section(
         3,

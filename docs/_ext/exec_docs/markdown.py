@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 _CODE = re.compile(r"(`+[^`]+`+)")
 _SPECIAL = re.compile(r"([*_<\[\]])")
+# Quoted words, such as 'auto', and names, such as max_bytes, ExecStore.max_bytes, KERNEL_* and max_sessions=1.
+_NAME = re.compile(r"(?<!\w)'([^\s']+)'(?!\w)|(?<![\w./-])([\w.]*\w_(?:\w[\w.]*\w(?:=\w+)?|\*))")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -46,3 +48,9 @@ def prose(text: str) -> str:
     """Return sentences in which nothing but what is in backticks is Markdown."""
     parts = _CODE.split(text)
     return "".join(part if part.startswith("`") else _SPECIAL.sub(r"\\\1", part) for part in parts)
+
+
+def named(text: str) -> str:
+    """Return plain text as Markdown in which quoted words and names with an underscore are code."""
+    parts = _CODE.split(text.replace("``", "`"))
+    return prose("".join(p if p.startswith("`") else _NAME.sub(lambda m: code(m[1] or m[2]), p) for p in parts))

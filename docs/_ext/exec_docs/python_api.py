@@ -7,7 +7,7 @@ import inspect
 
 from jupyter_exec_ext import models
 
-from .markdown import section
+from .markdown import code, named, section, table
 
 # Bases whose methods say nothing about our names.
 _FOREIGN = ("object", "Exception", "str", "Enum", "tuple", "dict", "Protocol")
@@ -62,6 +62,22 @@ RETURNED = (
 # Records that no call of a client takes or returns: the server's own, and what goes over the wire in a call's stead.
 _SERVERS_OWN = {"AuditRecord", "ChainEnds", "Grant", "IdempotencyKey", "StoredExecution", "StoredToken"}
 _REQUESTS = {"ApprovalAnswer", "ExecutionRequest", "SessionRequest", "TokenRequest"}
+
+
+def public_names() -> str:
+    """Return the table of all public names, with the module to import each from and the first line of its docstring."""
+    package, *others = HOMES
+    listed = [(package, name) for group in GROUPS.values() for name in group]
+    listed += [(home, name) for home in others for name in names(home)]
+    rows = [[code(name), code(home), _first_line(home, name)] for home, name in listed]
+    return table(["name", "import from", "what it is"], rows)
+
+
+def _first_line(home: str, name: str) -> str:
+    thing = getattr(importlib.import_module(home), name)
+    # A constant has the docstring of its type.
+    text = inspect.getdoc(thing) if inspect.isclass(thing) or callable(thing) else ""
+    return named((text or "").partition("\n\n")[0])
 
 
 def python_api() -> str:

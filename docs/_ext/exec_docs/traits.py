@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from traitlets import DefaultHandler, HasTraits, TraitType
+from traitlets import Bool, DefaultHandler, Dict, Enum, Float, HasTraits, Integer, List, TraitType, Unicode, Union
 
 from jupyter_exec_ext.aca.provisioner import ACAProvisioner
 from jupyter_exec_ext.engine.engine import ExecEngine
@@ -16,7 +16,7 @@ from jupyter_exec_ext.isolation.sandbox.sandbox_provisioner import SandboxProvis
 from jupyter_exec_ext.server.extension_app import ExecExtensionApp
 from jupyter_exec_ext.store.store import ExecStore
 
-from .markdown import code, prose, section
+from .markdown import code, named, section
 
 CONFIGURABLES: tuple[type[HasTraits], ...] = (
     ExecEngine,
@@ -29,15 +29,19 @@ CONFIGURABLES: tuple[type[HasTraits], ...] = (
     ACAProvisioner,
 )
 _PACKAGE = "jupyter_exec_ext"
+_KINDS: dict[type[TraitType[Any, Any]], str] = {
+    Bool: "`True` or `False`",
+    Integer: "a whole number",
+    Float: "a number",
+    Unicode: "a text",
+    List: "a list",
+    Dict: "a dictionary",
+}
 
 
-def traits() -> str:
-    """Return a section for each class that can be configured, and one for each of its settings."""
-    return "".join(
-        section(2, code(cls.__name__), _class_text(cls))
-        + "".join(_trait(cls, *item) for item in own_traits(cls).items())
-        for cls in CONFIGURABLES
-    )
+def settings(cls: type[HasTraits]) -> str:
+    """Return a section for each setting of a class, below what the class does."""
+    return _class_text(cls) + "\n\n" + "".join(_trait(cls, *item) for item in own_traits(cls).items())
 
 
 def own_traits(cls: type[HasTraits]) -> dict[str, TraitType[Any, Any]]:
@@ -48,7 +52,7 @@ def own_traits(cls: type[HasTraits]) -> dict[str, TraitType[Any, Any]]:
 
 
 def _class_text(cls: type[HasTraits]) -> str:
-    return prose(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0])
+    return named(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0])
 
 
 def _trait(cls: type[HasTraits], name: str, trait: TraitType[Any, Any]) -> str:
@@ -56,14 +60,35 @@ def _trait(cls: type[HasTraits], name: str, trait: TraitType[Any, Any]) -> str:
     return section(
         3,
         code(name),
-        f"{setting}: {prose(trait.info())}; default: {default_of(cls, name, trait)}.",
-        prose(inspect.cleandoc(trait.help)),
+        f"{setting}: {kind_of(trait)}; default: {default_of(cls, name, trait)}.",
+        named(inspect.cleandoc(trait.help)),
     )
+
+
+def kind_of(trait: TraitType[Any, Any]) -> str:
+    """Return what a setting may be. traitlets' own words differ between its versions.
+
+    Raises
+    ------
+    KeyError
+        For a type that has no words yet.
+    """
+    if isinstance(trait, Enum):
+        return "one of " + ", ".join(code(repr(value)) for value in trait.values or ())
+    if isinstance(trait, Union):
+        return " or ".join(kind_of(choice) for choice in trait.trait_types)
+    for kind, words in _KINDS.items():
+        if isinstance(trait, kind):
+            return words
+    raise KeyError(type(trait).__name__)
 
 
 def default_of(cls: type[HasTraits], name: str, trait: TraitType[Any, Any]) -> str:
     """Return a setting's default, or that it depends on the machine."""
-    return "worked out where it runs" if _has_a_maker(cls, name) else code(trait.default_value_repr())
+    if _has_a_maker(cls, name):
+        return "depends on the machine"
+    value = trait.default()
+    return code(f"{value:.0f}" if isinstance(value, float) and value.is_integer() else trait.default_value_repr())
 
 
 def _has_a_maker(cls: type[HasTraits], name: str) -> bool:

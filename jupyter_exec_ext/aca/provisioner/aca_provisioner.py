@@ -154,18 +154,18 @@ class ACAProvisioner(KernelProvisionerBase):
     allowed_hosts = List(
         Unicode(),
         list(ALLOWED_HOSTS),
-        help="Where access tokens may be sent, with * in front for one or more labels. A kernelspec cannot add to it: "
-        "whoever can write one would get the tokens.",
+        help="Where access tokens may be sent, with * in front for one or more labels. A kernelspec cannot add to it, "
+        "since its author would get the tokens.",
     ).tag(config=True)
     verify = Union(
         [Bool(), Unicode()],
         default_value=True,
-        help="Whether to check the service's certificate, or the path of a CA bundle to check it with.",
+        help="Check the service's certificate; a text is the path of a CA bundle to check it with.",
     ).tag(config=True)
     env = List(
         Unicode(),
         help="Names (with * as a wildcard) of environment variables that are sent to sessions, beside those that the "
-        "kernelspec sets itself. What is sent is there for the code to read.",
+        "kernelspec sets itself. Code in the session can read them.",
     ).tag(config=True)
 
     def __init__(self, **kwargs: Any) -> None:

@@ -30,14 +30,14 @@ Write a kernelspec whose kernels are isolated or forked: one that is like an ins
 
 A sandboxed kernel sees the system's programs, its own installation and the directory that it is started in, as /work.
 It can write nothing but that one and its memory, and has no network. Of the server's environment it gets harmless
-variables. What else it is to have, you say here. 'jupyter exec doctor' says whether this machine can do that.
+variables. Options give it more. 'jupyter exec doctor' says whether this machine can do that.
 
 With --fork, IPython kernels are forked from a process that has imported everything already, --preload's modules
 included. They are not isolated.
 
 With --aca, each kernel is a session of an Azure Container Apps pool, and needs nothing of this machine's. ENDPOINT is
 the pool's management endpoint, as 'az containerapp sessionpool show --query properties.poolManagementEndpoint' prints
-it. Whoever runs Jupyter needs the role 'Azure ContainerApps Session Executor' on the pool.
+it. The user who runs Jupyter needs the role 'Azure ContainerApps Session Executor' on the pool.
 
   jupyter exec kernelspec install --aca ENDPOINT
   jupyter exec kernelspec install --aca http://localhost:8888/exec/aca \\

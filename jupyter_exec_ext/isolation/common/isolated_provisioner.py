@@ -57,8 +57,8 @@ class IsolatedProvisioner(LocalProvisioner):
     ).tag(config=True)
     working_directory = Unicode(
         _LAUNCHED,
-        help="What a kernel works in: 'launched' for the directory that it is started in (a notebook's), 'private' for "
-        "an empty one that goes with it, or a path.",
+        help="Working directory of a kernel: 'launched' for the directory that it is started in (a notebook's), "
+        "'private' for an empty one that goes with it, or a path.",
     ).tag(config=True)
     max_memory_bytes = Integer(
         help="Address space of each of a kernel's processes and, where control groups can be had, memory of all "

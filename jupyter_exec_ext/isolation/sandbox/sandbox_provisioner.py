@@ -52,11 +52,11 @@ class SandboxProvisioner(IsolatedProvisioner):
     )
     allow_host_network = Bool(
         False,
-        help="Whether a kernelspec may ask for the network of this machine. Such a kernel reaches the server itself, "
+        help="Let a kernelspec ask for the network of this machine. Such a kernel reaches the server itself, "
         "and counts as one without isolation.",
     ).tag(config=True)
     max_tmp_bytes = Integer(
-        512 * 1024**2, help="What each of /tmp, the home directory and /dev/shm may hold. It is memory."
+        512 * 1024**2, help="Size of each of /tmp, the home directory and /dev/shm. It is memory."
     ).tag(config=True)
 
     @classmethod

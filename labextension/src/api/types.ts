@@ -1,4 +1,4 @@
-/** What `exec/v1` sends, as far as the front end reads it. `docs/http-api.md` explains the fields. */
+/** What `exec/v1` sends, as far as the front end reads it. `docs/reference/records.md` explains the fields. */
 
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 

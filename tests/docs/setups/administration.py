@@ -14,8 +14,9 @@ def a_trail(desk: Desk) -> dict[str, str]:
 
 
 PAGES = {
-    "docs/configuration.md": Page(),
     "docs/howto/audit.md": Page(a_trail),
+    "docs/howto/configure.md": Page(the_servers_token),
+    "docs/howto/pool.md": Page(the_servers_token),
     "docs/howto/fork-kernels.md": Page(),
     "docs/howto/isolate-kernels.md": Page(parts=("sandbox",)),
     "docs/tokens/approval.md": Page(the_servers_token),

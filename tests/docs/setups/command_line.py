@@ -14,6 +14,12 @@ def scripts(desk: Desk) -> dict[str, str]:
     desk.write("script.py", "print('from a script')\n")
     desk.write("script.sh", "echo from bash\n")
     desk.write("analysis.ipynb", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')
+    return {}
+
+
+def a_project(desk: Desk) -> dict[str, str]:
+    """Sources to migrate, a kernelspec to make another one like, and a directory to show to kernels."""
+    the_servers_token(desk)
     desk.write("src/agent.py", "from autogen.coding.jupyter import LocalJupyterServer\n")
     desk.write("notebooks/empty.ipynb", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n')
     (Path(desk.env["HOME"]) / "data").mkdir(exist_ok=True)
@@ -22,12 +28,10 @@ def scripts(desk: Desk) -> dict[str, str]:
 
 
 PAGES = {
-    "docs/cli.md": Page(
-        scripts,
-        {
-            "https://hub.example/user/ada/": URL,
-            "https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{URL}exec/aca",
-        },
+    "docs/howto/command-line.md": Page(scripts, {"https://hub.example/user/ada/": URL}),
+    "docs/reference/commands.md": Page(
+        a_project,
+        {"https://REGION.dynamicsessions.io/subscriptions/…/sessionPools/POOL": f"{URL}exec/aca"},
         parts=("sandbox",),
     ),
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
+
 from jupyter_exec_ext.client import ExecClient
 from tests.docs.reader import CLIENT, HERE, Desk, Page, the_servers_token
 
@@ -15,10 +18,26 @@ def a_session(desk: Desk) -> dict[str, str]:
     return {**the_servers_token(desk), "SESSION": session.id, "EXECUTION": large.id}
 
 
+def a_notebooks_kernel(desk: Desk) -> dict[str, str]:
+    """A kernel that was started through Jupyter's own API, as by a person with a notebook."""
+    request = urllib.request.Request(
+        f"{desk.url}api/kernels", b"{}", {"Authorization": f"token {desk.token}", "Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        kernel = json.load(answer)["id"]
+    return {**the_servers_token(desk), "KERNEL": kernel}
+
+
 PAGES = {
-    "docs/http-api.md": Page(
+    "docs/howto/attach.md": Page(a_notebooks_kernel, HERE, CLIENT, ("2\n",)),
+    "docs/howto/follow-changes.md": Page(
         a_session,
-        {**HERE, "10**9": "10**8", "client.events()": "itertools.islice(client.events(), 1)"},
+        {**HERE, "client.events()": "itertools.islice(client.events(), 1)"},
         f"import itertools\n{CLIENT}",
+    ),
+    "docs/howto/resume-a-stream.md": Page(a_session, HERE, CLIENT, (" stream\n", " end\n")),
+    "docs/howto/transfer-files.md": Page(a_session, {**HERE, "10**9": "10**8"}, CLIENT),
+    "docs/howto/use-http.md": Page(
+        the_servers_token, {"SERVER=http://127.0.0.1:8888": "SERVER=$SERVER"}, parts=("sandbox",)
     ),
 }
