@@ -191,6 +191,11 @@ PARTS = {
         "20 min",
         _run_each(*map(_run_module, ("tests.adapters", "tests.aca_clients", "tests.binder"))),
     ),
+    "framework-pages": Part(
+        "the pages of frameworks and MCP clients, from their install lines in fresh environments",
+        "30 min",
+        _run_module("tests.framework_pages"),
+    ),
     "places": Part(
         "every other test on every host, client and image that it is for, where a commit has one of each",
         "1 h",

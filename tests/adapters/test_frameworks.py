@@ -33,9 +33,10 @@ def test_an_adapter_is_complete(name: str) -> None:
     assert list((TESTS / name).glob("test_*.py"))
     # Not called as the framework is: it would be found in its place.
     assert (ROOT / "examples" / f"{name}_agent.py").is_file()
-    text = (ROOT / "docs" / "frameworks.md").read_text()
+    text = (ROOT / "docs" / "frameworks" / f"{extra_of(name)}.md").read_text()
     assert f"jupyter_exec_ext.adapters.{name}" in text
     assert f"../examples/{name}_agent.py" in text
+    assert f"[{extra_of(name)}]'" in text
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
