@@ -21,7 +21,8 @@ ELSEWHERE = {
     "docs/admin/reverse-proxies.md": "tests/docs/admin/test_reverse_proxies.py",
     "docs/admin/shared-lab-server.md": "tests/docs/admin/test_shared_lab_server.py",
     "docs/admin/systemd.md": "tests/docs/admin/test_systemd.py",
-    "docs/tutorial.md": "tests/docs/test_tutorial.py",
+    "docs/tutorials/run-code.md": "tests/docs/test_tutorials.py",
+    "docs/tutorials/agent-token.md": "tests/docs/test_tutorials.py",
     **{page_of(name): "tests/framework_pages/__main__.py" for name in FRAMEWORKS},
 }
 ALL = [block for page in pages() for block in blocks(page)]

@@ -25,6 +25,8 @@ _PROMPT = re.compile(r"(\w+)\$ (.*)")
 _MARK = "--the-end-of-what-a-line-printed--"
 _LINE_SECONDS = 90.0
 _SCRIPTS = sysconfig.get_path("scripts")
+#: Commands that start each shell without the files of the account.
+SHELLS = {"bash": ("bash", "--noprofile", "--norc"), "zsh": ("zsh", "-f"), "dash": ("dash",)}
 _SECONDS = 60.0
 
 
@@ -112,11 +114,26 @@ def require_part_of(line: str) -> None:
 
 
 class Shell:
-    """Somebody's shell: what is set in one line holds in the next."""
+    """A shell: what is set in one line holds in the next.
 
-    def __init__(self, env: Mapping[str, str], directory: Path) -> None:
+    Parameters
+    ----------
+    env : mapping
+        Its environment.
+    directory : Path
+        Its directory.
+    name : str
+        One of `SHELLS`.
+    line_seconds : float
+        Longest time for a line, in seconds.
+    """
+
+    def __init__(
+        self, env: Mapping[str, str], directory: Path, name: str = "bash", *, line_seconds: float = _LINE_SECONDS
+    ) -> None:
+        self._line_seconds = line_seconds
         self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
+            SHELLS[name],
             env=dict(env),
             cwd=directory,
             stdin=subprocess.PIPE,
@@ -126,20 +143,21 @@ class Shell:
             start_new_session=True,
         )
 
-    def type(self, line: str) -> str:
-        """Run a line and return what it printed."""
+    def type(self, line: str, on_print: Callable[[str], None] = lambda text: None) -> str:
+        """Run a line and return what it printed; `on_print` gets each line of it as it comes."""
         require_part_of(line)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{{ {line}\n}} < /dev/null\necho {_MARK}\n")
         self._process.stdin.flush()
         printed: list[str] = []
-        alarm = threading.Timer(_LINE_SECONDS, self._end)
+        alarm = threading.Timer(self._line_seconds, self._end)
         alarm.start()
         try:
             for text in self._process.stdout:
                 if text == f"{_MARK}\n":
                     return "".join(printed)
                 printed.append(text)
+                on_print(text)
         finally:
             alarm.cancel()
         raise AssertionError(f"{line!r} did not end:\n{''.join(printed)}")
@@ -159,9 +177,11 @@ class Shell:
 
 
 @contextmanager
-def shells(env_of: Mapping[str, Mapping[str, str]], directory: Path) -> Iterator[Callable[[Step], None]]:
-    """Yield what types a step into its person's shell and checks what is shown."""
-    opened = {who: Shell(env, directory) for who, env in env_of.items()}
+def shells(
+    env_of: Mapping[str, Mapping[str, str]], directory: Path, name: str = "bash"
+) -> Iterator[Callable[[Step], None]]:
+    """Yield what types a step into its person's shell, one of `SHELLS`, and checks what is shown."""
+    opened = {who: Shell(env, directory, name) for who, env in env_of.items()}
     try:
         yield lambda step: step.check(opened[step.who].type(step.line))
     finally:
@@ -169,14 +189,14 @@ def shells(env_of: Mapping[str, Mapping[str, str]], directory: Path) -> Iterator
             shell.close()
 
 
-def account(home: Path, **extra: str) -> dict[str, str]:
-    """Return the environment of somebody who has just logged in, with the commands of this installation."""
+def account(home: Path, *, scripts: str | Path = _SCRIPTS, **extra: str) -> dict[str, str]:
+    """Return the environment of a new account, with the commands of an installation, by default of this one."""
     home.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in clean_environment(home).items() if not k.startswith(("JUPYTER", "IPYTHON"))}
-    return {**kept, "PATH": f"{_SCRIPTS}{os.pathsep}{kept['PATH']}", **extra}
+    return {**kept, "PATH": f"{scripts}{os.pathsep}{kept['PATH']}", **extra}
 
 
-def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path) -> None:
+def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path, shell: str = "bash") -> None:
     """Watch, and answer as the page does, while an agent asks."""
     question, _, answer = step.shown.splitlines()[-1].partition(": ")
     failures: list[BaseException] = []
@@ -188,7 +208,7 @@ def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path) -> None:
             failures.append(error)
 
     agent = threading.Thread(target=asking)
-    with Terminal(["bash", "-c", f"exec {step.line}"], env, home) as terminal:
+    with Terminal([shell, "-c", f"exec {step.line}"], env, home) as terminal:
         seen = terminal.read_until("to leave.\n") + "to leave.\n"
         agent.start()
         seen += terminal.read_until(f"{question}: ")
@@ -199,12 +219,12 @@ def approve(step: Step, ask: Any, env: Mapping[str, str], home: Path) -> None:
 
 
 @contextmanager
-def serving(line: str, env: Mapping[str, str], home: Path, port: int) -> Iterator[Host]:
+def serving(line: str, env: Mapping[str, str], home: Path, port: int, shell: str = "bash") -> Iterator[Host]:
     """Start a server as a page says, and stop it at the end."""
     log = home / "server.log"
     with log.open("wb") as log_file:
         process = subprocess.Popen(
-            ["bash", "-c", exec_last(line)],
+            [shell, "-c", exec_last(line)],
             env=dict(env),
             cwd=home,
             stdin=subprocess.DEVNULL,
