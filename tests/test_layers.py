@@ -175,7 +175,7 @@ LIGHT = "import {module}, sys; print('\\n'.join(sorted(sys.modules)))"
         ("jupyter_exec_ext.client", {"requests", "aiohttp", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"}),
         (
             "jupyter_exec_ext.client.sync.client",
-            {"aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
+            {"requests", "aiohttp", "websocket", "tornado", "zmq", "traitlets", "jupyter_server", "tqdm"},
         ),
         (
             "jupyter_exec_ext.client.aio.client",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -327,7 +327,7 @@ def one_timeout(timeout: float | None, timeout_seconds: float | None) -> float |
 
 def new_key() -> str:
     """Return an idempotency key for one request and its retries."""
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 def seconds_left(timeout_seconds: float | None) -> Callable[[], float | None]:

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ...models import InputRequestEvent
+if TYPE_CHECKING:
+    from ...models import InputRequestEvent
 
 T = TypeVar("T")
 
+# Most steps are named tuples: Python makes these classes in an eighth of the time of frozen dataclasses (0.04 ms and
+# 0.33 ms, 2026-11-27), which counts in a program that only imports the client. The others have fields that `repr` or a
+# comparison leaves out.
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 #: In a Prefer header: send a heartbeat every three seconds. A server that does not know it sends one every 15 seconds.
@@ -62,8 +66,7 @@ class Request:
         return self.method in ("GET", "PUT", "DELETE") or IDEMPOTENCY_KEY in self.headers
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Whole answer; its header names are in lower case."""
 
     status: int
@@ -112,8 +115,7 @@ class Source(Protocol):
         """Count bytes that were passed on to the network."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendBody:
+class SendBody(NamedTuple):
     """Send a request with a body in pieces, and read the whole answer. Its outcome is a `Reply` or `Failure`."""
 
     request: Request
@@ -139,15 +141,13 @@ class GetToken:
     claims: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """Run a function that may block, such as writing a file. Its outcome is the result; exceptions are thrown."""
 
     action: Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenStream:
+class OpenStream(NamedTuple):
     """Send a request and open its answer as a stream. Its outcome is a `Stream`, an unsuccessful `Reply` or `Failure`.
 
     Parameters
@@ -162,16 +162,14 @@ class OpenStream:
     total_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """Answer that is open for reading; `handle` belongs to the driver."""
 
     headers: Mapping[str, str]
     handle: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ReadStream:
+class ReadStream(NamedTuple):
     """Read the next bytes of a stream. Its outcome is bytes, empty at the end, or `Failure`.
 
     Parameters
@@ -186,15 +184,13 @@ class ReadStream:
     silence_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CloseStream:
+class CloseStream(NamedTuple):
     """Close a stream."""
 
     stream: Stream
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(NamedTuple):
     """Open a WebSocket. Its outcome is a `Socket` or `Failure`."""
 
     path: str
@@ -202,53 +198,46 @@ class Connect:
     timeout_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Socket:
+class Socket(NamedTuple):
     """Open WebSocket; `handle` belongs to the driver."""
 
     subprotocol: str | None
     handle: Any
 
 
-@dataclass(frozen=True, slots=True)
-class SendMessage:
+class SendMessage(NamedTuple):
     """Send one WebSocket message. Its outcome is None or `Failure`."""
 
     socket: Socket
     data: str | bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveMessage:
+class ReceiveMessage(NamedTuple):
     """Receive one WebSocket message. Its outcome is text, bytes, None after the timeout, or `Failure`."""
 
     socket: Socket
     timeout_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(NamedTuple):
     """Close a WebSocket."""
 
     socket: Socket
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """Wait for some time."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(NamedTuple):
     """Pass an event to the caller: an execution's output or a change on a server."""
 
     event: Any
 
 
-@dataclass(frozen=True, slots=True)
-class AskInput:
+class AskInput(NamedTuple):
     """Ask the user for the answer to the code's ``input()``. Its outcome is the text."""
 
     event: InputRequestEvent
@@ -297,8 +286,7 @@ def undo_on_error(
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """End of an operation, with its result."""
 
     result: Any

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import ClientError, Conflict
 from ...models import InputRequestEvent
@@ -36,7 +36,9 @@ from ..api.steps import (
 )
 from ..fork_safety import renew_after_fork
 from ..server_connection import JupyterConnectionInfo
-from .http_client import HttpClient, SyncCredential
+
+if TYPE_CHECKING:
+    from .http_client import SyncCredential
 
 T = TypeVar("T")
 AnswerInput = Callable[[InputRequestEvent], str]
@@ -85,6 +87,10 @@ class SyncDriver:
     def __init__(self, connection: JupyterConnectionInfo, credential: SyncCredential | None = None) -> None:
         self.connection = connection
         self._credential = credential
+        # Imported for the first client: requests takes half of the import's time, which a program that only names the
+        # class need not wait for (2026-11-27).
+        from .http_client import HttpClient
+
         self._http = HttpClient(connection, keeps_cookies=credential is None)
         self._is_closed = False
 
