@@ -153,6 +153,7 @@ def test_autogens_defaults_are_kept() -> None:
         "log_max_bytes": 1048576,
         "log_backup_count": 3,
         "startup_timeout_seconds": 60.0,
+        "pool_size": None,
     }
 
 

@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from traitlets.config import Config
@@ -64,6 +65,26 @@ def _hide_memory() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def configuration(settings: Mapping[str, Any]) -> Config:
+    """Return the gateway's configuration for the settings of `LocalJupyterServer`."""
+    # Not as command-line options, which every user of the machine can read.
+    config = Config()
+    config.KernelGatewayApp.ip = settings["ip"]
+    config.KernelGatewayApp.port = settings["port"]
+    config.KernelGatewayApp.auth_token = settings["token"]
+    config.KernelGatewayApp.log_level = settings["log_level"]
+    config.JupyterWebsocketPersonality.list_kernels = True
+    config.ExecEngine.caller_env = ["*"]
+    # AutoGen's users expect that code works in the directory in which the server was started.
+    config.ExecEngine.session_directories = False
+    config.ExecPersonality.allowed_hosts = settings.get("allowed_hosts", [])
+    if settings.get("pool_size") is not None:
+        config.ExecEngine.pool_size = settings["pool_size"]
+    if settings.get("inherited_env"):
+        config.KernelGatewayApp.env_process_whitelist = settings["inherited_env"]
+    return config
+
+
 def main() -> None:
     """Read the settings and run."""
     parent = os.getppid()
@@ -79,20 +100,7 @@ def main() -> None:
         # Last, since the parent uses the gateway as soon as it has read this line.
         print(json.dumps({"listening": app.port}), flush=True)
 
-    # Not as command-line options, which every user of the machine can read.
-    config = Config()
-    config.KernelGatewayApp.ip = settings["ip"]
-    config.KernelGatewayApp.port = settings["port"]
-    config.KernelGatewayApp.auth_token = settings["token"]
-    config.KernelGatewayApp.log_level = settings["log_level"]
-    config.JupyterWebsocketPersonality.list_kernels = True
-    config.ExecEngine.caller_env = ["*"]
-    # AutoGen's users expect that code works in the directory in which the server was started.
-    config.ExecEngine.session_directories = False
-    config.ExecPersonality.allowed_hosts = settings.get("allowed_hosts", [])
-    if settings.get("inherited_env"):
-        config.KernelGatewayApp.env_process_whitelist = settings["inherited_env"]
-    launch([], config, on_listening)
+    launch([], configuration(settings), on_listening)
 
 
 if __name__ == "__main__":

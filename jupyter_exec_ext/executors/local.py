@@ -52,6 +52,8 @@ class LocalJupyterServer(ManagedServer):
         Number of rotated log files to keep.
     startup_timeout_seconds : float
         Timeout of the gateway's start in seconds.
+    pool_size : int, optional
+        Number of kernels that are kept ready for the next sessions; by default one. Set 0 for a single session.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class LocalJupyterServer(ManagedServer):
         log_backup_count: int = 3,
         *,
         startup_timeout_seconds: float = 60.0,
+        pool_size: int | None = None,
     ) -> None:
         self.ip = ip
         self.token = secrets.token_hex(32) if isinstance(token, LocalJupyterServer.GenerateToken) else token
@@ -93,6 +96,7 @@ class LocalJupyterServer(ManagedServer):
             "log_level": log_level,
             "log_max_bytes": log_max_bytes,
             "log_backup_count": log_backup_count,
+            "pool_size": pool_size,
         }
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._listening = threading.Event()

@@ -17,6 +17,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
+from jupyter_exec_ext.cli.managed_gateway import configuration
 from jupyter_exec_ext.executors import local
 from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
@@ -280,3 +281,9 @@ def test_what_it_prints_does_not_decide_whether_it_runs(tmp_path: Path, monkeypa
 def test_get_client_returns_working_client() -> None:
     with LocalJupyterServer() as server, server.get_client() as client:
         assert client.info()["host"] == "kernel_gateway"
+
+
+def test_pool_size_reaches_the_gateways_configuration() -> None:
+    settings = {"ip": "127.0.0.1", "port": 0, "token": "t", "log_level": "INFO"}
+    assert configuration({**settings, "pool_size": 0}).ExecEngine.pool_size == 0
+    assert "pool_size" not in configuration({**settings, "pool_size": None}).ExecEngine
