@@ -18,7 +18,7 @@ from .contestants import (
     of_ours,
 )
 from .results import Results
-from .rows import first, idle, memory, outputs, sessions, streaming, warm
+from .rows import commands, first, idle, imports, memory, outputs, sessions, streaming, warm
 
 Term = tuple[str, str, str]  # table, contender, quantile
 
@@ -187,5 +187,25 @@ GOALS = (
         (median(outputs.PICTURE_TABLE, WARM),),
         (median(outputs.PICTURE_TABLE, DIRECT),),
         at_most=1.6,
+    ),
+    Goal(
+        f"`{imports.CLIENT}`: times `{imports.REQUESTS}`",
+        (median(imports.TABLE, imports.CLIENT),),
+        (median(imports.TABLE, imports.REQUESTS),),
+        at_most=1.5,
+    ),
+    Goal(f"`{commands.HELP}`", (median(commands.HELP_TABLE, commands.HELP),), at_most=250, unit="ms"),
+    Goal(
+        f"`{commands.HELP}`: times `{commands.REQUESTS}`",
+        (median(commands.HELP_TABLE, commands.HELP),),
+        (median(commands.HELP_TABLE, commands.REQUESTS),),
+        at_most=2.5,
+    ),
+    Goal(f"`{commands.RUN}`", (median(commands.RUN_TABLE, commands.RUN),), at_most=1200, unit="ms"),
+    Goal(
+        f"`{commands.RUN}`: times a bare gateway's start, with a kernel and its first result",
+        (median(commands.RUN_TABLE, commands.RUN),),
+        (median(commands.RUN_TABLE, commands.BARE),),
+        at_most=1.3,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench
-from . import first, idle, imports, memory, outputs, sessions, startup, streaming, tokens, warm
+from . import commands, first, idle, imports, memory, outputs, sessions, startup, streaming, tokens, warm
 
 ROWS: dict[str, Callable[[Bench], None]] = {
     "first": first.measure,
@@ -19,4 +19,5 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "tokens": tokens.measure,
     "startup": startup.measure,
     "imports": imports.measure,
+    "commands": commands.measure,
 }

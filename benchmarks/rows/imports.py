@@ -16,7 +16,10 @@ TABLE = "import"
 CLIENT, EXECUTOR = "from jupyter_exec_ext import ExecClient", "from jupyter_exec_ext import JupyterCodeExecutor"
 AUTOGEN_IMPORT = "from autogen.coding.jupyter import JupyterCodeExecutor"
 AUTOGEN_EXT_IMPORT = "from autogen_ext.code_executors.jupyter import JupyterCodeExecutor"
-OURS = (CLIENT, "from jupyter_exec_ext import AsyncExecClient", EXECUTOR, "import requests", "import aiohttp")
+REQUESTS = "import requests"
+# A client loads its HTTP library when it is made.
+MADE = f"{CLIENT}; ExecClient('http://127.0.0.1:9/')"
+OURS = (CLIENT, MADE, "from jupyter_exec_ext import AsyncExecClient", EXECUTOR, REQUESTS, "import aiohttp")
 _TIMED = "import time; began = time.perf_counter(); {statement}; print(time.perf_counter() - began)"
 
 
