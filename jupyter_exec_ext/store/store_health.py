@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import StoreUnavailable
 from .database import damage_message
 
-Log = logging.Logger | logging.LoggerAdapter[Any]
+# A text, since Python 3.10 cannot subscript `LoggerAdapter`.
+Log: TypeAlias = "logging.Logger | logging.LoggerAdapter[Any]"
 
 
 class StoreHealth:
