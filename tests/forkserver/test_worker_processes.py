@@ -17,6 +17,7 @@ from tests.support.kernelspecs import add_kernelspec
 # The kernels' sockets are files: workers that choose TCP ports at the same time can choose the same one, since
 # jupyter_client lets go of a port before the kernel binds it. One of 300 runs ended by that.
 _PROGRAM = """
+import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -26,7 +27,7 @@ from nbclient import NotebookClient
 
 def run(number):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f"print({number})")])
-    kernel = AsyncKernelManager(kernel_name="under-test", transport="ipc")
+    kernel = AsyncKernelManager(kernel_name="under-test", transport="ipc", ip=f"kernel-of-{os.getpid()}-{number}")
     NotebookClient(notebook, kernel, timeout=60, startup_timeout=60).execute()
     return notebook.cells[0].outputs[0].text
 
