@@ -142,7 +142,7 @@ class EngineSettings(LoggingConfigurable):
     session_directories = Bool(
         True,
         help="Give each session a working directory of its own, with files that can be listed, uploaded and "
-        "downloaded. Without, kernels start in the server's own directory.",
+        "downloaded. If it is off, kernels start in the server's own directory.",
     ).tag(config=True)
     work_root = Unicode(
         help="The directory that holds the sessions' directories. The default is jupyter_exec_ext/work in Jupyter's "
