@@ -196,6 +196,11 @@ PARTS = {
         "30 min",
         _run_module("tests.framework_pages"),
     ),
+    "newcomer": Part(
+        "the README and both tutorials as written, in a fresh clone and environment, in bash, zsh and dash",
+        "15 min",
+        _run_module("tests.newcomer"),
+    ),
     "places": Part(
         "every other test on every host, client and image that it is for, where a commit has one of each",
         "1 h",
