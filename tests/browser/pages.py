@@ -12,6 +12,11 @@ from tests.support.hosts import Host
 
 PANEL = "#jupyter-exec-ext-panel"
 OPEN_PANEL = "jupyter-exec-ext:open-panel"
+_KERNEL_READY = """async () => {
+  const { context, sessionContext } = window.jupyterapp.shell.currentWidget;
+  await context.ready;
+  await sessionContext.ready;
+}"""
 
 
 def open_lab(page: Page, host: Host, *, panel: bool = True) -> Panel:
@@ -34,6 +39,15 @@ def ready(page: Page) -> None:
 def execute(page: Page, command: str, **args: Any) -> Any:
     """Execute a command of JupyterLab's."""
     return page.evaluate("([id, args]) => { void window.jupyterapp.commands.execute(id, args) }", [command, args])
+
+
+def open_notebook(page: Page, path: str) -> Locator:
+    """Open a notebook and wait for its kernel; return its panel."""
+    execute(page, "docmanager:open", path=path)
+    opened = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    expect(opened).to_be_visible()
+    page.evaluate(_KERNEL_READY)
+    return opened
 
 
 def change_theme(page: Page, name: str) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.agents import Agent
 from tests.browser.beacon import FENCE, Beacon, running_beacon
-from tests.browser.pages import execute, open_lab
+from tests.browser.pages import execute, open_lab, open_notebook
 from tests.browser.payloads import FILES, HTML, MARKDOWN, NAMES, OTHER, SVG, TEXT, armed
 from tests.browser.servers import FORKED
 from tests.support.bearers import mint, owner_of
@@ -59,11 +59,6 @@ _FENCE = """async url => {
   await Promise.all([...document.images].map(each => each.decode().catch(() => undefined)));
   await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
   await fetch(url, { mode: 'no-cors' });
-}"""
-_KERNEL_READY = """async () => {
-  const { context, sessionContext } = window.jupyterapp.shell.currentWidget;
-  await context.ready;
-  await sessionContext.ready;
 }"""
 _LINKS = """root => [...root.querySelectorAll('a[href], area[href]')].map(
   each => [each.getAttribute('href'), each.target, each.rel])"""
@@ -255,10 +250,7 @@ def test_the_same_outputs_act_where_they_are_trusted(watched: Watched, host: Hos
     }
     (host.home / "root" / "control.ipynb").write_text(json.dumps(notebook))
     open_lab(watched.page, host, panel=False)
-    execute(watched.page, "docmanager:open", path="control.ipynb")
-    opened = watched.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
-    expect(opened).to_be_visible()
-    watched.page.evaluate(_KERNEL_READY)
+    opened = open_notebook(watched.page, "control.ipynb")
     watched.begin()
     execute(watched.page, "notebook:run-all-cells")
     prompts = opened.locator(".jp-CodeCell > .jp-Cell-inputWrapper .jp-InputPrompt")
