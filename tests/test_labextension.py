@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import jupyter_exec_ext
-from hatch_labextension import fingerprint
-from tests.support.full import only_in_full
+from hatch_labextension import STAMP, fingerprint
+from tests.support.full import IS_FULL, only_in_full
 from tests.support.outside_parts import require_part
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ INSTALLED = "share/jupyter/labextensions/@jupyter-exec-ext/labextension/"
 PLATFORMS = 14  # that Rspack is made for
 MAX_BUNDLE_BYTES = 150_000  # gzipped
 
-pytestmark = pytest.mark.timeout(900)  # `npm ci`, twice
+pytestmark = pytest.mark.timeout(900)  # `npm ci`, twice in the full run
 
 
 def packages_of_the_lock() -> dict[str, dict[str, object]]:
@@ -134,7 +134,12 @@ def _quiet() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkout(tmp_path_factory.mktemp("one") / "source")
+    """A checkout; with the bundle that was built here from the same sources, if there is one, but for the full run."""
+    copy = checkout(tmp_path_factory.mktemp("one") / "source")
+    stamp = SOURCES / "dist" / STAMP
+    if not IS_FULL and stamp.exists() and stamp.read_text().strip() == fingerprint(copy / "labextension"):
+        shutil.copytree(SOURCES / "dist", copy / "labextension" / "dist")
+    return copy
 
 
 @pytest.fixture(scope="module")

@@ -685,7 +685,7 @@ class EngineMachine(RuleBasedStateMachine):
 # Enough for finding the shortest sequence that fails, which takes longer than finding one.
 TestStates = pytest.mark.timeout(3600 if IS_FULL else 600)(EngineMachine.TestCase)
 TestStates.settings = settings(
-    max_examples=2000 if IS_FULL else 100,
+    max_examples=2000 if IS_FULL else 60,
     stateful_step_count=50,
     deadline=None,
     # The part for each commit is the same for all, so that what fails was broken by it; in full, it looks for more.

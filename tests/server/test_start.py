@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_exec_ext.assembly import OptionalSteps
 from jupyter_exec_ext.client import ExecClient
+from tests.support.full import only_in_full
 from tests.support.hostile_trees import badly_named, closed, deep, special_files
 from tests.support.hosts import running_host
 
@@ -63,10 +64,10 @@ def _a_reserve_that_is_a_fifo(data: Path) -> None:
     [
         _a_dead_server_of_sandboxes,
         _what_was_moved_aside,
-        _directories_for_files_of_servers,
+        pytest.param(_directories_for_files_of_servers, marks=only_in_full),
         _prepared_sessions_that_are_no_text,
         _session_directories_that_are_something_else,
-        _a_reserve_that_is_a_fifo,
+        pytest.param(_a_reserve_that_is_a_fifo, marks=only_in_full),
     ],
 )
 def test_server_starts_whatever_was_left_in_its_directories(short_path: Path, leave: Callable[[Path], None]) -> None:
@@ -78,7 +79,14 @@ def test_server_starts_whatever_was_left_in_its_directories(short_path: Path, le
         assert client.run("1 + 1").outputs[-1]["data"]["text/plain"] == "2"
 
 
-@pytest.mark.parametrize("put", [_hostile, os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+@pytest.mark.parametrize(
+    "put",
+    [
+        _hostile,
+        pytest.param(os.mkfifo, marks=only_in_full),
+        pytest.param(lambda path: path.symlink_to("/etc/passwd"), marks=only_in_full),
+    ],
+)
 def test_running_execution_of_a_killed_server_ends_whatever_has_become_of_its_log(
     short_path: Path, put: Callable[[Path], None]
 ) -> None:
