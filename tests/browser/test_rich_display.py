@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import Dialog, expect
 
 from tests.browser.agents import Agent
 from tests.browser.pages import Panel, execute, open_notebook
@@ -45,7 +45,12 @@ def test_notebook_shows_execution_and_list_and_runs_no_script_of_theirs(panel: P
     page = panel.page
     ran: list[Any] = []
     page.context.expose_function("canary", lambda what: ran.append(what))
-    page.on("dialog", lambda dialog: (ran.append(dialog.message), dialog.dismiss()))
+
+    def note_dialog(dialog: Dialog) -> None:
+        ran.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note_dialog)
     session = agent("open", name=HOSTILE_NAME, kernel_name=FORKED)
     made = notebook(
         "from jupyter_exec_ext import ExecClient\n"
