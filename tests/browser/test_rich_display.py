@@ -33,7 +33,7 @@ def shown_code() -> str:
 
 def notebook(*sources: str) -> dict[str, Any]:
     """Return a notebook with code cells."""
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"cell-{n}", "metadata": {}, "execution_count": None, "outputs": [], "source": text}
         for n, text in enumerate(sources)
     ]
