@@ -8,7 +8,8 @@ import shutil
 import sysconfig
 from typing import Any
 
-from .common_options import add_command, duration
+from ..client.durations import duration
+from .common_options import add_command
 from .mcp_client_config import CLIENTS, McpProgram
 from .messages import UsageError
 
@@ -131,8 +132,8 @@ def _check_server(args: argparse.Namespace) -> dict[str, str]:
         raise UsageError(str(error)) from error
     if token_file is None:
         raise UsageError(
-            "the configuration must say where the token is; add --token-file FILE, or name a profile that has a token "
-            "file ('jupyter exec profile add')"
+            f"the configuration must say where the token of {args.server} is; add --token-file FILE, or name a profile "
+            "that has a token file ('jupyter exec profile add')"
         )
     return env
 

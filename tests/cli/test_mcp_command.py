@@ -122,7 +122,7 @@ def test_configuration_that_would_not_work_is_refused(
 def test_profile_without_token_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "add", "open", "--server", URL]) == 0
     assert main(["mcp", "--print-config", "codex", "--server", "open"]) == 2
-    assert "the configuration must say where the token is" in capsys.readouterr().err
+    assert "the configuration must say where the token of open is" in capsys.readouterr().err
 
 
 def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
