@@ -7,12 +7,15 @@ import atexit
 import shlex
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from .client.local_servers import AUTO
+from .client.durations import duration
+from .client.local_servers import AUTO, connection_to_named, find_connection, token_of_environment
+from .client.server_connection import JupyterConnectionInfo
 from .client.sync.client import ExecClient
 from .client.sync.session import ExecSession
 from .models import (
@@ -39,7 +42,7 @@ def _parser() -> _Parser:
     parser.add_argument("--server", default=AUTO)
     parser.add_argument("--session")
     parser.add_argument("--sandbox", action="store_true")
-    parser.add_argument("--timeout", type=float)
+    parser.add_argument("--timeout", type=duration)
     parser.add_argument("--out")
     return parser
 
@@ -78,18 +81,19 @@ class ExecMagic:
         """Run this cell in a session of a server.
 
         Cells with the same options share a session, so that its variables stay. The server's token comes from its URL
-        or from JUPYTER_TOKEN.
+        or profile, or from JUPYTER_TOKEN.
 
         Options
         -------
         --server URL
-            The server; by default that of JUPYTER_EXEC_SERVER, or one of yours on this machine.
+            The server, by its URL or the name of a profile; by default that of JUPYTER_EXEC_SERVER, or one of yours on
+            this machine.
         --session ID
             A session that exists, which goes on when the notebook ends.
         --sandbox
             Require a sandbox for the code.
-        --timeout SECONDS
-            Time after which the code is stopped.
+        --timeout TIME
+            Time after which the code is stopped, such as 90, 90s, 30m or 2h.
         --out NAME
             A variable that gets the finished execution.
         """
@@ -106,7 +110,7 @@ class ExecMagic:
     def _session(self, server: str, session_id: str | None, sandbox: bool) -> ExecSession:
         client = self._clients.get(server)
         if client is None:
-            client = self._clients[server] = self._open.enter_context(ExecClient(server))
+            client = self._clients[server] = self._open.enter_context(ExecClient(_connection(server)))
         if session_id is not None:
             return client.get_session(session_id)
         key = (server, sandbox)
@@ -115,6 +119,16 @@ class ExecMagic:
             isolation = "sandbox" if sandbox else None
             kept = self._sessions[key] = self._open.enter_context(client.session(name="%%exec", isolation=isolation))
         return kept
+
+
+def _connection(server: str) -> JupyterConnectionInfo:
+    if server == AUTO:
+        return find_connection()
+    try:
+        info = connection_to_named(server)
+    except ValueError as error:  # no such profile, or no URL
+        raise UsageError(str(error)) from error
+    return replace(info, token=info.token or token_of_environment())
 
 
 def _show(event: OutputEvent) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from jupyter_exec_ext.client.server_profiles import ServerProfile, add_profile
 
 DRAW = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
 
@@ -34,7 +37,7 @@ def test_cell_runs_on_the_server_and_keeps_its_variables(run_cells: Any) -> None
     _, first, second, here, failed, shown = run_cells(
         "%load_ext jupyter_exec_ext",
         "%%exec\nimport os; x = 42; print('hello')\nos.getpid()",
-        "%%exec --timeout 60 --out result\nprint(x); x + 1",
+        "%%exec --timeout 1m --out result\nprint(x); x + 1",
         "import os; print('x' in globals(), os.getpid(), repr(result), result.text)",
         "%%exec\n1 / 0",
         "%%exec\nfrom IPython.display import HTML\nHTML('<script>alert(1)</script><b>bold</b>')",
@@ -50,6 +53,26 @@ def test_cell_runs_on_the_server_and_keeps_its_variables(run_cells: Any) -> None
     (page,) = [output.data["text/html"] for output in shown if output.output_type == "display_data"]
     assert page.startswith("<iframe sandbox srcdoc=")
     assert "<script" not in page
+
+
+def test_server_is_given_by_the_name_of_a_profile(
+    run_cells: Any, hosts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    info = hosts["gateway"].info
+    (tmp_path / "token").write_text(info.token)
+    add_profile(ServerProfile("lab", info.url, token_file=str(tmp_path / "token")))
+    monkeypatch.delenv("JUPYTER_EXEC_SERVER")
+    monkeypatch.delenv("JUPYTER_TOKEN")
+    _, named, unknown, wrong_time = run_cells(
+        "%load_ext jupyter_exec_ext",
+        "%%exec --server lab\nprint('on lab')",
+        "%%exec --server nowhere\n1",
+        "%%exec --timeout soon\n1",
+    )
+    assert printed(named) == "on lab\n"
+    assert "nowhere" in printed(unknown, "stderr")
+    assert "invalid duration (such as 90, 90s, 30m, 8h or 30d) value: 'soon'" in printed(wrong_time, "stderr")
 
 
 def test_wrong_option_is_one_line_and_ends_no_kernel(run_cells: Any) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
 from ..models import ISOLATION_LEVELS
 from ..protocol.strict_json import loads_strict
 from .command_parser import set_help_action
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def add_command(
@@ -51,29 +48,6 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2), flush=True)
 
 
-def duration(text: str) -> float:
-    """Parse a positive duration, such as ``90``, ``90s``, ``1.5h`` or ``30d``, to seconds.
-
-    Raises
-    ------
-    ValueError
-        For any other text.
-    """
-    value = duration_or_never(text)
-    if value == 0:
-        raise ValueError
-    return value
-
-
-def duration_or_never(text: str) -> float:
-    """Parse a duration as `duration` does; 0 stands for never or not at all."""
-    unit = _UNITS.get(text[-1:])
-    value = float(text) if unit is None else float(text[:-1]) * unit
-    if not (value >= 0 and math.isfinite(value)):  # no comparison with NaN is true
-        raise ValueError
-    return value
-
-
 def named_value(text: str) -> tuple[str, Any]:
     """Parse ``NAME=VALUE``, where VALUE is JSON, or else a text without quotation marks."""
     name, equals, value = text.partition("=")
@@ -85,7 +59,5 @@ def named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-# argparse's messages use these names.
-duration.__name__ = "duration (such as 90, 90s, 30m, 8h or 30d)"
-duration_or_never.__name__ = "duration (such as 0, 90, 90s, 30m, 8h or 30d)"
+# argparse's messages use this name.
 named_value.__name__ = "NAME=VALUE"

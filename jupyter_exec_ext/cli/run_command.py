@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..client.durations import duration
 from ..client.local_files import write_whole_file
 from ..client.sync.client import ExecClient
 from ..client.sync.execution_handle import ExecutionHandle
@@ -21,7 +22,7 @@ from ..executors.code_results import OutputDirectory
 from ..models import Execution, ExecutionState, OutputEvent
 from ..protocol.languages import normalize_language
 from .code_source import CodeSource, read_source
-from .common_options import add_command, add_isolation_option, duration
+from .common_options import add_command, add_isolation_option
 from .exit_codes import EXIT_INTERRUPTED, exit_code
 from .interrupts import Interrupts, ctrl_c
 from .kernel_choice import can_run, choose_kernel, print_kernel_fallback

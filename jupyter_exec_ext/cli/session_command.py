@@ -9,17 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..client.durations import duration_or_never
 from ..client.local_files import Progress
 from ..models import Session
 from ..protocol.records_json import to_json
-from .common_options import (
-    add_command,
-    add_command_group,
-    add_isolation_option,
-    add_json_option,
-    duration_or_never,
-    print_json,
-)
+from .common_options import add_command, add_command_group, add_isolation_option, add_json_option, print_json
 from .messages import print_message
 from .relative_times import relative_time
 from .server_choice import add_server_options, api_client_for, client_for

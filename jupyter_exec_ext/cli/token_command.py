@@ -13,17 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..client.durations import duration, duration_or_never
 from ..models import IssuedToken, Token
 from ..protocol.records_json import issued_token_to_json, to_json
-from .common_options import (
-    add_command,
-    add_command_group,
-    add_json_option,
-    duration,
-    duration_or_never,
-    named_value,
-    print_json,
-)
+from .common_options import add_command, add_command_group, add_json_option, named_value, print_json
 from .messages import UsageError
 from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for

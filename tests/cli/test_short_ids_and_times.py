@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext.cli.common_options import duration, duration_or_never
 from jupyter_exec_ext.cli.main import main
 from jupyter_exec_ext.cli.messages import UsageError
 from jupyter_exec_ext.cli.relative_times import exact_and_relative, relative_time
 from jupyter_exec_ext.cli.short_ids import find_execution, find_session, only_execution_id
 from jupyter_exec_ext.cli.terminal_text import print_table
 from jupyter_exec_ext.client import ExecClient
+from jupyter_exec_ext.client.durations import duration, duration_or_never
 from jupyter_exec_ext.errors import ExecutionNotFound, SessionNotFound
 from tests.support.hosts import Host
 
