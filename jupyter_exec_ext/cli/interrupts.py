@@ -12,6 +12,7 @@ from types import FrameType
 
 from ..errors import ExecError
 from ..models import InputRequestEvent
+from .messages import print_message
 from .terminal_text import without_escapes
 
 
@@ -47,7 +48,7 @@ class Interrupts:
         try:
             stop()
         except ExecError as error:
-            print(f"jupyter exec: the code could not be interrupted: {error.message}", file=sys.stderr)
+            print_message(f"the code could not be interrupted: {error.message}")
 
     def ask(self, event: InputRequestEvent) -> str:
         """Ask the user for the answer to the code's ``input()``; Ctrl-C here sends no answer."""
@@ -56,7 +57,8 @@ class Interrupts:
             prompt = without_escapes(event.prompt)
             return getpass.getpass(prompt) if event.password else input(prompt)
         except EOFError:
-            print("\njupyter exec: there is no more input; the code is cancelled", file=sys.stderr)
+            print(file=sys.stderr)
+            print_message("there is no more input; the code is cancelled")
             # Ends the stream like a second Ctrl-C, and leaving its context cancels the code.
             raise KeyboardInterrupt from None
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from ..models import KernelSpecInfo
 from ..protocol.languages import normalize_language, source_for_kernel
 from ..protocol.records_json import kernelspec_from_json
 from .code_source import CodeSource
-from .messages import UsageError
+from .messages import UsageError, print_message
 from .terminal_text import printable
 
 
@@ -86,10 +85,9 @@ def choose_kernel(client: ExecClient, source: CodeSource, named: str | None) -> 
 
 def print_kernel_fallback(wanted: str, used: str) -> None:
     """Print that a notebook's kernelspec is not installed, and the kernel that is used instead."""
-    print(
-        f"jupyter exec: the notebook's kernel {printable(wanted)} is not installed there, so it runs in {used}; choose "
-        "another one with --kernel",
-        file=sys.stderr,
+    print_message(
+        f"the notebook's kernel {printable(wanted)} is not installed there, so it runs in {used}; choose "
+        "another one with --kernel"
     )
 
 

@@ -7,11 +7,10 @@ import errno
 import os
 import re
 import socket
-import sys
 
 import psutil
 
-from .messages import UsageError
+from .messages import UsageError, print_message
 
 DEFAULT_PORT = 8888
 _MAX_PORT = 65535
@@ -56,7 +55,7 @@ def choose_port(address: str, named: int | None) -> int:
         return DEFAULT_PORT
     for port in range(DEFAULT_PORT + 1, DEFAULT_PORT + _TRIED_PORTS):
         if _problem(address, port) is None:
-            print(f"jupyter exec: {first.partition(';')[0]}; port {port} is used instead", file=sys.stderr)
+            print_message(f"{first.partition(';')[0]}; port {port} is used instead")
             return port
     raise UsageError(first)
 

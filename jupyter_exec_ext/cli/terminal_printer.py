@@ -22,6 +22,7 @@ from ..models import (
 from ..models.model_content import error_text, is_printed
 from ..models.plain_text import fold_repeats
 from ..protocol.output_joining import truncation_marker
+from .messages import print_message
 from .terminal_text import EscapeFilter, printable
 
 _KEPT_CHARACTERS = 4000  # of the printed text, in which a traceback may already be
@@ -57,17 +58,17 @@ class TerminalPrinter:
         elif isinstance(event, TruncatedEvent):
             print(truncation_marker(event.truncated.dropped_bytes, "output").strip(), file=sys.stderr)
         elif isinstance(event, UnresponsiveEvent):
-            print(f"jupyter exec: the kernel is unresponsive: {event.reason}", file=sys.stderr)
+            print_message(f"the kernel is unresponsive: {event.reason}")
         elif isinstance(event, ResponsiveEvent):
-            print("jupyter exec: the kernel answers again", file=sys.stderr)
+            print_message("the kernel answers again")
         elif isinstance(event, EndEvent):
             self.finished = event.execution
             _print_editing(event.execution)
             if event.execution.reason:
-                print(f"jupyter exec: {event.execution.reason}", file=sys.stderr)
+                print_message(event.execution.reason)
             advice = _spool_hint(event.execution)
             if self._lasting and advice is not None:
-                print(f"jupyter exec: {advice}", file=sys.stderr)
+                print_message(advice)
 
     def close(self) -> None:
         """Reset colours that the code's output has left on."""
@@ -88,10 +89,9 @@ def print_approval(execution: Execution) -> None:
     """Print that the code waits for approval, if it does, and how to approve it."""
     approval = execution.approval
     if approval is not None and execution.state is ExecutionState.AWAITING_APPROVAL:
-        print(
-            f"jupyter exec: the code waits until {approval.expires_at} for the approval of the server's owner, since "
-            f"{printable(approval.why)}; to approve it: jupyter exec approve accept {execution.id}",
-            file=sys.stderr,
+        print_message(
+            f"the code waits until {approval.expires_at} for the approval of the server's owner, since "
+            f"{printable(approval.why)}; to approve it: jupyter exec approve accept {execution.id}"
         )
 
 
@@ -100,4 +100,4 @@ def _print_editing(execution: Execution) -> None:
     if approval is not None and approval.decision is Decision.EDITED:
         because = f": {printable(approval.reason)}" if approval.reason else ""
         by = printable(approval.decided_by)
-        print(f"jupyter exec: {by} edited the code before it ran{because}", file=sys.stderr)
+        print_message(f"{by} edited the code before it ran{because}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..common_options import add_command, add_command_group, add_json_option, print_json
-from ..messages import UsageError
+from ..messages import UsageError, print_message
 from ..terminal_text import print_table, printable
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def install_kernelspec(args: argparse.Namespace) -> int:
     names = args.origin or "python3", args.name or "", args.display_name or ""
     written = write_kernelspec(WantedKernelspec(level, config, *names, prefix, args.replace))
     for warning in written.warnings:
-        print(f"jupyter exec: {printable(warning)}", file=sys.stderr)
+        print_message(printable(warning))
     print(f"Kernelspec {written.name}, in JupyterLab's launcher: {printable(written.display_name)}", file=sys.stderr)
     print(f"Try:   jupyter exec run --kernel {written.name} FILE", file=sys.stderr, flush=True)
     print(printable(written.directory))
