@@ -13,12 +13,9 @@ from .. import __version__
 from ..errors import ExecError
 from .command_examples import add_examples
 from .command_parser import CommandParser, set_help_action
+from .exit_codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_SERVER_FAILED, EXIT_USAGE
 from .messages import UsageError, describe_error, error_text, print_error
 from .terminal_text import protected_terminal
-
-EXIT_SERVER_FAILED = 3
-# As shells report it: 128 and the number of SIGPIPE (13).
-_EXIT_USAGE, _EXIT_BROKEN_PIPE = 2, 141
 
 _DESCRIPTION = "Run code in Jupyter kernels: on a server, or on one that is started for the command."
 _EPILOG = """\
@@ -104,16 +101,16 @@ def _run(args: argparse.Namespace) -> int:
         return int(args.action(args))
     except UsageError as error:
         print_error(str(error))
-        return _EXIT_USAGE
+        return EXIT_USAGE
     except ExecError as error:
         print_error(describe_error(error, getattr(args, "server_url", None)))
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails, too
-        return _EXIT_BROKEN_PIPE
+        return EXIT_BROKEN_PIPE
     except (OSError, ValueError) as error:
         print_error(error_text(error))
     except KeyboardInterrupt:
-        return 130  # 128 and the number of SIGINT (2)
+        return EXIT_INTERRUPTED
     return EXIT_SERVER_FAILED
 
 

@@ -23,10 +23,11 @@ from ..models import Execution, ExecutionState, OutputEvent
 from ..protocol.languages import normalize_language
 from .code_source import CodeSource, read_source
 from .common_options import add_command, add_isolation_option
-from .exit_codes import EXIT_INTERRUPTED, exit_code
+from .exit_codes import EXIT_INTERRUPTED
 from .interrupts import Interrupts, ctrl_c
 from .kernel_choice import can_run, choose_kernel, print_kernel_fallback
 from .messages import UsageError, error_text
+from .run_exit_code import exit_code
 from .server_choice import add_server_options, client_for
 from .terminal_printer import TerminalPrinter, print_approval
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_exec_ext.cli.exit_codes import exit_code
+from jupyter_exec_ext.cli.run_exit_code import exit_code
 from jupyter_exec_ext.models import ErrorInfo, Execution, ExecutionState
 
 
