@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import io
 import json
 import os
 import re
-import shutil
+import stat
 import sys
-import tempfile
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..client.local_files import write_whole_file
 from ..protocol.languages import normalize_language
 from .common_options import add_command
 from .import_rewriting import IMPORTS, rewrite_imports
@@ -119,14 +118,7 @@ def _replace(path: Path, text: str) -> None:
     path = path.resolve()  # a symbolic link stays one, and its target is replaced
     # The encoding is that of the file's declaration or byte order mark, which must stay true.
     raw = text.encode(_decoded(path.read_bytes())[1])
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with contextlib.ExitStack() as undo:
-        undo.callback(Path(temporary).unlink, missing_ok=True)  # Ctrl-C, too, must leave no temporary file
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-        shutil.copymode(path, temporary)  # mkstemp makes a file for its owner alone
-        os.replace(temporary, path)
-        undo.pop_all()
+    write_whole_file(path, raw, stat.S_IMODE(path.stat().st_mode))
 
 
 def _describe(path: Path, error: Exception) -> str:

@@ -12,6 +12,7 @@ import secrets
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -208,11 +209,20 @@ class MemoryTarget(OpenFileTarget):
 
 
 class FileTarget(Target):
-    """Download into a temporary file, which takes its place when it is complete."""
+    """Download into a temporary file, which takes its place when it is complete.
 
-    def __init__(self, path: Path) -> None:
+    Parameters
+    ----------
+    path : Path
+        The file.
+    mode : int, optional
+        Permissions of the file; by default those of any new file.
+    """
+
+    def __init__(self, path: Path, mode: int | None = None) -> None:
         super().__init__()
         self.path = path
+        self._mode = mode
         # In the same directory, since a rename is atomic only within one file system.
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.part")
 
@@ -221,10 +231,13 @@ class FileTarget(Target):
         self.discard()
         self._hash = hashlib.sha256()
         try:
-            self._file = self._temporary.open("xb", buffering=0)
+            opener = None if self._mode is None else partial(os.open, mode=0o600)
+            self._file = open(self._temporary, "xb", buffering=0, opener=opener)  # noqa: SIM115  # `commit` closes it
         except (FileNotFoundError, NotADirectoryError) as error:
             words = f"{self.path} cannot be written, since there is no directory {self.path.parent}; create it"
             raise _in_words(error, words) from None
+        if self._mode is not None:
+            self._temporary.chmod(self._mode)
 
     def commit(self) -> None:
         """Sync the file to disk and move it to its place."""
@@ -243,9 +256,9 @@ class FileTarget(Target):
             self._temporary.unlink(missing_ok=True)
 
 
-def write_whole_file(path: Path, data: bytes) -> None:
-    """Write a file, which appears complete or not at all."""
-    target = FileTarget(path)
+def write_whole_file(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file, which appears complete or not at all, with these permissions or those of any new file."""
+    target = FileTarget(path, mode)
     try:
         target.begin()
         target.write(data)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .local_files import write_whole_file
 from .own_files import WritableByOthersError, read_own_text
 from .server_connection import JupyterConnectionInfo
 
@@ -271,20 +269,9 @@ def _write(file: Path, text: str) -> None:
     target = file.resolve()  # it may be a link into a directory of configuration files
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # readable by its owner only
+        write_whole_file(target, text.encode(), 0o600)
     except OSError as error:
         raise ProfileError(f"{file} cannot be written ({_cause(error)})") from error
-    try:
-        with open(descriptor, "w", encoding="utf-8") as new:
-            new.write(text)
-            new.flush()
-            os.fsync(descriptor)
-        os.replace(draft, target)
-    except OSError as error:
-        raise ProfileError(f"{file} cannot be written ({_cause(error)})") from error
-    finally:
-        with suppress(FileNotFoundError):  # it has been moved
-            os.unlink(draft)
 
 
 def _cause(error: OSError | UnicodeDecodeError) -> str:
