@@ -56,7 +56,7 @@ def _check(part: str) -> None:
         raise InvalidRequest("the path must not hold an empty part ('//' or a '/' at its end)")
     if part in (".", ".."):
         raise InvalidRequest(
-            f"a path with {part!r} as a part could leave the session's directory; write it without '.' and '..'"
+            f"a path with {part!r} as a part could leave the session's directory; write it without '.' or '..'"
         )
     if len(part.encode()) > MAX_COMPONENT_BYTES:
         raise InvalidRequest(f"a part of a path may have at most {MAX_COMPONENT_BYTES} bytes")

@@ -105,7 +105,7 @@ def test_connection_to_accepts_all_kinds_of_server() -> None:
     foreign: Any = AutoGensInfo()
     assert connection_to(foreign) == JupyterConnectionInfo("g", True, 2, "t")
     nothing: Any = 5
-    with pytest.raises(TypeError, match="connection_info"):
+    with pytest.raises(TypeError, match="connection info"):
         connection_to(nothing)
 
 
