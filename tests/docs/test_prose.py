@@ -1,4 +1,4 @@
-"""The check of the pages' English finds what breaks its rules, and nothing else."""
+"""The user pages keep the rules for plain English, and the check finds what breaks them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs import prose
-from tests.docs.prose import findings, parse_prose, split_sentences
+from tests.docs.prose import findings, parse_prose, split_sentences, user_pages
+
+
+@pytest.mark.parametrize("page", user_pages())
+def test_a_user_page_has_plain_english(page: str) -> None:
+    assert list(findings(page)) == []
 
 
 def test_code_comments_and_markup_are_no_prose() -> None:
