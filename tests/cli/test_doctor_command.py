@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from jupyter_exec_ext.cli import doctor_checks
@@ -19,6 +20,7 @@ from jupyter_exec_ext.cli.kernelspecs import local_kernels
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
 from tests.cli.test_cli import jupyter_exec
+from tests.cli.test_json_output import SHAPES
 from tests.support.hosts import running_host
 from tests.support.kernelspecs import add_kernelspec
 
@@ -222,5 +224,6 @@ def test_report_as_json_has_all_findings(capsys: pytest.CaptureFixture[str]) -> 
     report.add([Finding("good"), Finding("bad", "mend it")])
     report.print_end()
     printed = json.loads(capsys.readouterr().out)
+    jsonschema.validate(printed, SHAPES["doctor"])
     assert printed["summary"] == "1 problem in 2 checks"
     assert printed["findings"][1] == {"mark": "FAIL", "what": "bad", "remedy": "mend it"}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from jupyter_exec_ext.cli.main import main
+from jupyter_exec_ext.cli.main import build_parser, main
 from jupyter_exec_ext.client import ExecClient
 from tests.cli.test_cli import jupyter_exec
 from tests.store.test_audit_trail import tamper
@@ -54,6 +56,45 @@ VERDICT = only(
     whole=FLAG, records=NUMBER, first_seq=NUMBER, head=TEXT_OR_NULL, faults={"type": "array"}, fault_count=NUMBER
 )
 PATH = only(path=TEXT)
+PROFILE = only(name=TEXT, server=TEXT, token_file=TEXT_OR_NULL, ca_bundle=TEXT_OR_NULL)
+FINDING = only(mark={"enum": ["ok", "note", "FAIL"]}, what=TEXT, remedy=TEXT)
+
+#: The shape that each command prints with ``--json``; `audit tail` prints an object of it a line.
+SHAPES = {
+    "session start": SESSION,
+    "session list": only(sessions=array(SESSION)),
+    "file upload": FILE,
+    "file list": only(files=array(FILE), truncated=FLAG),
+    "file download": PATH,
+    "output list": only(outputs=array(OUTPUT), unspooled_reason=TEXT_OR_NULL),
+    "output download": PATH,
+    "token create": ISSUED,
+    "token list": array(TOKEN),  # a list, as from the beginning, and so are the next lists without a name
+    "token show": TOKEN,
+    "token rotate": ISSUED,
+    "token policies": array(record(name=TEXT)),
+    "approve list": array(EXECUTION),
+    "approve show": EXECUTION,
+    "profile list": only(profiles={"type": "array", "items": PROFILE}),
+    "doctor": only(summary=TEXT, findings=array(FINDING)),
+    "kernelspec list": only(kernelspecs=array(KERNELSPEC)),
+    "audit verify": VERDICT,
+    "audit tail": record(seq=NUMBER, digest=TEXT, at=TIME),
+}
+
+
+def commands_with_json(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the commands and actions that have ``--json``."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from commands_with_json(inner, (*words, name))
+        elif "--json" in action.option_strings:
+            yield " ".join(words)
+
+
+def test_every_command_with_json_has_a_shape() -> None:
+    assert set(commands_with_json(build_parser())) == set(SHAPES)
 
 
 class Commands:
@@ -63,14 +104,14 @@ class Commands:
         self._where = ["--server", url]
         self._capsys = capsys
 
-    def __call__(self, schema: dict[str, Any], *args: str) -> Any:
+    def __call__(self, command: str, *args: str) -> Any:
         """Return what a command prints with ``--json``, once it is valid."""
         self._capsys.readouterr()
-        code = main([*args, "--json", *self._where])
+        code = main([*command.split(), *args, "--json", *self._where])
         printed = self._capsys.readouterr()
         assert code == 0, printed.err
         document = json.loads(printed.out)
-        jsonschema.validate(document, schema)
+        jsonschema.validate(document, SHAPES[command])
         return document
 
 
@@ -89,14 +130,14 @@ on_one_host = pytest.mark.parametrize("token_host", ["server"], indirect=True)
 @on_one_host
 def test_sessions_and_files(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("21")
-    session = commands(SESSION, "session", "start", "--name", "mine")
+    session = commands("session start", "--name", "mine")
     try:
-        listed = commands(only(sessions=array(SESSION)), "session", "list")
+        listed = commands("session list")
         assert session["id"] in [one["id"] for one in listed["sessions"]]
-        assert commands(FILE, "file", "upload", "mine", "in.txt")["size_bytes"] == 2
-        files = commands(only(files=array(FILE), truncated=FLAG), "file", "list", "mine", "--sha256")
+        assert commands("file upload", "mine", "in.txt")["size_bytes"] == 2
+        files = commands("file list", "mine", "--sha256")
         assert [(file["path"], len(file["sha256"])) for file in files["files"]] == [("in.txt", 64)]
-        assert commands(PATH, "file", "download", "mine", "in.txt", "out.txt") == {"path": "out.txt"}
+        assert commands("file download", "mine", "in.txt", "out.txt") == {"path": "out.txt"}
     finally:
         assert main(["session", "stop", session["id"], *commands._where]) == 0
 
@@ -106,19 +147,19 @@ def test_outputs(commands: Commands, token_host: Host) -> None:
     with ExecClient(token_host.info) as client, client.session() as session:
         execution = session.run("for i in range(10): print('x' * 999_999)")
         for ident in (execution.id, execution.id[:20]):
-            listed = commands(only(outputs=array(OUTPUT), unspooled_reason=TEXT_OR_NULL), "output", "list", ident)
+            listed = commands("output list", ident)
             assert listed["outputs"][0]["size_bytes"] == 10_000_000
-        assert commands(PATH, "output", "download", execution.id, "stdout", "all.txt") == {"path": "all.txt"}
+        assert commands("output download", execution.id, "stdout", "all.txt") == {"path": "all.txt"}
 
 
 @on_one_host
 def test_tokens_and_policies(commands: Commands) -> None:
-    created = commands(ISSUED, "token", "create", "agent")
+    created = commands("token create", "agent")
     ident = created["token"].split("_")[1]
-    commands(array(TOKEN), "token", "list")  # a list, as from the beginning
-    assert commands(TOKEN, "token", "show", ident)["id"] == ident
-    commands(ISSUED, "token", "rotate", ident)
-    commands(array(record(name=TEXT)), "token", "policies")
+    commands("token list")
+    assert commands("token show", ident)["id"] == ident
+    commands("token rotate", ident)
+    commands("token policies")
     assert main(["token", "revoke", ident, *commands._where]) == 0
 
 
@@ -130,9 +171,9 @@ def test_approvals(commands: Commands, token_host: Host) -> None:
         )
         with ExecClient(token_host.info.url, issued.text) as agent, agent.session() as session:
             waiting = session.submit("!echo accepted")
-            commands(array(EXECUTION), "approve", "list")  # a list, as from the beginning
+            commands("approve list")
             for ident in (waiting.id, waiting.id[4:20]):
-                assert commands(EXECUTION, "approve", "show", ident)["id"] == waiting.id
+                assert commands("approve show", ident)["id"] == waiting.id
         owner.tokens.revoke(issued.token.id)
 
 
@@ -142,7 +183,7 @@ def test_kernelspecs(tmp_path: Path) -> None:
     (broken / "kernel.json").write_text("{")
     done = jupyter_exec(tmp_path, "kernelspec", "list", "--json")
     document = json.loads(done.stdout)
-    jsonschema.validate(document, only(kernelspecs=array(KERNELSPEC)))
+    jsonschema.validate(document, SHAPES["kernelspec list"])
     found = {kernel["name"]: kernel for kernel in document["kernelspecs"]}
     assert (found["python3"]["is_startable"], found["python3"]["isolation"]) == (True, "none")
     assert (found["broken"]["is_readable"], found["broken"]["isolation"]) == (False, None)
@@ -153,7 +194,7 @@ def test_audit_trail(tmp_path: Path, trail: Path) -> None:
         done = jupyter_exec(tmp_path, "audit", "verify", "--json", "--store", str(trail))
         assert (done.returncode, done.stderr) == (code, "")
         document = json.loads(done.stdout)
-        jsonschema.validate(document, VERDICT)
+        jsonschema.validate(document, SHAPES["audit verify"])
         return document
 
     whole = verdict(0)
@@ -161,7 +202,7 @@ def test_audit_trail(tmp_path: Path, trail: Path) -> None:
     tail = jupyter_exec(tmp_path, "audit", "tail", "--json", "--store", str(trail), "-n", "3").stdout
     assert len(tail.splitlines()) == 3
     for line in tail.splitlines():
-        jsonschema.validate(json.loads(line), record(seq=NUMBER, digest=TEXT, at=TIME))
+        jsonschema.validate(json.loads(line), SHAPES["audit tail"])
     tamper(trail, "DELETE FROM audit WHERE seq = 4")
     faulty = verdict(1)
     assert (faulty["whole"], faulty["head"], faulty["faults"], faulty["fault_count"]) == (

@@ -11,34 +11,12 @@ import jsonschema
 import pytest
 
 from jupyter_exec_ext.cli.main import main
+from tests.cli.test_json_output import SHAPES
 
 if sys.version_info >= (3, 11):
     pass
 else:
     pass
-
-TEXT_OR_NULL = {"type": ["string", "null"]}
-SCHEMA = {
-    "type": "object",
-    "required": ["profiles"],
-    "additionalProperties": False,
-    "properties": {
-        "profiles": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "server", "token_file", "ca_bundle"],
-                "additionalProperties": False,
-                "properties": {
-                    "name": {"type": "string"},
-                    "server": {"type": "string"},
-                    "token_file": TEXT_OR_NULL,
-                    "ca_bundle": TEXT_OR_NULL,
-                },
-            },
-        }
-    },
-}
 
 
 @pytest.fixture
@@ -57,7 +35,7 @@ def profiles(capsys: pytest.CaptureFixture[str]) -> list[dict[str, str | None]]:
     capsys.readouterr()
     assert main(["profile", "list", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    jsonschema.validate(printed, SCHEMA)
+    jsonschema.validate(printed, SHAPES["profile list"])
     return list(printed["profiles"])
 
 
