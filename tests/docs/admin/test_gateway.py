@@ -57,12 +57,11 @@ def test_a_gateway_for_agents(tmp_path: Path) -> None:
 
 def assert_a_missing_token_stops_it(start: str, env: Mapping[str, str], srv: Path) -> None:
     """Without the owner's token the gateway would let every caller in."""
-    kept = (srv / "owner.token").read_text()
-    (srv / "owner.token").unlink()
+    kept = (srv / "owner.token").rename(srv / "kept.token")
     command = ["bash", "-c", exec_last(start)]
     done = subprocess.run(command, env=dict(env), cwd=srv, capture_output=True, timeout=SECONDS, check=False)
     assert done.returncode not in (0, None), done.stderr
-    (srv / "owner.token").write_text(kept)
+    kept.rename(srv / "owner.token")
 
 
 def assert_a_mistake_in_a_policy_lets_no_code_run(start: str, env: Mapping[str, str], srv: Path, port: int) -> None:

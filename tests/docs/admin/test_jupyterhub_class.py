@@ -61,6 +61,7 @@ def test_jupyterhub_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             verify = f"jupyter exec audit verify --head {head} | head -n 1"
             type_in(Step("ada", verify, "the audit trail is whole: … records\n"))
             (desk / "admin.token").write_text(hub.token_of("teacher"))
+            (desk / "admin.token").chmod(0o600)
             listing = next(line for line in recipe.commands() if line.endswith("--token-file admin.token"))
             type_in(Step("agent", f"{listing} --ended", "ID …\n…revoked…report agent\n"))
             (etc / "jupyter_server_config.py").write_text("c.ExecEngine.policies =\n")
