@@ -22,7 +22,7 @@ from ..errors import ExecError, ExecutionNotFound, NotAwaitingApproval
 from ..models import Execution, ExecutionState
 from ..protocol.records_json import to_json
 from .common_options import add_command, add_command_group, add_json_option, print_json
-from .messages import UsageError, error_text, print_error
+from .messages import UsageError, error_text, print_error, unreadable_text
 from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for
 from .short_ids import is_whole_id, only_execution_id
@@ -262,7 +262,7 @@ def _read(path: str) -> str:
     try:
         return Path(path).read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--code cannot be read: {error_text(error)}") from error
+        raise UsageError(f"--code {unreadable_text(path, error)}") from error
 
 
 def _edit(code: str) -> str:
