@@ -208,7 +208,7 @@ PARTS = {
     ),
     "administration": Part(
         "the administrators' pages: reverse proxies, containers, Prometheus, and each recipe",
-        "15 min",
+        "5 min",
         _run_pytest(["tests/docs/admin"]),
     ),
     "servers": Part(
