@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,9 @@ from .own_files import read_own_text
 _FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})
 # A server of this machine accepts connections at once, or has left its file behind in a crash.
 _PROBE_SECONDS = 0.5
+_URL_DELIMITERS = "/?#@"
+# Begins at the scheme, and ends before the first character that can stand before a secret.
+_SHOWN_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)?(\[[0-9A-Fa-f:.]*\]|[^\s/?#@:;&=\\\[\]]*)(:[0-9]+)?")
 
 
 @dataclass
@@ -63,8 +67,10 @@ class JupyterConnectionInfo:
     why_lost: Callable[[], str | None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if "://" in self.host:
-            raise ValueError(f"the host {self.host!r} is a URL, not a name or an address; for a URL call from_url")
+        if any(character in self.host for character in _URL_DELIMITERS):
+            raise ValueError(
+                f"{_without_secrets(self.host)} is a URL, not a name or an address of a host; for a URL call from_url"
+            )
         if self.token is not None and not isinstance(self.token, str):
             kind = type(self.token).__name__
             raise TypeError(f"the token is a text, not of type {kind}; of a file, pass Path(FILE).read_text()")
@@ -155,19 +161,20 @@ class JupyterConnectionInfo:
         ValueError
             If it is no HTTP URL, or holds a user name.
         """
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        # The message must not repeat the URL, which holds a password here.
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+        except ValueError:  # its message can hold a password
+            raise _no_server_url(url) from None
         if parts.username is not None:
             raise ValueError("a URL with a user name or password is not supported; pass the server's token instead")
-        without_token = url.partition("?")[0]
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{without_token!r} is not the URL of a server; write one like https://host:port/path/")
+            raise _no_server_url(url)
         # It is sent in a header instead, since servers and proxies log URLs.
         in_query = parse_qs(parts.query).get("token", [None])[0]
         return cls(
             host=parts.hostname,
             use_https=parts.scheme == "https",
-            port=_port_of(parts, without_token),
+            port=_port_of(parts, url),
             token=token if token is not None else in_query,
             base_url=_base_path(unquote(parts.path).split("/")),
             verify=verify,
@@ -195,7 +202,22 @@ def _port_of(parts: SplitResult, url: str) -> int | None:
     try:
         return parts.port
     except ValueError:
-        raise ValueError(f"the port in {url!r} is not a number from 0 to 65535; correct the URL") from None
+        raise ValueError(
+            f"the port in {_without_secrets(url)} is not a number from 0 to 65535; correct the URL"
+        ) from None
+
+
+def _no_server_url(url: str) -> ValueError:
+    return ValueError(f"{_without_secrets(url)} is not the URL of a server; write one like https://host:port/path/")
+
+
+def _without_secrets(url: str) -> str:
+    """Return the scheme, the host and the port of a URL for a message, without a token and without a password."""
+    shown = _SHOWN_OF_URL.match(url)
+    # A password may hold any of the characters that end a host, so all before an @ may belong to it.
+    if shown is None or "@" in url:
+        return "this text"
+    return repr(shown[0])
 
 
 def _base_path(segments: Sequence[str]) -> str:

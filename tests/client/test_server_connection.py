@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,64 @@ def test_invalid_url_is_rejected_without_showing_secrets(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL") as caught:
         JupyterConnectionInfo.from_url(url)
     assert "secret" not in str(caught.value)
+
+
+# Each has the parts s3cr and hidd of a secret in another place.
+SECRETIVE_URLS = (
+    "ftp://h:8888/?token=s3crhidd",
+    "ftp://h:8888/lab#token=s3crhidd",
+    "ftp://h:8888/s3cr?token=hidd",
+    "http://?token=s3crhidd",
+    "http://#s3crhidd",
+    "http:///s3cr/hidd",
+    "h:8888/?token=s3crhidd&next=http://x/",
+    "s3cr:hidd@h/?next=http://x/",
+    "http://ada:s3crhidd@host:8888/",
+    "http://ada:s3cr/hidd@host:8888/",
+    "http://ada:s3cr#hidd@host/",
+    "http://ada:s3cr?hidd@host/",
+    "http://ada:s3cr@hidd@host/",
+    "ftp://s3cr/hidd@host/",
+    "ada:s3cr/hidd@host",
+    "http://ada:s3crhidd/",
+    "http://h:99999/?token=s3crhidd",
+    "http://h:99999/#token=s3crhidd",
+    "http://h:99999#token=s3crhidd",
+    "http://h:99999;token=s3crhidd",
+    "http://h:99999&token=s3crhidd",
+    "http://h:99999\\?token=s3crhidd",
+    "http://h:99999/s3cr/lab?token=hidd",
+    "h:99999/?token=s3crhidd",
+    "https://[::1]:99999/?token=s3crhidd",
+    "http://[::1/?token=s3crhidd",
+    "http://[s3crhidd]/",
+    "http://ada:s3crhidd\u2100@host/",
+    "http://host\u2100/?token=s3crhidd",
+)
+
+
+@pytest.mark.parametrize("url", SECRETIVE_URLS)
+@pytest.mark.parametrize("read", [JupyterConnectionInfo.from_url, lambda url: JupyterConnectionInfo(url, False)])
+def test_refused_url_shows_no_part_of_its_secrets(url: str, read: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="URL") as caught:
+        read(url)
+    shown = "".join(traceback.format_exception(caught.value)[-1:])
+    assert "s3cr" not in shown and "hidd" not in shown
+    assert caught.value.__cause__ is None and (caught.value.__suppress_context__ or caught.value.__context__ is None)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("ftp://h:8888/lab?token=a", "'ftp://h:8888' is not"),
+        ("http://h:99999/lab", "in 'http://h:99999' is not"),
+        ("https://[::1]:99999/", "in 'https://[::1]:99999' is not"),
+        ("http://ada:pa/ss@h/", "in this text is not"),
+    ],
+)
+def test_refused_url_is_named_by_scheme_host_and_port(url: str, shown: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(shown)):
+        JupyterConnectionInfo.from_url(url)
 
 
 def test_token_argument_overrides_token_in_url() -> None:
