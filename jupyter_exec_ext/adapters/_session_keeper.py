@@ -32,15 +32,16 @@ class SessionKeeper:
     """
 
     def __init__(self, connection: JupyterConnectionInfo, session_id: str, *, is_kernel: bool = False) -> None:
+        from ..executors.managed_server import command_of_module  # not above, so that the process is small
+
         # A process group of its own: MCP clients kill the whole process group of the program.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            command_of_module(__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Other programs can read an environment, so the token comes only through the pipe. The safe path leaves out
-            # the current directory, where an agent may have written modules; Python 3.10 does not know it.
-            env={**{k: v for k, v in os.environ.items() if k != "JUPYTER_TOKEN"}, "PYTHONSAFEPATH": "1"},
+            # Other programs can read an environment, so the token comes only through the pipe.
+            env={k: v for k, v in os.environ.items() if k != "JUPYTER_TOKEN"},
             start_new_session=True,
         )
         # `why_lost` is a function, which JSON cannot hold.
@@ -84,5 +85,6 @@ def keep(pipe: IO[bytes]) -> None:
         driver.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Keep the session of standard input."""
     keep(sys.stdin.buffer)

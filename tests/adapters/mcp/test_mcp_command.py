@@ -72,7 +72,6 @@ async def test_unreachable_server_is_reported_by_the_call(token_file: Path) -> N
     assert "http://127.0.0.1:9/" in text
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot leave out the current directory")
 async def test_modules_of_the_project_are_not_imported(
     local_server: LocalJupyterServer, token_file: Path, tmp_path: Path
 ) -> None:
