@@ -71,12 +71,13 @@ describe('ExecClient', () => {
 });
 
 describe('troubleOf', () => {
-  it('tells a server without the extension from an old one, a refusal and no server', async () => {
+  it('tells no extension, an old one, a refusal, a mistake in policies and no server apart', async () => {
     const cases: [Response, string][] = [
       [new Response('<h1>404</h1>', { status: 404 }), 'no-extension'],
       [json({ message: 'Not Found', reason: null }, 404), 'no-extension'],
       [json({ message: 'no such path', code: 'not_found' }, 404), 'too-old'],
       [json({ message: 'Forbidden' }, 403), 'forbidden'],
+      [json({ message: 'a mistake', code: 'policies_invalid' }, 503), 'policies'],
       [json({ message: 'later', code: 'unavailable' }, 503), 'unreachable']
     ];
     for (const [answer, trouble] of cases) {

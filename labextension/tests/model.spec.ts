@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
-import { delaySeconds } from '../src/model/backoff';
+import { delaySeconds, restartDelaySeconds } from '../src/model/backoff';
 import { ExecModel } from '../src/model/model';
 import type { Answer } from './helpers';
 import { execution, FakeServer, FakeStream, INFO, json, Late, session } from './helpers';
@@ -156,6 +156,16 @@ describe('ExecModel', () => {
     await until(() => model.state.connection.status === 'live');
   });
 
+  it('waits long for a server whose policies have a mistake, and says what it says', async () => {
+    const refusal = json({ message: 'unknown field', code: 'policies_invalid' }, 503);
+    const pauses = vi.spyOn(window, 'setTimeout');
+    const [, model] = connected([refusal]);
+    vi.spyOn(Math, 'random').mockReturnValue(0.5);
+    await until(() => model.state.connection.status === 'waiting');
+    expect(model.state.connection).toMatchObject({ trouble: 'policies', message: 'unknown field' });
+    expect(pauses.mock.calls.map(([, wait]) => wait)).toContain(45_000);
+  });
+
   it('takes a burst of events for one change', async () => {
     const stream = new FakeStream();
     const [, model] = connected([stream.response]);
@@ -289,5 +299,9 @@ describe('delaySeconds', () => {
     expect([1, 2, 3, 4].map(attempt => delaySeconds(attempt, 1))).toEqual([0.5, 1, 2, 4]);
     expect(delaySeconds(1000, 1)).toBe(30);
     expect(delaySeconds(1000, 0)).toBe(15);
+  });
+
+  it('is half a minute to a minute where only a restart helps', () => {
+    expect([0, 1].map(restartDelaySeconds)).toEqual([30, 60]);
   });
 });

@@ -9,7 +9,8 @@ import {
   ownerName,
   ranSeconds,
   sessionName,
-  sizeWords
+  sizeWords,
+  troubleWords
 } from '../src/panel/words';
 import { execution, INFO, session, token } from './helpers';
 
@@ -17,6 +18,12 @@ const trans = nullTranslator.load('jupyter_exec_ext');
 const NOW = Date.parse('2026-01-02T00:00:00Z');
 
 describe('words', () => {
+  it('say what the server says of its policies, in one line', () => {
+    const said = troubleWords(trans, 'policies', "policies.toml: unknown field 'max'\n(restart)");
+    expect(said).toContain("It says: policies.toml: unknown field 'max' (restart)");
+    expect(troubleWords(trans, 'unreachable', 'down')).not.toContain('down');
+  });
+
   it('say durations in what fits', () => {
     const said = [0.012, 0.5, 9.94, 9.96, 59.4, 61, 3725].map(seconds => durationWords(trans, seconds));
     expect(said).toEqual(['12 ms', '0.5 s', '9.9 s', '10 s', '59 s', '1 min 1 s', '1 h 2 min']);

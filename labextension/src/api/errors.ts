@@ -32,7 +32,7 @@ export async function errorOf(response: Response): Promise<ApiError> {
 }
 
 /** Why there is no connection, as far as that decides what to tell a person. */
-export type Trouble = 'no-extension' | 'too-old' | 'forbidden' | 'unreachable';
+export type Trouble = 'no-extension' | 'too-old' | 'forbidden' | 'policies' | 'unreachable';
 
 /** Say what an error of the change feed means. */
 export function troubleOf(error: unknown): Trouble {
@@ -46,7 +46,7 @@ export function troubleOf(error: unknown): Trouble {
     // exec/v1 says "not_found" of a path that it does not have; a server without it says so in other words.
     return error.code === null ? 'no-extension' : 'too-old';
   }
-  return 'unreachable';
+  return error.code === 'policies_invalid' ? 'policies' : 'unreachable';
 }
 
 /** The sentence to show for whatever was thrown. */

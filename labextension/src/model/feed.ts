@@ -3,7 +3,7 @@
 import type { ExecClient } from '../api/client';
 import { messageOf, troubleOf } from '../api/errors';
 import type { FeedEvent } from '../api/types';
-import { delaySeconds } from './backoff';
+import { delaySeconds, restartDelaySeconds } from './backoff';
 import type { Connection } from './state';
 
 /** A browser allows six connections to a server in all its tabs together: one that nobody sees gives its own back. */
@@ -56,24 +56,28 @@ export class Feed {
 
   private async _run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      let trouble: unknown = new Error('The server has closed the connection.');
+      let failure: unknown = new Error('The server has closed the connection.');
       try {
         await this._follow(signal);
       } catch (error) {
-        trouble = error;
+        failure = error;
       }
       if (signal.aborted) {
         return;
       }
       const settled = this._liveSince !== null && performance.now() - this._liveSince >= SETTLED_MS;
       this._attempt = settled ? 1 : this._attempt + 1;
+      const trouble = troubleOf(failure);
       this._listener.connection({
         status: 'waiting',
-        trouble: troubleOf(trouble),
-        message: messageOf(trouble),
+        trouble,
+        message: messageOf(failure),
         attempt: this._attempt
       });
-      await pause(delaySeconds(this._attempt, Math.random()), signal);
+      const random = Math.random();
+      const seconds =
+        trouble === 'policies' ? restartDelaySeconds(random) : delaySeconds(this._attempt, random);
+      await pause(seconds, signal);
     }
   }
 

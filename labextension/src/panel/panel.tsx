@@ -68,7 +68,7 @@ function ConnectionBanner(): React.ReactElement | null {
   }
   return (
     <div className="jex-Banner" role="alert">
-      <span>{troubleWords(trans, connection.trouble)}</span>
+      <span>{troubleWords(trans, connection.trouble, connection.message)}</span>
       <button className="jex-Button" title={connection.message} onClick={() => model.retry()}>
         {trans.__('Try again')}
       </button>

@@ -114,7 +114,8 @@ export function isolationMeaning(trans: TranslationBundle, isolation: Isolation)
   }
 }
 
-export function troubleWords(trans: TranslationBundle, trouble: Trouble): string {
+/** @param message What the server has said. */
+export function troubleWords(trans: TranslationBundle, trouble: Trouble, message: string): string {
   switch (trouble) {
     case 'no-extension':
       return trans.__('This server does not have the jupyter_exec_ext server extension, or it is disabled.');
@@ -124,6 +125,8 @@ export function troubleWords(trans: TranslationBundle, trouble: Trouble): string
       );
     case 'forbidden':
       return trans.__('The server refuses to show what agents run. You may have to log in again.');
+    case 'policies':
+      return trans.__('This server runs no code of agents. It says: %1', oneLine(message, 1000));
     default:
       return trans.__('There is no connection to the server. What you see may be out of date.');
   }
