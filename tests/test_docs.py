@@ -52,7 +52,7 @@ def test_every_route_is_documented_with_its_scope() -> None:
 
 @pytest.mark.parametrize("name", SCOPES)
 def test_every_scope_is_documented(name: str) -> None:
-    assert f"| `{name}` | {SCOPES[name]} |" in page("tokens/index.md")
+    assert f"## `{name}`\n\n{SCOPES[name][0].upper()}{SCOPES[name][1:]}.\n" in page("reference/scopes.md")
 
 
 @pytest.mark.parametrize("code", ExecError.codes())

@@ -47,12 +47,6 @@ _YAML_TYPES = {
 }
 
 
-def scopes() -> str:
-    """Return the table of scopes."""
-    rows = [f"| `{name}` | {text} |" for name, text in SCOPES.items()]
-    return "\n".join(["| scope | lets its bearer |", "|---|---|", *rows]) + "\n"
-
-
 def policy_fields() -> str:
     """Return the table of a policy's fields, with the values of the built-in policies."""
     built_in = {name: policy_to_json(policy) for name, policy in BUILT_IN.items()}
@@ -120,7 +114,6 @@ def separated(part: Callable[[], str]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     **{name: partial(separated, part) for name, part in exec_docs.PARTS.items()},
-    "scopes": scopes,
     "policy_fields": policy_fields,
     "triggers": triggers,
     "openapi_scopes": openapi_scopes,

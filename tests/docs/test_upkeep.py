@@ -174,7 +174,7 @@ def test_package_is_removed_as_the_page_says(tmp_path: Path) -> None:
     (home / ".jupyter" / "jupyter_server_config.py").write_text(_FOR_EVER)
     with lab_server(home, lab) as host, ExecClient(host.info) as client, client.session() as session:
         session.run("open('mine', 'w').write('kept')", check=True)
-    run(["jupyter", "exec", "kernelspec", "install", "--fork", "--name", "forked"], lab)
+    run(["jupyter", "exec", "kernelspec", "install", "--fork"], lab)
     with shells({"lab": lab}, home) as type_in:
         for step in Recipe(PAGE, "Uninstall", {}).steps():
             type_in(step)

@@ -69,12 +69,11 @@ def follow_tutorial(page: str, home: Path, newcomer: Newcomer) -> None:
                     asked = waiting.pop()
                     approve(step, partial(type_in, asked), you, desk, newcomer.shell)
                 else:
+                    if page == AGENT_TOKEN and step.line.startswith("jupyter server stop "):
+                        _assert_nothing_runs(host)
                     type_in(step)
             assert waiting == []
-            if page == RUN_CODE:
-                host.process.wait(_STOP_SECONDS)  # its last line stops the server
-            else:
-                _assert_nothing_runs(host)
+            host.process.wait(_STOP_SECONDS)  # the last line of each stops the server
 
 
 def _steps_with_files(shown: list[Block], desk: Path, port: int) -> Iterator[Step]:
@@ -89,7 +88,7 @@ def _steps_with_files(shown: list[Block], desk: Path, port: int) -> Iterator[Ste
 
 
 def _assert_nothing_runs(host: Host) -> None:
-    """Check that nothing is left of an agent whose token is revoked."""
+    """Check that nothing is left of an agent whose tokens are revoked."""
     host.info.token = (host.home / "owner.token").read_text().strip()
     with ExecClient(host.info) as owner:
         assert owner.list_sessions() == []

@@ -161,7 +161,7 @@ PARTS: dict[str, OutsidePart] = {
         _find_sandbox_problem, "see docs/howto/isolate-kernels.md", ("bubblewrap", "user namespaces")
     ),
     "Landlock": OutsidePart(
-        _find_landlock_problem, "Linux 6.7 or newer with landlock in the boot parameter lsm=", is_of_machine=True
+        _find_landlock_problem, "Linux 6.12 or newer with landlock in the boot parameter lsm=", is_of_machine=True
     ),
     "control groups": OutsidePart(
         _find_control_group_problem,

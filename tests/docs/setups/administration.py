@@ -20,6 +20,6 @@ PAGES = {
     "docs/howto/fork-kernels.md": Page(),
     "docs/howto/isolate-kernels.md": Page(parts=("sandbox",)),
     "docs/tokens/approval.md": Page(the_servers_token),
-    "docs/tokens/index.md": Page(the_servers_token, HERE, CLIENT, ("jex_",)),
+    "docs/tokens/index.md": Page(the_servers_token, HERE, CLIENT, ("jex_", "\n42\n"), ("sandbox",)),
     "docs/tokens/policies.md": Page(the_servers_token),
 }
