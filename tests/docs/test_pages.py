@@ -66,6 +66,9 @@ def desk(server: Host, tmp_path: Path) -> Iterator[Desk]:
     path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
     desk = Desk(server, tmp_path, clean_environment(server.home, PATH=path))
     yield desk
+    with ExecClient(server.info) as client:
+        for session in client.list_sessions():
+            client.get_session(session.id).close()
     shutil.rmtree(desk.kernelspecs, ignore_errors=True)  # two pages may make the same
 
 
@@ -79,7 +82,7 @@ def run_page(desk: Desk, page: Page, shown: list[Block]) -> None:
     require_part(*page.parts)
     desk.env |= page.before(desk)
     port = free_port()
-    printed = []
+    printed: list[str] = []
     with ExitStack() as stack:
         shell = Shell(desk.env, desk.directory)
         stack.callback(shell.close)
@@ -88,7 +91,8 @@ def run_page(desk: Desk, page: Page, shown: list[Block]) -> None:
             if block.is_configuration:
                 continue  # the server has it
             if block.language == "python":
-                preamble = written(page.preamble, page.replaced, desk, port)
+                is_alone = page.is_preamble_shown and not printed
+                preamble = "" if is_alone else written(page.preamble, page.replaced, desk, port)
                 printed.append(run_python(f"{preamble}\n{text}", desk))
             elif block.language == "console":
                 for step in steps_of([text]):
