@@ -39,7 +39,8 @@ def error_text(error: Exception) -> str:
     """Return the cause of an error in words: without numbers of the operating system and names of codecs."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
-    if isinstance(error, OSError) and error.strerror:
+    # An error of this package may have a text of its own, without numbers.
+    if isinstance(error, OSError) and error.strerror and type(error).__str__ is OSError.__str__:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
 

@@ -58,7 +58,8 @@ class FileSource:
                 # Reads are of whole blocks, so a buffer would only copy them once more.
                 self._file = self._path.open("rb", buffering=0)
             except (FileNotFoundError, IsADirectoryError) as error:
-                raise _in_words(error, f"{self._path} cannot be uploaded ({error.strerror}); name a file") from None
+                words = f"{self._path} cannot be uploaded ({error.strerror}); name a file"
+                raise _in_words(error, words, self._path) from None
             # The size of the open file: meanwhile another file may have been renamed to its path.
             found = os.fstat(self._file.fileno())
             self.size_bytes = found.st_size if stat.S_ISREG(found.st_mode) else None  # a pipe or device has no size
@@ -100,10 +101,30 @@ class FileSource:
             self._file.close()
 
 
-def _in_words(error: OSError, message: str) -> OSError:
-    """Return an error of the same type and number with another message, which names the remedy."""
-    changed = type(error)(message)
-    changed.errno = error.errno
+class _Words(OSError):
+    """An error with words of its own, in place of the number, the cause and the path that Python shows."""
+
+    words = ""
+
+    def __str__(self) -> str:
+        return self.words
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind = type(self).__mro__[2]
+        return _in_words, (kind(self.errno, self.strerror), self.words, self.filename)
+
+
+# With the names that people know, since a traceback shows them.
+_IN_WORDS: dict[type[OSError], type[_Words]] = {
+    kind: type(kind.__name__, (_Words, kind), {"__module__": kind.__module__})
+    for kind in (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+}
+
+
+def _in_words(error: OSError, message: str, path: str | os.PathLike[str]) -> OSError:
+    """Return an error of the same kind and number about this path, with a message that names the remedy."""
+    changed = _IN_WORDS[type(error)](error.errno, error.strerror, os.fspath(path))
+    changed.words = message
     return changed
 
 
@@ -235,7 +256,7 @@ class FileTarget(Target):
             self._file = open(self._temporary, "xb", buffering=0, opener=opener)  # noqa: SIM115  # `commit` closes it
         except (FileNotFoundError, NotADirectoryError) as error:
             words = f"{self.path} cannot be written, since there is no directory {self.path.parent}; create it"
-            raise _in_words(error, words) from None
+            raise _in_words(error, words, self.path) from None
         if self._mode is not None:
             self._temporary.chmod(self._mode)
 
