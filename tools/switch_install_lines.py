@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 from exec_docs.install_lines import FOR_CONTRIBUTORS, take_package_from_index
 
-_SWITCH = "package_is_released = False\n"
+_BEFORE, _AFTER = "package_is_released = False\n", "package_is_released = True\n"
 
 
 def pages_of_users(root: Path) -> Iterator[Path]:
@@ -42,7 +42,16 @@ def switch_install_lines(root: Path) -> list[Path]:
     -------
     list of Path
         The files that changed.
+
+    Raises
+    ------
+    ValueError
+        If docs/conf.py has the switch in another form. Then no file changes.
     """
+    conf = root / "docs" / "conf.py"
+    settings = conf.read_text(encoding="utf-8")
+    if _BEFORE not in settings and _AFTER not in settings:
+        raise ValueError(f"{conf} has no line {_BEFORE.strip()!r} and none {_AFTER.strip()!r}; write one of them")
     changed = []
     for page in pages_of_users(root):
         before = page.read_text(encoding="utf-8")
@@ -50,10 +59,8 @@ def switch_install_lines(root: Path) -> list[Path]:
         if after != before:
             page.write_text(after, encoding="utf-8")
             changed.append(page)
-    conf = root / "docs" / "conf.py"
-    settings = conf.read_text(encoding="utf-8")
-    if _SWITCH in settings:
-        conf.write_text(settings.replace(_SWITCH, _SWITCH.replace("False", "True")), encoding="utf-8")
+    if _BEFORE in settings:
+        conf.write_text(settings.replace(_BEFORE, _AFTER), encoding="utf-8")
         changed.append(conf)
     return changed
 

@@ -17,6 +17,8 @@ from tools.switch_install_lines import pages_of_users, switch_install_lines
 
 # A looser search than that of the code under test.
 _FROM_CLONE = re.compile(r"install(?! -e)[^\n`]* ['\"]?\.(?:\[[^\]]*\])?['\"]?(?:[\s`]|$)", re.MULTILINE)
+#: Lines that need a clone also after the release.
+_NEEDS_CLONE = re.compile(r"^.*\bbinder/start\b.*\n", re.MULTILINE)
 CONF = (DOCS / "conf.py").read_text(encoding="utf-8")
 IS_RELEASED = "package_is_released = True\n" in CONF
 
@@ -47,6 +49,11 @@ def page_as_built(name: str, text: str, *, is_released: bool) -> str:
         ("pip install -e '.[test]'\n", "pip install -e '.[test]'\n"),
         ("pip install ./dist/a.whl -r requirements.txt\n", "pip install ./dist/a.whl -r requirements.txt\n"),
         ("docker build .\n", "docker build .\n"),
+        ("pip install '.[a, b]'\n", "pip install 'jupyter-exec-ext[a, b]'\n"),
+        ("pip install . && binder/start jupyter lab\n", "pip install . && binder/start jupyter lab\n"),
+        ("pip install . -r binder/requirements.txt\n", "pip install . -r binder/requirements.txt\n"),
+        ("pip install . && a b/none\n", "pip install jupyter-exec-ext && a b/none\n"),
+        ("binder/start\npip install .\n", "binder/start\npip install jupyter-exec-ext\n"),
     ],
 )
 def test_install_command_of_a_clone_names_the_package(before: str, after: str) -> None:
@@ -80,7 +87,8 @@ def test_released_package_leaves_install_lines_of_clones_to_contributors() -> No
         if name.startswith(FOR_CONTRIBUTORS):
             assert built == text
             continue
-        assert not _FROM_CLONE.search(built), name
+        assert not _FROM_CLONE.search(_NEEDS_CLONE.sub("", built)), name
+        assert _NEEDS_CLONE.findall(built) == _NEEDS_CLONE.findall(text)
         found += has_install_line_of_clone(text)
     assert IS_RELEASED or found
 
@@ -97,8 +105,17 @@ def test_command_of_the_release_day_rewrites_files_and_switch_once(tmp_path: Pat
     changed = switch_install_lines(tmp_path)
     assert IS_RELEASED or {tmp_path / "README.md", tmp_path / "docs" / "conf.py"} <= set(changed)
     for page in pages_of_users(tmp_path):
-        assert not _FROM_CLONE.search(page.read_text(encoding="utf-8")), page
+        assert not _FROM_CLONE.search(_NEEDS_CLONE.sub("", page.read_text(encoding="utf-8"))), page
     assert "package_is_released = True\n" in (tmp_path / "docs" / "conf.py").read_text(encoding="utf-8")
     release = "contributing/testing.md"
     assert (tmp_path / "docs" / release).read_text() == (DOCS / release).read_text()
     assert switch_install_lines(tmp_path) == []
+
+
+def test_switch_in_an_unknown_form_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "conf.py").write_text("package_is_released = bool()\n")
+    (tmp_path / "README.md").write_text("pip install .\n")
+    with pytest.raises(ValueError, match=r"has no line 'package_is_released = False'"):
+        switch_install_lines(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "pip install .\n"

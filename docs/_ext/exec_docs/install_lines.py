@@ -8,6 +8,7 @@ this Sphinx extension changes each page that it reads, except those for contribu
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 DISTRIBUTION = "jupyter-exec-ext"
@@ -15,12 +16,14 @@ DISTRIBUTION = "jupyter-exec-ext"
 FOR_CONTRIBUTORS = ("contributing/", "about/contributing")
 
 _COMMAND = re.compile(r"\b(?:pip|pip3|pipx|uv tool) install\b[^\n`;&|]*")
-_CLONE = re.compile(r"""(?<= )(?P<quote>['"]?)\.(?P<extras>\[[\w,-]+\])?(?P=quote)(?=\s|$)""")
+_CLONE = re.compile(r"""(?<= )(?P<quote>['"]?)\.(?P<extras>\[[\w, -]+\])?(?P=quote)(?=\s|$)""")
 # The words for a clone: at a sentence's beginning before other words or alone, and after other words.
 _BEFORE_WORDS = re.compile(r"\bIn\s+a\s+clone\s+of\s+(?:this|the)\s+repository,\s+(\w)")
 _ALONE = re.compile(r"\bIn\s+a\s+clone\s+of\s+(?:this|the)\s+repository(?=[\s:])")
 _AFTER_WORDS = re.compile(r",?\s+in\s+a\s+clone\s+of\s+(?:this|the)\s+repository\b")
 _PARAGRAPHS = re.compile(r"(\n{2,})")
+_REPOSITORY = Path(__file__).parent.parent.parent.parent
+_PATH = re.compile(r"(?<![\w./-])[\w-][\w.-]*(?:/[\w.-]+)+")
 
 
 def take_package_from_index(text: str) -> str:
@@ -30,7 +33,7 @@ def take_package_from_index(text: str) -> str:
     ----------
     text : str
         Markdown. The words "in a clone of this repository" are left out in the paragraph of an install line, and in the
-        one before it.
+        one before it. A line that uses a file of the repository stays as it is.
 
     Returns
     -------
@@ -51,7 +54,19 @@ def has_install_line_of_clone(text: str) -> bool:
 
 
 def _name_package(command: re.Match[str]) -> str:
-    return _CLONE.sub(_named, command[0]) if " -e " not in command[0] else command[0]
+    if " -e " in command[0] or _needs_clone(_line_of(command)):
+        return command[0]
+    return _CLONE.sub(_named, command[0])
+
+
+def _line_of(match: re.Match[str]) -> str:
+    end = match.string.find("\n", match.end())
+    return match.string[match.string.rfind("\n", 0, match.start()) + 1 : end if end >= 0 else None]
+
+
+def _needs_clone(line: str) -> bool:
+    """Return whether a line uses a file of the repository, which readers without a clone do not have."""
+    return any((_REPOSITORY / path[0]).exists() for path in _PATH.finditer(line))
 
 
 def _named(argument: re.Match[str]) -> str:
