@@ -10,6 +10,7 @@ make the same picture.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import select
@@ -78,6 +79,8 @@ class Terminal:
     text: str = ""
     read: int = 0
     times: list[float] = field(default_factory=list)
+    # A read may end inside of a character.
+    _decoder: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
 
     @classmethod
     def open(cls, env: Mapping[str, str], directory: Path) -> Terminal:
@@ -104,7 +107,8 @@ class Terminal:
         while (found := self.text.find(words, self.read)) < 0:
             if not select.select([self.process.fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise TimeoutError(f"{words!r} did not come:\n{self.text}")
-            self.text += _ESCAPE.sub("", self.process.read(65536).decode()).replace("\r\n", "\n")
+            came = self._decoder.decode(self.process.read(65536))
+            self.text += _ESCAPE.sub("", came).replace("\r\n", "\n")
             self.times += [time.time()] * (self.text.count("\n") - len(self.times))
         self.read = found + len(words)
 
@@ -116,7 +120,10 @@ class Terminal:
     def close(self) -> None:
         """End all that runs in it."""
         for end in (signal.SIGINT, signal.SIGHUP):
-            os.killpg(os.tcgetpgrp(self.process.fd), end)
+            group = os.tcgetpgrp(self.process.fd)
+            # Without a foreground group there is 0, which means our own; 1 would mean all processes of the user.
+            if group > 1 and group != os.getpgrp():
+                os.killpg(group, end)
         self.process.close(force=True)
 
 

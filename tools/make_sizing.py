@@ -117,7 +117,10 @@ def main() -> int:
     text = PAGE.read_text(encoding="utf-8")
     made = updated_page(text)
     if "--check" in sys.argv[1:]:
-        return 0 if made == text else 1
+        if made == text:
+            return 0
+        print(f"{PAGE.relative_to(ROOT)} has other numbers: run `python tools/make_sizing.py`", file=sys.stderr)
+        return 1
     PAGE.write_text(made, encoding="utf-8")
     return 0
 

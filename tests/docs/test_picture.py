@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from tools.animated_svg import Frame, PanelRow, draw_frames
-from tools.make_picture import MAX_BYTES, PICTURE, commands_of_readme, make_picture, masked
+from tools.make_picture import MAX_BYTES, PICTURE, Terminal, commands_of_readme, make_picture, masked
 
 REMEDY = "docs/images/terminal.svg shows something else than the commands do now: run `python -m tools.make_picture`"
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -22,6 +24,44 @@ def test_picture_made_anew_equals_the_committed_one() -> None:
     made, committed = masked(make_picture()), masked(PICTURE.read_text(encoding="utf-8"))
     assert texts_of(made) == texts_of(committed), REMEDY
     assert made == committed, REMEDY
+
+
+class Process:
+    """A process of a pseudo-terminal whose reads return these pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self.fd, self._writing = os.pipe()
+        os.write(self._writing, b"there is something to read")
+        self.is_closed = False
+
+    def read(self, size: int) -> bytes:
+        return next(self._pieces)
+
+    def close(self, *, force: bool) -> None:
+        self.is_closed = True
+        os.close(self.fd)
+        os.close(self._writing)
+
+
+@pytest.mark.parametrize("group", [-1, 0, 1, os.getpgrp(), 12345678])
+def test_closed_terminal_signals_only_groups_of_its_own(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "tcgetpgrp", lambda fd: group)
+    monkeypatch.setattr(os, "killpg", lambda number, end: signalled.append(number))
+    process: Any = Process([])
+    Terminal(process).close()
+    assert process.is_closed
+    assert signalled == ([group] * 2 if group == 12345678 else [])
+
+
+def test_character_that_comes_in_two_reads_is_read() -> None:
+    whole = "a … b\n".encode()
+    process: Any = Process([whole[:3], whole[3:4], whole[4:]])
+    terminal = Terminal(process)
+    terminal.read_until("b\n")
+    assert terminal.text == "a … b\n"
+    process.close(force=True)
 
 
 def test_picture_needs_nothing_from_elsewhere() -> None:

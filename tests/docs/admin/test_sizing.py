@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.docs.admin import page
 from tests.docs.blocks import ROOT
 
 PAGE = page("sizing")
-updated_page: Any = runpy.run_path(str(ROOT / "tools" / "make_sizing.py"))["updated_page"]
+TOOL = str(ROOT / "tools" / "make_sizing.py")
+updated_page: Any = runpy.run_path(TOOL)["updated_page"]
 
 
 def test_table_is_made_from_the_report() -> None:
@@ -28,6 +30,21 @@ def test_table_with_another_figure_is_found() -> None:
     assert figure
     changed = PAGE.replace(figure[1], "1")
     assert updated_page(changed) == PAGE != changed
+
+
+def test_check_of_an_outdated_page_says_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = runpy.run_path(TOOL)
+    outdated = tmp_path / "docs" / "sizing.md"
+    outdated.parent.mkdir()
+    outdated.write_text(f"{names['BEGIN']}\nold\n\n{names['END']}")
+    check: Any = names["main"]
+    monkeypatch.setitem(check.__globals__, "PAGE", outdated)
+    monkeypatch.setitem(check.__globals__, "ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", [TOOL, "--check"])
+    assert check() == 1
+    assert capsys.readouterr().err == "docs/sizing.md has other numbers: run `python tools/make_sizing.py`\n"
 
 
 def test_page_without_marks_is_refused() -> None:
