@@ -47,9 +47,9 @@ class PanelRow:
     style : str
         Class of its text: ``heading``, ``name``, ``note`` or ``code``.
     text, right : str
-        What stands at its left and at its right.
+        The texts at its left and at its right.
     is_bad : bool
-        Whether it is about something that failed.
+        True for something that failed.
     """
 
     style: str
@@ -60,7 +60,7 @@ class PanelRow:
 
 @dataclass(frozen=True)
 class Frame:
-    """What is seen for some time.
+    """A picture that is seen for some time.
 
     Parameters
     ----------

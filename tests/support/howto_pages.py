@@ -73,7 +73,7 @@ class Recipe:
     title : str or None
         The section's; None for the whole page.
     replaced : mapping
-        What stands in the page, and what the test has instead.
+        Texts of the page, each with the test's own.
     """
 
     def __init__(self, page: str, title: str | None, replaced: Mapping[str, str]) -> None:

@@ -65,7 +65,7 @@ def json_type(annotation: str) -> str:
     Raises
     ------
     KeyError
-            For a type that has no words yet.
+        For a type that has no words yet.
     """
     return " or ".join(_JSON[part.strip()] for part in annotation.split("|"))
 
