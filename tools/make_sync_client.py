@@ -46,7 +46,6 @@ REPLACEMENTS = [
         ". It is\n        asked in a thread and",
     ),
     (r"\baclose\b", "close"),
-    (r"\bAsyncOnly\b", "BlockingOnly"),
     (r"\bAsync(ACA|Exec|Execution|Standard|Iterator)", r"\1"),
     (r"\bAio(Driver|Credential)\b", r"Sync\1"),
     (r"(client|from)(\s+\.*|\.)aio\b", r"\1\2sync"),

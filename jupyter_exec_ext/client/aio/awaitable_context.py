@@ -6,15 +6,13 @@ import functools
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
-
-from ..kinds_of_use import AsyncOnly
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=AbstractAsyncContextManager[Any])
 
 
-class AwaitableContext(AsyncOnly, Coroutine[Any, Any, T], Generic[T]):
+class AwaitableContext(Coroutine[Any, Any, T], Generic[T]):
     """Awaitable context manager around a coroutine that returns a context manager.
 
     It is a coroutine, so that `asyncio.create_task` takes it, too.
@@ -43,10 +41,6 @@ class AwaitableContext(AsyncOnly, Coroutine[Any, Any, T], Generic[T]):
     def close(self) -> None:
         """Close the coroutine."""
         self._work.close()
-
-    def __enter__(self) -> NoReturn:
-        self.close()  # else Python warns that the coroutine was never awaited
-        super().__enter__()
 
     async def __aenter__(self) -> T:
         self._opened = await self._work

@@ -11,7 +11,6 @@ from ..api.event_stream import ChangeFollower
 from ..api.execution_operations import FRESH_SESSION, execution_request, new_key, one_timeout
 from ..api.operations import ExecApi, session_request
 from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
-from ..kinds_of_use import BlockingOnly
 from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from .standard_session import StandardExecSession
 
 
-class ExecClient(BlockingOnly):
+class ExecClient:
     """Client of a server's ``exec/v1`` API.
 
     Parameters

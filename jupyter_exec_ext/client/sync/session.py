@@ -17,7 +17,6 @@ from ..api.execution_operations import execution_request, executions_of, new_key
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
 from ..api.steps import Operation
-from ..kinds_of_use import BlockingOnly
 from ..local_files import (
     FileSource,
     FileTarget,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class ExecSessionBase(BlockingOnly, ABC):
+class ExecSessionBase(ABC):
     """Context manager and connection of both kinds of session."""
 
     def __init__(self, driver: SyncDriver, *, is_own: bool) -> None:
