@@ -17,6 +17,7 @@ from .common_options import add_command
 from .listening_port import choose_port, port_number
 from .messages import UsageError, unreadable_text
 from .start_checks import refuse_policies, refuse_root
+from .token_file import read_token_file
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -70,9 +71,9 @@ def _token(path: str | None) -> tuple[str, bool]:
         try:
             if not file.exists():
                 _make_token_file(file)
-            token = file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise UsageError(f"--token-file {unreadable_text(path, error)}") from error
+        token = read_token_file(path)
         if not token:  # an empty token would open the server to everyone
             raise ValueError(f"the token file {path} is empty; write a token into it, or remove it to get a new one")
         return token, False

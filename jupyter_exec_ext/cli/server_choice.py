@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 import signal
-import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,8 +31,9 @@ from ..executors.docker import DockerJupyterServer
 from ..executors.hub import JupyterHubServer
 from ..executors.local import LocalJupyterServer
 from ..executors.remote_launch import show_phases
-from .messages import UsageError, print_message, unreadable_text
+from .messages import UsageError, print_message
 from .short_ids import find_session, is_whole_id
+from .token_file import note_if_others_can_read, read_token_file
 
 _SERVER_HELP = (
     "URL of a Jupyter server, as its log or a browser shows it; the name of a profile; or 'auto' for the newest of "
@@ -170,7 +169,7 @@ def named_server(args: argparse.Namespace) -> JupyterConnectionInfo:
     token = _token(args.token_file)
     verify = args.ca_bundle or True
     try:
-        info = newest_with_api(token, verify=verify) if args.server == AUTO else connection_to_named(args.server, token)
+        info = newest_with_api(token, verify=verify) if args.server == AUTO else _connection_to(args.server, token)
     except ConnectionFailed as error:
         raise ConnectionFailed(f"{error.message}; here, name it with --server URL or a profile") from error
     except ValueError as error:
@@ -188,23 +187,18 @@ def _is_profile_error(error: ValueError) -> bool:
     return isinstance(error, ProfileError)
 
 
+def _connection_to(server: str, token: str | None) -> JupyterConnectionInfo:
+    """Return the connection info of a URL or a profile, with a note if others can read the profile's token file."""
+    from ..client.server_profiles import find_profile, is_profile_name
+
+    info = connection_to_named(server, token)
+    if token is None and is_profile_name(server) and (token_file := find_profile(server).token_file) is not None:
+        note_if_others_can_read(token_file)
+    return info
+
+
 def _token(path: str | None) -> str | None:
-    if not path:
-        return None
-    try:
-        _warn_if_others_can_read(path)
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {unreadable_text(path, error)}") from error
-
-
-def _warn_if_others_can_read(path: str) -> None:
-    """Print a note if other users can read the user's own token file, as they can by default."""
-    status = os.stat(path)
-    # On Windows there are no modes of this kind. An administrator's file may be for a group.
-    is_own_file = hasattr(os, "geteuid") and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-    if is_own_file and status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        print_message(f"other users can read the token file {path}; close it to them: chmod 600 {shlex.quote(path)}")
+    return read_token_file(path) if path else None
 
 
 @contextmanager

@@ -107,8 +107,8 @@ def find_profile(name: str) -> ServerProfile:
     close = difflib.get_close_matches(name, profiles, n=1)
     guess = f"; did you mean {close[0]!r}?" if close else ";"
     raise ProfileError(
-        f"there is no profile {name!r}{guess} 'jupyter exec profile list' lists them; for a machine of this name, "
-        f"write http://{name}/"
+        f"there is no profile {name!r}{guess} 'jupyter exec profile list' lists them; a word without a dot, a colon "
+        f"or a slash names a profile, so for a machine of this name write http://{name}/"
     )
 
 
@@ -275,4 +275,4 @@ def _write(file: Path, text: str) -> None:
 
 
 def _cause(error: OSError | UnicodeDecodeError) -> str:
-    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or type(error).__name__
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)

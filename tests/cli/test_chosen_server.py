@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.cli.main import build_parser, main
+from jupyter_exec_ext.cli.serve_command import _token as token_to_demand
 from jupyter_exec_ext.cli.server_choice import apply_environment, named_server
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from jupyter_exec_ext.client.local_servers import find_connection
@@ -140,6 +141,32 @@ def test_profile_stands_for_url_token_file_and_certificates(
     assert f"the token file {tmp_path}/work.token of the profile 'work' cannot be read" in refusal(
         capsys, "session", "list"
     )
+
+
+def test_token_file_that_others_can_read_is_named_for_profiles_options_and_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "open.token").write_text("secret\n")
+    (tmp_path / "open.token").chmod(0o644)
+    file = str(tmp_path / "open.token")
+    assert main(["profile", "add", "work", "--server", NOWHERE, "--token-file", file]) == 0
+    note = f"jupyter exec: other users can read the token file {file}; close it to them: chmod 600 {file}\n"
+    capsys.readouterr()
+    for read in (
+        lambda: connection("session", "list", "--server", "work"),
+        lambda: connection("session", "list", "--server", NOWHERE, "--token-file", file),
+        lambda: token_to_demand(file),
+    ):
+        read()
+        assert capsys.readouterr().err == note
+    (tmp_path / "open.token").chmod(0o600)
+    connection("session", "list", "--server", "work")
+    assert capsys.readouterr().err == ""
+
+
+def test_machine_name_alone_is_refused_with_its_url(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = refusal(capsys, "session", "list", "--server", "myhost")
+    assert "a word without a dot, a colon or a slash names a profile" in refused and "write http://myhost/" in refused
 
 
 def test_unknown_profile_suggests_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
