@@ -1,16 +1,16 @@
 """Model Context Protocol (MCP): a server with one tool, `execute_code`.
 
 ``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that started it, over standard input and
-output. The token comes from the environment variable ``JUPYTER_TOKEN``.
+output. The token is the URL's, or that of the environment variable ``JUPYTER_TOKEN``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 
 from mcp.server import MCPServer
@@ -20,6 +20,8 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, T
 from .. import models
 from ..client.aio.client import AsyncExecClient
 from ..client.aio.standard_session import AsyncStandardExecSession
+from ..client.local_servers import token_of_environment
+from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError
 from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
 from ._session_keeper import SessionKeeper
@@ -28,7 +30,7 @@ from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 __all__ = ["jupyter_mcp_server", "main"]
 
 _EPILOG = """\
-The token is read from JUPYTER_TOKEN. In the configuration of most clients:
+The token is read from JUPYTER_TOKEN, unless the URL holds one. In the configuration of most clients:
 
   {"mcpServers": {"jupyter": {
     "command": "python",
@@ -152,9 +154,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="stop code after this run time (default: %(default)g)",
     )
     args = parser.parse_args(argv)
+    try:
+        info = JupyterConnectionInfo.from_url(args.server)
+    except ValueError as error:
+        parser.error(str(error))
     serve_at_standard_streams(
-        args.server,
-        os.environ.get("JUPYTER_TOKEN"),
+        # As for all commands, the token of the URL comes before that of the environment.
+        replace(info, token=info.token or token_of_environment()),
         kernel_name=args.kernel,
         timeout_seconds=args.timeout,
         session_id=args.session,

@@ -58,7 +58,7 @@ def format_for_codex(program: McpProgram) -> str:
         f"[mcp_servers.{SERVER_NAME}]",
         f"command = {_as_toml(program.command)}",
         f"args = [{', '.join(map(_as_toml, program.args))}]",
-        f"tool_timeout_sec = {program.timeout_seconds + _CODEX_MARGIN_SECONDS:g}",
+        f"tool_timeout_sec = {seconds_text(program.timeout_seconds + _CODEX_MARGIN_SECONDS)}",
     ]
     if program.env:
         variables = ", ".join(f"{_as_toml(name)} = {_as_toml(value)}" for name, value in program.env.items())
@@ -73,6 +73,11 @@ CLIENTS = {
     "vscode": format_for_vscode,
     "codex": format_for_codex,
 }
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a number of seconds with all its digits, and without a fraction that is zero."""
+    return str(float(seconds)).removesuffix(".0")
 
 
 def _entry(program: McpProgram) -> dict[str, object]:

@@ -10,13 +10,15 @@ from typing import Any
 
 from ..client.durations import duration
 from .common_options import add_command
-from .mcp_client_config import CLIENTS, McpProgram
+from .mcp_client_config import CLIENTS, McpProgram, seconds_text
 from .messages import UsageError
 
 # As in `adapters.mcp`, which cannot be imported without its extra.
 _TIMEOUT_SECONDS = 60.0
 _PROGRAM = "jupyter-exec"
 _CONFIG_DIRECTORY = "JUPYTER_CONFIG_DIR"
+# The variables on which the directory of the servers' files depends; the first one is that directory.
+_MOVE_RUNTIME_DIRECTORY = ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "XDG_DATA_HOME")
 
 
 def add_mcp_command(commands: Any) -> None:
@@ -26,9 +28,9 @@ def add_mcp_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--server",
-        required=True,
         metavar="URL|NAME|auto",
-        help="the Jupyter server: its URL, a profile, or 'auto' for the newest of your servers on this machine",
+        help="the Jupyter server: its URL, a profile, or 'auto' for the newest of your servers on this machine "
+        "(default: JUPYTER_EXEC_SERVER, else auto)",
     )
     parser.add_argument(
         "--token-file",
@@ -56,10 +58,20 @@ def add_mcp_command(commands: Any) -> None:
 
 def run_mcp_command(args: argparse.Namespace) -> int:
     """Serve a client, or print its configuration."""
+    args.server = _server_of(args.server)
     if args.print_config is None:
         return serve_client(args)
     print(CLIENTS[args.print_config](program_of(args)))
     return 0
+
+
+def _server_of(named: str | None) -> str:
+    """Return the server of the option or, if that leaves it open, of the environment."""
+    from ..client.local_servers import AUTO, NONE, server_of_environment
+
+    if named == NONE:
+        raise UsageError(f"--server {NONE} is for commands that can start a server; name one: URL, profile or auto")
+    return server_of_environment() or AUTO if named in (None, AUTO) else str(named)
 
 
 def serve_client(args: argparse.Namespace) -> int:
@@ -94,15 +106,22 @@ def program_of(args: argparse.Namespace) -> McpProgram:
     for option in ("--token-file", "--ca-bundle"):
         if file := getattr(args, option[2:].replace("-", "_")):
             path = os.path.abspath(os.path.expanduser(file))
-            if not os.access(path, os.R_OK):
-                raise UsageError(f"{option}: there is no file {path} that you can read; create it first")
+            _check_file(option, path)
             words += [option, path]
-    for option, value in (("--kernel", args.kernel), ("--session", args.session)):
-        if value is not None:
-            words += [option, value]
+    # In one word, since the value may begin with a hyphen.
+    words += [
+        f"{option}={value}"
+        for option, value in (("--kernel", args.kernel), ("--session", args.session))
+        if value is not None
+    ]
     if args.timeout != _TIMEOUT_SECONDS:
-        words += ["--timeout", f"{args.timeout:g}"]
+        words += ["--timeout", seconds_text(args.timeout)]
     return McpProgram(_path_of_program(), words, args.timeout, env)
+
+
+def _check_file(where: str, path: str) -> None:
+    if not (os.path.isfile(path) and os.access(path, os.R_OK)):
+        raise UsageError(f"{where}: there is no file {path} that you can read; create it first")
 
 
 def _check_server(args: argparse.Namespace) -> dict[str, str]:
@@ -114,13 +133,16 @@ def _check_server(args: argparse.Namespace) -> dict[str, str]:
     from ..client.server_connection import JupyterConnectionInfo
     from ..client.server_profiles import find_profile, is_profile_name
 
-    if args.server == AUTO:
-        return {}  # the token is in the server's own file
+    if args.server == AUTO:  # the token is in the server's own file
+        return _runtime_directory()
     env: dict[str, str] = {}
     token_file = args.token_file
     try:
         if is_profile_name(args.server):
-            token_file = find_profile(args.server).token_file or token_file
+            profile = find_profile(args.server)
+            if token_file is None and profile.token_file is not None:
+                token_file = profile.token_file
+                _check_file(f"token_file of the profile {profile.name!r}", token_file)
             if directory := os.environ.get(_CONFIG_DIRECTORY):
                 env[_CONFIG_DIRECTORY] = os.path.abspath(directory)
         elif JupyterConnectionInfo.from_url(args.server).token is not None:
@@ -136,6 +158,15 @@ def _check_server(args: argparse.Namespace) -> dict[str, str]:
             "that has a token file ('jupyter exec profile add')"
         )
     return env
+
+
+def _runtime_directory() -> dict[str, str]:
+    """Return the variable with the directory of the servers' files, if the environment moves that."""
+    if not any(os.environ.get(name) for name in _MOVE_RUNTIME_DIRECTORY):
+        return {}
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return {_MOVE_RUNTIME_DIRECTORY[0]: os.path.abspath(jupyter_runtime_dir())}
 
 
 def _path_of_program() -> str:

@@ -32,7 +32,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current directory with a token's file, and no profiles."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.delenv("JUPYTER_TOKEN", raising=False)
+    for name in ("JUPYTER_TOKEN", "JUPYTER_EXEC_SERVER", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "agent.token").write_text(f"{TOKEN}\n")
     return tmp_path
 
@@ -57,13 +58,48 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "pip install 'jupyter-exec-ext[mcp]'" in capsys.readouterr().err
 
 
-def test_options_are_passed_to_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[tuple[JupyterConnectionInfo, dict[str, object]]] = []
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JupyterConnectionInfo, dict[str, object]]]:
+    """The server and the options that the adapter was called with."""
+    calls: list[tuple[JupyterConnectionInfo, dict[str, object]]] = []
     adapter = ModuleType("jupyter_exec_ext.adapters.mcp")
     monkeypatch.setattr(
-        adapter, "serve_at_standard_streams", lambda server, **options: given.append((server, options)), raising=False
+        adapter, "serve_at_standard_streams", lambda server, **options: calls.append((server, options)), raising=False
     )
     monkeypatch.setitem(sys.modules, adapter.__name__, adapter)
+    return calls
+
+
+@pytest.mark.parametrize("words", [[], ["--server", "auto"]])
+def test_server_of_the_environment_is_served_and_printed(
+    words: list[str],
+    given: list[tuple[JupyterConnectionInfo, dict[str, object]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("JUPYTER_EXEC_SERVER", "https://lab.example.org/")
+    words = [*words, "--token-file", "agent.token"]
+    assert main(["mcp", *words]) == 0
+    assert [server.url for server, _ in given] == ["https://lab.example.org/"]
+    capsys.readouterr()
+    assert printed(capsys, "cursor", *words)["args"][:3] == ["mcp", "--server", "https://lab.example.org/"]
+
+
+def test_server_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--server", "none"]) == 2
+    assert "name one: URL, profile or auto" in capsys.readouterr().err
+
+
+def test_token_of_the_url_comes_before_that_of_the_environment(
+    given: list[tuple[JupyterConnectionInfo, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_TOKEN", "environment")
+    for url in (f"{URL}?token=url", URL):
+        assert main(["mcp", "--server", url]) == 0
+    assert [server.token for server, _ in given] == ["url", "environment"]
+
+
+def test_options_are_passed_to_the_adapter(given: list[tuple[JupyterConnectionInfo, dict[str, object]]]) -> None:
     words = ["mcp", "--server", URL, "--token-file", "agent.token", "--kernel", "python3", "--timeout", "2m"]
     assert main(words) == 0
     ((server, options),) = given
@@ -91,12 +127,43 @@ def test_configuration_names_profile_and_where_it_is_kept(
     assert main(["profile", "add", "lab", "--server", URL, "--token-file", "agent.token"]) == 0
     capsys.readouterr()
     entry = printed(capsys, client, "--server", "lab", "--kernel", "python3")
-    assert entry["args"] == ["mcp", "--server", "lab", "--kernel", "python3"]
+    assert entry["args"] == ["mcp", "--server", "lab", "--kernel=python3"]
     assert entry["env"] == {"JUPYTER_CONFIG_DIR": str(home / "config")}
 
 
 def test_configuration_of_auto_needs_no_token_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "cursor", "--server", "auto")["args"] == ["mcp", "--server", "auto"]
+    for words in ([], ["--server", "auto"]):
+        entry = printed(capsys, "cursor", *words)
+        assert (entry["args"], entry.get("env")) == (["mcp", "--server", "auto"], None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"), [("JUPYTER_RUNTIME_DIR", "moved"), ("JUPYTER_DATA_DIR", "moved/runtime")]
+)
+def test_configuration_of_auto_names_a_runtime_directory_that_was_moved(
+    variable: str, expected: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, "moved")
+    assert printed(capsys, "codex", "--server", "auto")["env"] == {"JUPYTER_RUNTIME_DIR": str(home / expected)}
+
+
+def test_time_keeps_all_its_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = printed(capsys, "codex", "--server", "auto", "--timeout", "1234567.5")
+    assert entry["args"][-2:] == ["--timeout", "1234567.5"]
+    assert entry["tool_timeout_sec"] == 1234597.5
+
+
+def test_value_that_begins_with_a_hyphen_is_one_word_with_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "cursor", "--server", "auto", "--kernel=-odd")["args"][-1] == "--kernel=-odd"
+    assert printed(capsys, "cursor", "--server", "auto", "--session=-odd")["args"][-1] == "--session=-odd"
+
+
+def test_profile_whose_token_file_is_missing_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "add", "lab", "--server", URL, "--token-file", "gone.token"]) == 0
+    assert main(["mcp", "--print-config", "codex", "--server", "lab"]) == 2
+    refused = capsys.readouterr().err
+    assert f"token_file of the profile 'lab': there is no file {home / 'gone.token'}" in refused
+    printed(capsys, "codex", "--server", "lab", "--token-file", "agent.token")
 
 
 @pytest.mark.parametrize(
@@ -105,8 +172,9 @@ def test_configuration_of_auto_needs_no_token_file(capsys: pytest.CaptureFixture
         (["--server", URL], "add --token-file FILE, or name a profile"),
         (["--server", f"{URL}?token={TOKEN}"], "the URL holds a token"),
         (["--server", "lba", "--token-file", "agent.token"], "there is no profile 'lba'"),
-        (["--server", "ftp://x/", "--token-file", "agent.token"], "ftp://x/"),
+        (["--server", "ftp://x/", "--token-file", "agent.token"], "'ftp://x' is not the URL"),
         (["--server", URL, "--token-file", "none"], "there is no file "),
+        (["--server", URL, "--token-file", "."], "--token-file: there is no file "),
         (["--server", URL, "--token-file", "agent.token", "--ca-bundle", "none"], "--ca-bundle: there is no file"),
     ],
 )

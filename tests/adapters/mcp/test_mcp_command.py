@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from jupyter_exec_ext import ExecClient, LocalJupyterServer
+from jupyter_exec_ext.adapters import mcp
 from jupyter_exec_ext.cli.mcp_client_config import CLIENTS
 
 if sys.version_info >= (3, 11):
@@ -59,6 +60,23 @@ async def test_printed_configuration_runs_code_and_leaves_no_session(
     assert str(local_server.connection_info.token) not in str(program)
     assert await result_of(program, "print(6 * 7)") == "42\n"
     assert client.list_sessions() == []
+
+
+@pytest.mark.parametrize(("url", "expected"), [("http://h/?token=url", "url"), ("http://h/", "environment")])
+def test_token_of_the_url_comes_before_that_of_the_environment(
+    url: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens: list[str | None] = []
+    monkeypatch.setattr(mcp, "serve_at_standard_streams", lambda server, **options: tokens.append(server.token))
+    monkeypatch.setenv("JUPYTER_TOKEN", "environment")
+    mcp.main(["--server", url])
+    assert tokens == [expected]
+
+
+def test_server_that_is_no_url_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        mcp.main(["--server", "ftp://h/"])
+    assert "'ftp://h' is not the URL of a server" in capsys.readouterr().err
 
 
 async def test_refused_token_is_reported_with_the_remedy(local_server: LocalJupyterServer, token_file: Path) -> None:
