@@ -165,7 +165,7 @@ def _output_dir(path: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = "it is not a directory" if directory.exists() else error_text(error)
+        reason = "it is not a directory" if isinstance(error, FileExistsError) else error_text(error)
         raise UsageError(
             f"--output-dir {path} cannot be used ({reason}); name a directory that you can write to"
         ) from error
