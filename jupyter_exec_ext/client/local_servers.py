@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, PoliciesInvalid
 from .server_connection import JupyterConnectable, JupyterConnectionInfo, connection_to
 
 #: Stands for a server that this module chooses.
@@ -133,7 +133,7 @@ def newest_with_api(token: str | None = None, *, verify: bool | str = True) -> J
 
 
 def has_api(info: JupyterConnectionInfo) -> bool:
-    """Return whether a server answers ``exec/v1``, with this token or by refusing it."""
+    """Return whether a server answers ``exec/v1``, also if it refuses the token or its policies have a mistake."""
     request = urllib.request.Request(f"{info.url}exec/v1", headers=info.auth_headers)  # noqa: S310  # http or https
     context = ssl.create_default_context(cafile=info.ca_bundle) if info.use_https else None
     # Without the environment's proxy: these servers are on this machine.
@@ -156,4 +156,7 @@ def _is_refusal_of_api(error: urllib.error.HTTPError) -> bool:
         body = json.loads(error.read(_MAX_ANSWER_BYTES))
     except (OSError, ValueError):
         return False
-    return error.code in (401, 403) and isinstance(body, dict) and isinstance(body.get("code"), str)
+    code = body.get("code") if isinstance(body, dict) else None
+    if error.code == PoliciesInvalid.status:  # a proxy answers so, too, but not with this code
+        return code == PoliciesInvalid.code
+    return error.code in (401, 403) and isinstance(code, str)

@@ -84,6 +84,20 @@ def test_server_that_refuses_the_token_still_answers_exec_v1(runtime: Path) -> N
         assert find_connection().url == url
 
 
+def test_newest_server_is_chosen_although_its_policies_have_a_mistake(runtime: Path) -> None:
+    with server(503, {"code": "policies_invalid", "message": "…"}) as (newer, _), server(*API) as (older, _):
+        note(runtime, newer, "secret", 1)
+        note(runtime, older, "other", 2)
+        assert find_connection().url == newer
+
+
+def test_proxy_that_answers_503_is_passed_over(runtime: Path) -> None:
+    with server(503, {"code": "unavailable", "message": "…"}) as (proxy, _), server(*API) as (older, _):
+        note(runtime, proxy, "secret", 1)
+        note(runtime, older, "other", 2)
+        assert find_connection().url == older
+
+
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_file_that_others_can_write_is_sent_no_token(runtime: Path, mode: int) -> None:
     with server(*API) as (url, tokens):

@@ -42,6 +42,7 @@ from jupyter_exec_ext.errors import (
     InternalError,
     MissingScope,
     NotFound,
+    PoliciesInvalid,
     QueueFull,
     ServerLost,
     SessionEnded,
@@ -235,6 +236,14 @@ def test_limit_on_executions_is_raised_at_once() -> None:
     with pytest.raises(QueueFull):
         script.perform(API.submit(PLACE, {"code": "1"}, "key"))
     assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_mistake_in_policies_is_raised_at_once(streamed: bool) -> None:
+    script = Script(answer(503, {"message": "a mistake", "code": "policies_invalid", "request_id": "r1"}))
+    with pytest.raises(PoliciesInvalid, match="a mistake"):
+        script.perform(API.stream(PLACE, {"code": "1"}, "key") if streamed else API.get_execution("exe_1"))
+    assert (len(script.requests), script.pauses) == (1, [])
 
 
 def test_session_request_is_not_repeated() -> None:
