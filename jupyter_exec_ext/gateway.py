@@ -51,7 +51,7 @@ from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKer
 from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
-from .server.closed_gate import closed_if
+from .server.closed_gate import close_gate_if_invalid
 from .server.gate import Bearers, describe_user, let_in, scoped_token, site_of, unauthenticated, user_from
 from .server.routes import tornado_rules
 from .system.resources import exhausted, out_of_resources
@@ -258,7 +258,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
     def create_request_handlers(self) -> list[tuple[Any, ...]]:
         """Return our routes, then the stock ones with the Host check and our kernels handler."""
         app = self.parent
-        gate = closed_if(
+        gate = close_gate_if_invalid(
             self.engine.policy_problem,
             GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
         )

@@ -222,7 +222,7 @@ class EngineSettings(LoggingConfigurable):
         except PoliciesInvalid as error:
             place = f" (ExecEngine.policy_file is {self.policy_file})" if self.policy_file else ""
             self.log.error(
-                "no code can be run until the policies are corrected and the server is restarted: %s%s",
+                "exec/v1 runs no code until the policies are corrected and the server is restarted: %s%s",
                 error.message,
                 place,
             )

@@ -45,7 +45,7 @@ class StoreUnavailable(Unavailable):
 
 
 class PoliciesInvalid(Unavailable):
-    """The server's policies have a mistake; nothing runs until they are corrected and the server is restarted."""
+    """The server's policies have a mistake; `exec/v1` runs no code until they are corrected and the server restarts."""
 
     code = "policies_invalid"
 

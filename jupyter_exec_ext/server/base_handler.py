@@ -31,6 +31,7 @@ from ..errors import (
     MethodNotAllowed,
     NotFound,
     PayloadTooLarge,
+    PoliciesInvalid,
     PolicyLimitReached,
     TooManyAttempts,
 )
@@ -235,8 +236,9 @@ class ExecHandler(BodyHandler):
             self.set_header("Retry-After", str(max(1, round(error.retry_after_seconds))))
         if isinstance(error, MethodNotAllowed):
             self.set_header("Allow", ", ".join(sorted(self._access)))
-        if error.status in _DENIED or isinstance(error, (PolicyLimitReached, TooManyAttempts)):
-            self._record_denial(error)
+        refusal = _refusal_behind(error)
+        if refusal.status in _DENIED or isinstance(refusal, (PolicyLimitReached, TooManyAttempts)):
+            self._record_denial(refusal)
         self.finish(dump_bytes(body))
 
     def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
@@ -311,6 +313,12 @@ class ExecHandler(BodyHandler):
 
 def _nothing() -> None:
     pass
+
+
+def _refusal_behind(error: ExecError) -> ExecError:
+    """Return the refusal in whose place a server whose policies have a mistake answers 503; else the error itself."""
+    cause = error.__cause__
+    return cause if isinstance(error, PoliciesInvalid) and isinstance(cause, ExecError) else error
 
 
 def one_line(text: str) -> str:

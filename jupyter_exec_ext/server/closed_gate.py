@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jupyter_server.base.handlers import APIHandler
 
 from ..auth.caller import Caller
-from ..errors import ExecError, PoliciesInvalid
-from .gate import Gate
+from ..errors import ExecError, PoliciesInvalid, PolicyDenied
+from .gate import Gate, authorize
 
 _FOR_OTHERS = (
-    "the policies of this server have a mistake, so it runs no code; its log names the file and the field, for the "
-    "server's owner to correct"
+    "the policies of this server have a mistake, so exec/v1 runs no code; the server's log names the file and the "
+    "field, for its owner to correct"
 )
 
 
 class ClosedGate:
-    """Gate that lets no request in, and names the mistake to the server's owner.
+    """Gate that refuses every request, and names the mistake to the server's owner.
 
     Every route, also one for a path that does not exist, authenticates at the gate before its body is read.
 
@@ -32,11 +34,20 @@ class ClosedGate:
         self._problem = problem
 
     async def authenticate(self, handler: APIHandler) -> Caller:
-        """Raise `PoliciesInvalid`, with the mistake if the caller is the server's owner."""
+        """Raise `PoliciesInvalid`, with the mistake if the caller is an owner who may read from the server.
+
+        Its cause is the refusal of the host's own gate or authorizer, for the audit trail.
+        """
         try:
             caller = await self._gate.authenticate(handler)
-        except ExecError:  # no token, a wrong one, or any scoped token: its policy is not known
+            state: Any = handler
+            state.caller = caller  # the record of a refusal by the authorizer names the user
+            if caller.is_owner:
+                await authorize(handler, "read", "kernels")  # as for the server's own description
+        except PolicyDenied:  # a valid scoped token: without any policy, its own is not known
             raise PoliciesInvalid(_FOR_OTHERS) from None
+        except ExecError as refusal:
+            raise PoliciesInvalid(_FOR_OTHERS) from refusal
         raise PoliciesInvalid(
             f"{self._problem} (correct it and restart the server)" if caller.is_owner else _FOR_OTHERS
         )
@@ -46,6 +57,6 @@ class ClosedGate:
         await self._gate.preflight(handler)
 
 
-def closed_if(problem: str, gate: Gate) -> Gate:
+def close_gate_if_invalid(problem: str, gate: Gate) -> Gate:
     """Return a closed gate if the policies have a mistake, else the gate itself."""
     return ClosedGate(gate, problem) if problem else gate

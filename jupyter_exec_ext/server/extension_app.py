@@ -11,7 +11,7 @@ from traitlets import Bool
 from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
 from .base_handler import Services
-from .closed_gate import closed_if
+from .closed_gate import close_gate_if_invalid
 from .gate import ServerGate
 from .routes import tornado_rules
 
@@ -51,7 +51,7 @@ class ExecExtensionApp(ExtensionApp):
     def initialize_handlers(self) -> None:
         """Register the route table."""
         if self.engine is not None:
-            gate = closed_if(self.engine.policy_problem, ServerGate(self.engine.tokens))
+            gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens))
             services = Services(self.engine, gate, "jupyter_server", jupyter_server.__version__)
             self.handlers.extend(tornado_rules(services))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from jupyter_exec_ext.auth import token_format
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import PoliciesInvalid
 from jupyter_exec_ext.server.routes import ACA_ROUTES, PREFIX, ROUTES
+from tests.audit.test_audit import chain
+from tests.server.test_rights import DEPLOYMENT, as_user
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
 from tests.support.hosts import Host, running_host
 
@@ -84,6 +88,52 @@ def test_gateway_with_mistake_in_policy_file_starts_and_answers_503(tmp_path: Pa
     option = write_policies(tmp_path, "max_session")
     with running_host("gateway", tmp_path, UNPROTECTED, option, "--ExecEngine.pool_kernels=python3") as host:
         check_that_nothing_is_served(host, tmp_path)
+
+
+def denials(home: Path) -> Counter[tuple[object, str]]:
+    """Return the denials of the audit trail, each by its code and principal."""
+    trail = chain(home / "jupyter_data_dir" / "jupyter_exec_ext")
+    return Counter((record.data["code"], record.principal) for record in trail if record.kind.value == "denial")
+
+
+@pytest.mark.parametrize("name", ["server", "gateway"])
+def test_closed_server_records_denials_that_it_answers_with_503(name: str, tmp_path: Path) -> None:
+    option = write_policies(tmp_path, "max_sessions")
+    with running_host(name, tmp_path, UNPROTECTED, option) as host:
+        student = mint(host, policy="mine")
+    option = write_policies(tmp_path, "max_session")
+    with running_host(name, tmp_path, UNPROTECTED, option) as host:
+        wrong = Bearer(host, student.token[:-1] + ("a" if student.token[-1] != "a" else "b"))
+        foreign = {"Host": "evil.example"}
+        answers = [
+            Bearer(host, "wrong").call("GET", "/"),
+            wrong.call("GET", "/sessions"),
+            owner_of(host).call("GET", "/", headers=foreign),
+            Bearer(host, student.token).call("GET", "/", headers={"Origin": "https://evil.example"}),
+            owner_of(host).call("GET", "/"),
+            Bearer(host, student.token).call("GET", "/"),
+        ]
+        assert [answer.json()["code"] for answer in answers] == ["policies_invalid"] * 6
+    assert denials(tmp_path) == {("unauthenticated", ""): 2, ("host_not_allowed", ""): 1, ("origin_not_allowed", ""): 1}
+
+
+def test_closed_server_names_the_mistake_only_to_an_owner_whom_the_authorizer_admits(tmp_path: Path) -> None:
+    (tmp_path / "deployment.py").write_text(DEPLOYMENT)
+    (tmp_path / "denied").write_text("bob")
+    options = [
+        write_policies(tmp_path, "max_session"),
+        "--ServerApp.identity_provider_class=deployment.ByHeader",
+        "--ServerApp.authorizer_class=deployment.ByFile",
+    ]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with running_host("server", tmp_path, *options, env={"PYTHONPATH": path}) as host:
+        for user, is_told in (("ada", True), ("bob", False)):
+            refused = as_user(host, user, "GET", "/sessions")
+            assert (refused.status_code, refused.json()["code"]) == (503, "policies_invalid")
+            assert (MISTAKE in refused.text) is is_told, refused.text
+    (denial,) = denials(tmp_path)
+    assert denial[0] == "forbidden"
+    assert denial[1] != ""
 
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
