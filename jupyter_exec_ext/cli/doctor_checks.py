@@ -25,7 +25,7 @@ from ..isolation.common.isolation_support import IsolationUnavailableError
 from ..isolation.sandbox.bubblewrap import find_tools, run_for_version
 from ..models import ISOLATION_LEVELS
 from .doctor_command import Finding
-from .doctor_policies import policies_here
+from .doctor_policies import check_policies_here, mistake_at
 from .kernelspecs.local_kernels import (
     ISOLATABLE,
     PROVISIONERS,
@@ -221,7 +221,7 @@ def front_end() -> Iterator[Finding]:
 
 def check_installation() -> Iterator[Finding]:
     """Check the extension, the front end and the kernelspecs of this machine, then run code on a gateway."""
-    for check in (_extension, policies_here, front_end, _kernelspecs, _gateway):
+    for check in (_extension, check_policies_here, front_end, _kernelspecs, _gateway):
         yield from check()
 
 
@@ -274,6 +274,8 @@ def _gateway() -> Iterator[Finding]:
             ExecClient(server) as client,
         ):
             yield from _run_something(client)
+    except PoliciesInvalid as error:
+        yield mistake_at("a gateway with your configuration", error)
     except (ExecError, ValueError, OSError) as error:
         yield Finding(f"a gateway cannot be started: {error}", "read the lines above; the last one names the cause")
 
@@ -290,9 +292,7 @@ def check_server(args: argparse.Namespace) -> Iterator[Finding]:
             yield Finding(f"{client.connection_info.url}: {error.message}", "start the server, or check the address")
             return
         except PoliciesInvalid as error:
-            yield Finding(
-                f"{client.connection_info.url} runs no code, since its policies have a mistake", error.message
-            )
+            yield mistake_at(client.connection_info.url, error)
             return
         except ExecError as error:
             yield Finding(f"{client.connection_info.url} does not let us in", error.message)

@@ -1,8 +1,9 @@
-"""Doctor's check of the policies in the configuration of this machine's Jupyter Server."""
+"""Doctor's check of the policies in the configuration files of Jupyter Server and Kernel Gateway on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 
 from jupyter_core.application import JupyterApp
 from traitlets import TraitError
@@ -12,22 +13,64 @@ from ..engine.settings import EngineSettings, configured_policies
 from ..errors import PoliciesInvalid
 from .doctor_command import Finding
 
-_REMEDY = "correct it; until then, servers with this configuration run no code and answer 503"
+# The configuration files of each application by their names without endings, beside jupyter_config; the last one takes
+# precedence. The server's extension and the gateway of `jupyter exec` are named by Jupyter's rule for their own names.
+_CONFIGURATIONS: Mapping[str, Sequence[str]] = {
+    "Jupyter Server": ("jupyter_jupyter_exec_ext_config", "jupyter_server_config"),
+    "Kernel Gateway": ("jupyter_kernel_gateway_config",),
+    "the gateway of jupyter exec": ("jupyter_exec_gateway_config",),
+}
+_REMEDY = "correct it; until then, exec/v1 runs no code with this configuration and answers 503"
 
 
-def policies_here() -> Iterator[Finding]:
-    """Report a mistake in the policies of the configuration files that a Jupyter Server reads."""
-    app = JupyterApp(config_file_name="jupyter_server_config")
-    app.load_config_file()
-    section = app.config.ExecEngine
-    if not section:
-        return
+def mistake_at(place: str, error: PoliciesInvalid) -> Finding:
+    """Return the finding for a server or gateway that runs no code, since its policies have a mistake."""
+    return Finding(f"{place} runs no code, since its policies have a mistake", error.message)
+
+
+def check_policies_here() -> Iterator[Finding]:
+    """Report a mistake in the policies of the configuration files that a Jupyter Server or Kernel Gateway reads."""
+    reported: list[Config] = []
+    for application, names in _CONFIGURATIONS.items():
+        config, files = _read(names)
+        section = config.ExecEngine
+        # All applications read jupyter_config, whose policies are reported once.
+        if section and section not in reported:
+            reported.append(section)
+            yield from _check(section, f"the policies of {application}", f" (read: {', '.join(files)})")
+
+
+def _read(names: Sequence[str]) -> tuple[Config, list[str]]:
+    """Return the configuration of the files with these names, and the paths of the files that were read."""
+    config = Config()
+    files: dict[str, None] = {}
+    for name in names:
+        app = JupyterApp(config_file_name=name)
+        app.load_config_file()
+        config.merge(app.config)
+        files.update(dict.fromkeys(app.loaded_config_files))
+    return config, list(files)
+
+
+def _check(section: Config, policies: str, read: str) -> Iterator[Finding]:
     try:
         settings = EngineSettings(config=Config(EngineSettings=section))
-        configured_policies(settings.policies, settings.policy_file, settings.offered_policies)
     except TraitError as error:
-        yield Finding(f"Jupyter's configuration has a mistake: {error}", "correct the file")
+        yield Finding(f"Jupyter's configuration has a mistake: {error}{read}", "correct the file")
+        return
+    file = settings.policy_file
+    if file and not os.path.isabs(file):
+        yield Finding(
+            f"ExecEngine.policy_file is {file}, relative to the directory in which the server is started; here it was "
+            f"looked up in {os.getcwd()}{read}",
+            "write the whole path",
+            fails=False,
+        )
+        if not os.path.exists(file):  # the server's directory may have it
+            return
+    try:
+        configured_policies(settings.policies, file, settings.offered_policies)
     except PoliciesInvalid as error:
-        yield Finding(f"the policies have a mistake: {error.message}", _REMEDY)
+        yield Finding(f"{policies} have a mistake: {error.message}{read}", _REMEDY)
     else:
-        yield Finding("the policies are valid")
+        yield Finding(f"{policies} are valid{read}")

@@ -21,7 +21,7 @@ from typing import IO, Any
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.client import ExecClient
-from ..errors import ExecError
+from ..errors import ExecError, PoliciesInvalid
 from .managed_server import ManagedServer, command_of_module
 
 # A gateway with hanging kernels is killed after this time, and its kernels end with it.
@@ -59,6 +59,8 @@ class LocalJupyterServer(ManagedServer):
     ------
     ValueError
         If the gateway does not start, with its last lines of output.
+    PoliciesInvalid
+        If the policies in the user's configuration have a mistake.
 
     Examples
     --------
@@ -148,6 +150,8 @@ class LocalJupyterServer(ManagedServer):
         with ExecClient(self.connection_info) as client:
             try:
                 client.info()
+            except PoliciesInvalid:  # it answers, and its message names the file and the field to correct
+                raise
             except ExecError as error:
                 raise ValueError(f"Jupyter gateway server does not answer: {error}") from error
 

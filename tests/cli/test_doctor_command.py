@@ -15,7 +15,8 @@ import pytest
 from jupyter_exec_ext.cli import doctor_checks
 from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here, refused_policies
 from jupyter_exec_ext.cli.doctor_command import Finding, _Report
-from jupyter_exec_ext.cli.doctor_policies import policies_here
+from jupyter_exec_ext.cli.doctor_policies import check_policies_here
+from jupyter_exec_ext.cli.gateway_app import ExecGatewayApp
 from jupyter_exec_ext.cli.kernelspecs import local_kernels
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
@@ -170,7 +171,7 @@ def test_doctor_reports_policies_that_the_server_cannot_satisfy(
 def policies_at(config: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Finding]:
     """Return what the doctor finds about the policies with this directory of configuration files."""
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(config))
-    return policies_here()
+    return check_policies_here()
 
 
 def test_doctor_reports_mistake_in_policies_of_server_and_of_this_machine(
@@ -187,11 +188,70 @@ def test_doctor_reports_mistake_in_policies_of_server_and_of_this_machine(
     config.write_text(f"c.ExecEngine.policy_file = {str(tmp_path / 'policies.toml')!r}\n")
     done = jupyter_exec(tmp_path, "doctor")
     assert done.returncode == 1, done.stdout
-    assert f"FAIL  the policies have a mistake: {mistake}\n" in done.stdout
+    assert f"FAIL  the policies of Jupyter Server have a mistake: {mistake} (read: {config})\n" in done.stdout
     config.write_text("c.ExecEngine.policies = []\n")
     assert [finding.mark for finding in policies_at(config.parent, monkeypatch)] == ["FAIL"]
     config.write_text("c.ExecEngine.policies = {'mine': {'max_sessions': 1}}\n")
-    assert list(policies_at(config.parent, monkeypatch)) == [Finding("the policies are valid")]
+    assert list(policies_at(config.parent, monkeypatch)) == [
+        Finding(f"the policies of Jupyter Server are valid (read: {config})")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "application"),
+    [
+        ("jupyter_config", "Jupyter Server"),
+        ("jupyter_jupyter_exec_ext_config", "Jupyter Server"),
+        ("jupyter_kernel_gateway_config", "Kernel Gateway"),
+        (f"{ExecGatewayApp.name.replace('-', '_')}_config", "the gateway of jupyter exec"),
+    ],
+)
+def test_doctor_reports_mistake_in_policies_of_every_configuration_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, application: str
+) -> None:
+    (tmp_path / f"{name}.py").write_text("c.ExecEngine.policies = {'mine': {'max_session': 1}}\n")
+    (finding,) = policies_at(tmp_path, monkeypatch)
+    assert finding.mark == "FAIL"
+    assert finding.what.startswith(f"the policies of {application} have a mistake: ExecEngine.policies: policy 'mine':")
+    assert finding.what.endswith(f"(read: {tmp_path}/{name}.py)")
+
+
+def test_servers_own_configuration_replaces_that_of_the_extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extension, server = (tmp_path / f"jupyter_{name}_config.py" for name in ("jupyter_exec_ext", "server"))
+    extension.write_text(f"c.ExecEngine.policy_file = {str(tmp_path / 'missing.toml')!r}\n")
+    server.write_text(f"c.ExecEngine.policy_file = {str(tmp_path / 'policies.toml')!r}\n")
+    (tmp_path / "policies.toml").write_text("[mine]\nmax_sessions = 1\n")
+    (finding,) = policies_at(tmp_path, monkeypatch)
+    assert finding == Finding(f"the policies of Jupyter Server are valid (read: {extension}, {server})")
+
+
+def test_doctor_says_that_a_relative_policy_file_is_relative_to_the_servers_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jupyter_server_config.py").write_text("c.ExecEngine.policy_file = 'policies.toml'\n")
+    monkeypatch.chdir(tmp_path)
+    (note,) = policies_at(tmp_path, monkeypatch)
+    assert note.what.startswith("ExecEngine.policy_file is policies.toml, relative to the directory in which")
+    assert f"it was looked up in {tmp_path} " in note.what
+    assert (note.mark, note.remedy) == ("note", "write the whole path")
+    (tmp_path / "policies.toml").write_text("[mine]\nmax_session = 1\n")
+    assert [finding.mark for finding in policies_at(tmp_path, monkeypatch)] == ["note", "FAIL"]
+
+
+def test_mistake_in_policies_of_a_gateway_is_named_by_doctor_and_by_run(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    config = {"ExecEngine": {"policies": {"mine": {"max_session": 1}}}}
+    (tmp_path / "config" / "jupyter_exec_gateway_config.json").write_text(json.dumps(config))
+    mistake = "ExecEngine.policies: policy 'mine': unknown field 'max_session'; did you mean 'max_sessions'?"
+    done = jupyter_exec(tmp_path, "doctor")
+    assert done.returncode == 1, done.stdout
+    what = "a gateway with your configuration runs no code, since its policies have a mistake"
+    assert f"FAIL  {what}\n      -> {mistake}" in done.stdout
+    done = jupyter_exec(tmp_path, "run", "-c", "print(1)")
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"jupyter exec: {mistake}"), done.stderr
 
 
 def test_policy_that_requires_more_isolation_than_there_is_is_a_note() -> None:

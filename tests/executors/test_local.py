@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import requests
 
 from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, LocalJupyterServer
 from jupyter_exec_ext.cli.managed_gateway import configuration
+from jupyter_exec_ext.errors import PoliciesInvalid
 from jupyter_exec_ext.executors import local
 from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
@@ -114,6 +116,16 @@ def test_the_token_can_be_chosen_or_left_out() -> None:
 def test_without_a_token_it_does_not_listen_to_the_world() -> None:
     with pytest.raises(ValueError, match="without a token"):
         LocalJupyterServer(ip="0.0.0.0", token=None)
+
+
+def test_mistake_in_policies_of_the_users_configuration_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"ExecEngine": {"policies": {"mine": {"max_session": 1}}}}
+    (tmp_path / "jupyter_exec_gateway_config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    with pytest.raises(PoliciesInvalid, match=r"policy 'mine': unknown field 'max_session'; did you mean"):
+        LocalJupyterServer()
 
 
 def test_two_servers_have_different_tokens_and_ports() -> None:
