@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -43,6 +44,8 @@ class ExecGatewayApp(KernelGatewayApp):
     termination does: kernels first.
     """
 
+    before_listening: Callable[[ExecGatewayApp], None] | None = None
+
     name = "jupyter-exec-gateway"
     description = "Kernel Gateway with the exec/v1 API"
 
@@ -55,6 +58,8 @@ class ExecGatewayApp(KernelGatewayApp):
 
     def init_http_server(self) -> None:
         """Listen, and note the port."""
+        if self.before_listening is not None:
+            self.before_listening(self)
         # Instead of the stock method, which tries other ports if this one is taken, and notes 0 for a free one.
         ssl_options = self._build_ssl_options()
         self.http_server = HTTPServer(
@@ -91,7 +96,12 @@ class ExecGatewayApp(KernelGatewayApp):
         self.io_loop.add_callback(self.stop)  # the one method of the loop that other threads may call
 
 
-def launch(argv: list[str], config: Any, on_listening: Any) -> None:
+def launch(
+    argv: list[str],
+    config: Any,
+    on_listening: Any,
+    before_listening: Callable[[ExecGatewayApp], None] | None = None,
+) -> None:
     """Run a gateway until it is stopped.
 
     Parameters
@@ -102,8 +112,11 @@ def launch(argv: list[str], config: Any, on_listening: Any) -> None:
         Settings that do not belong on a command line, such as the token.
     on_listening : callable
         Called with the application once it listens.
+    before_listening : callable, optional
+        Called with the application before it opens its port. An exception ends the start.
     """
     app = ExecGatewayApp.instance(config=config)
+    app.before_listening = before_listening
     app.initialize(argv)
     on_listening(app)
     app.start()

@@ -148,8 +148,10 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
     config.JupyterWebsocketPersonality.list_kernels = True
     file = Path(jupyter_runtime_dir()) / f"jpserver-{os.getpid()}.json"
 
-    def on_listening(app: ExecGatewayApp) -> None:
+    def before_listening(app: ExecGatewayApp) -> None:
         refuse_policies(app.personality.engine.policy_problem)
+
+    def on_listening(app: ExecGatewayApp) -> None:
         info = _info(args, app.port, use_https=bool(app.keyfile), token=token)
         file.parent.mkdir(parents=True, exist_ok=True)
         with secure_write(str(file)) as out:
@@ -158,6 +160,6 @@ def _serve_gateway(args: argparse.Namespace, token: str, shown: bool) -> None:
         _print_serving(info.url, token, shown=shown)
 
     try:
-        launch(args.options, config, on_listening)
+        launch(args.options, config, on_listening, before_listening)
     finally:
         file.unlink(missing_ok=True)  # it holds the token, and `--server auto` would find a server that is gone

@@ -19,7 +19,7 @@ class ExecServerApp(ServerApp):
         """Start, unless the user is root and that is not allowed, or the policies have a mistake."""
         if not self.allow_root:
             refuse_root()
-        for app in self.extension_manager.extension_apps["jupyter_exec_ext"]:
+        for app in self.extension_manager.extension_apps.get("jupyter_exec_ext", ()):
             if app.engine is not None:
                 refuse_policies(app.engine.policy_problem)
         if self.on_listening is not None:

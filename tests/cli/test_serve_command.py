@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jupyter_server.extension.manager import ExtensionManager
+from jupyter_server.serverapp import ServerApp
 
 from jupyter_exec_ext.cli import listening_port
 from jupyter_exec_ext.cli.listening_port import choose_port
 from jupyter_exec_ext.cli.messages import UsageError
+from jupyter_exec_ext.cli.server_app import ExecServerApp
 from jupyter_exec_ext.cli.start_checks import refuse_root
 from tests.cli.test_cli import jupyter_exec
+from tests.support.hosts import clean_environment
 
 
 @pytest.fixture
@@ -80,3 +86,47 @@ def test_mistake_in_policy_file_is_refused_with_file_field_and_hint(tmp_path: Pa
     )
     assert "Serving" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# `jupyter exec serve --gateway` that ends where it would open its port.
+GATEWAY_WITHOUT_A_PORT = """
+import sys
+from jupyter_exec_ext.cli import gateway_app
+from jupyter_exec_ext.cli.main import main
+
+def bind_sockets(port, address):
+    raise SystemExit("the port would be open")
+
+gateway_app.bind_sockets = bind_sockets
+sys.exit(main(["serve", "--gateway", "--port", "0", "--allow-root", "--", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "code", "last_line"),
+    [("max_session", 2, "jupyter exec: nothing is served: "), ("max_sessions", 1, "the port would be open")],
+)
+def test_gateway_refuses_policies_before_it_opens_its_port(
+    tmp_path: Path, field: str, code: int, last_line: str
+) -> None:
+    option = f"--ExecEngine.policies={{'mine': {{'{field}': 1}}}}"
+    done = subprocess.run(
+        [sys.executable, "-c", GATEWAY_WITHOUT_A_PORT, option],
+        env=clean_environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(last_line)
+
+
+def test_server_whose_options_leave_out_the_extension_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[ServerApp] = []
+    monkeypatch.setattr(ServerApp, "start_app", lambda self: started.append(self))
+    app = ExecServerApp(allow_root=True)
+    app.extension_manager = ExtensionManager(serverapp=app)
+    app.start_app()
+    assert started == [app]
