@@ -59,6 +59,8 @@ class Page:
     prints: tuple[str, ...] = ()
     # The outside parts that its commands take for granted.
     parts: tuple[str, ...] = ()
+    # Whether the page's first program has what is in the preamble, so that it runs alone.
+    is_preamble_shown: bool = False
 
 
 def the_servers_token(desk: Desk) -> dict[str, str]:
