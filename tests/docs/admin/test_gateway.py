@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import requests
 
 from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE
-from tests.docs.admin import SECONDS, page
+from tests.docs.admin import SECONDS, page, two_machines
 from tests.support.hosts import Host, free_port, wait_until_ready
-from tests.support.howto_pages import Recipe, account, exec_last, serving, shells
+from tests.support.howto_pages import Recipe, account, exec_last, serving
 
 PAGE = page("gateway")
 
@@ -29,6 +30,7 @@ def test_a_gateway_for_agents(tmp_path: Path) -> None:
         None,
         {
             "/srv/agents": str(srv),
+            "/opt/agents/bin": sysconfig.get_path("scripts"),
             "http://127.0.0.1:8888/": f"http://127.0.0.1:{port}/",
             "https://agents.example.org/": f"http://127.0.0.1:{port}/",
             "port = 8888": f"port = {port}",
@@ -36,11 +38,11 @@ def test_a_gateway_for_agents(tmp_path: Path) -> None:
     )
     for name in ("jupyter_kernel_gateway_config.py", "policies.toml"):
         recipe.write(f"{srv}/{name}", srv / name)
-    admin = account(tmp_path / "admin")
+    admin, agent = account(tmp_path / "admin"), tmp_path / "agent"
     steps = iter(recipe.steps())
-    with shells({"admin": admin, "agent": account(tmp_path / "agent")}, srv) as type_in:
-        type_in(next(steps))
-        type_in(next(steps))
+    with two_machines({"admin": admin}, srv, account(agent), agent) as type_in:
+        for _ in range(3):
+            type_in(next(steps))
         start = f"{next(steps).line}\n{next(steps).line}"
         assert "\njupyter kernelgateway " in start
         assert_a_missing_token_stops_it(start, admin, srv)

@@ -19,8 +19,8 @@ import requests
 import websocket
 
 from jupyter_exec_ext.client import ExecClient
-from tests.docs.admin import SECONDS, page
-from tests.support.howto_pages import Recipe, Step, account, shells
+from tests.docs.admin import SECONDS, page, two_machines
+from tests.support.howto_pages import Recipe, Step, account
 from tests.support.hubs import USER, HubHost, running_hub
 
 PAGE = page("jupyterhub-class")
@@ -49,9 +49,10 @@ def test_jupyterhub_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         url = hub.info.url.removesuffix(f"user/{USER}/")
         addresses = {"https://hub.example.org/": url, "/user/ada/": f"/user/{USER}/"}
         recipe = Recipe(PAGE, None, {**places, **addresses})
-        recipe.write("agent.py", desk / "agent.py")
-        people = {"ada": terminal_environment(hub, desk), "agent": account(tmp_path / "agent")}
-        with shells(people, desk) as type_in:
+        agent = tmp_path / "agent"
+        recipe.write("agent.py", agent / "agent.py")
+        ada = {"ada": terminal_environment(hub, desk)}
+        with two_machines(ada, desk, account(agent), agent) as type_in:
             for step in recipe.steps():
                 if step.line.startswith("jupyter exec audit"):
                     restart(hub)  # with the student's own configuration there
@@ -60,8 +61,8 @@ def test_jupyterhub_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             head = f"{logged[0]['seq']}:{logged[0]['digest']}"
             verify = f"jupyter exec audit verify --head {head} | head -n 1"
             type_in(Step("ada", verify, "the audit trail is whole: … records\n"))
-            (desk / "admin.token").write_text(hub.token_of("teacher"))
-            (desk / "admin.token").chmod(0o600)
+            (agent / "admin.token").write_text(hub.token_of("teacher"))
+            (agent / "admin.token").chmod(0o600)
             listing = next(line for line in recipe.commands() if line.endswith("--token-file admin.token"))
             type_in(Step("agent", f"{listing} --ended", "ID …\n…revoked…report agent\n"))
             (etc / "jupyter_server_config.py").write_text("c.ExecEngine.policies =\n")

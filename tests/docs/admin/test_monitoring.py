@@ -118,11 +118,12 @@ def test_prometheus_collects_what_the_page_says(tmp_path: Path) -> None:
     require_part("prometheus", "curl")
     port, etc, admin = free_port(), tmp_path / "etc", account(tmp_path / "admin")
     etc.mkdir()
-    token = tmp_path / "admin" / ".jupyter" / "token"
-    token.parent.mkdir()
+    token = tmp_path / "lab" / ".jupyter" / "token"
+    token.parent.mkdir(parents=True)
     with running_host("server", tmp_path / "host") as host:
         token.write_text(str(host.info.token))
         replaced = {
+            "~lab": str(tmp_path / "lab"),
             "/etc/prometheus": str(etc),
             "127.0.0.1:8888": f"127.0.0.1:{host.info.port}",
             "127.0.0.1:9090": f"127.0.0.1:{port}",

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext.client import ExecClient
-from tests.docs.admin import SECONDS, page
+from tests.docs.admin import SECONDS, page, two_machines
 from tests.support.hosts import Host, free_port, wait_until_ready
 from tests.support.howto_pages import Recipe, Step, account, approve, serving, shells
 from tests.support.terminals import Terminal
@@ -45,11 +45,13 @@ def test_a_shared_lab_server(tmp_path: Path) -> None:
         with ExecClient(host.info) as person, person.standard_session() as notebook:
             printed = notebook.run(recipe.file("in Bea's notebook")).stdout.strip()
             assert printed.endswith(f"/kernel-{notebook.id}.json")
-            people = {"lab": lab, "bea": lab, "agent": account(tmp_path / "agent", KERNEL_ID=str(notebook.id))}
-            with shells(people, home) as type_in:
+            agent = tmp_path / "agent"
+            with two_machines({"lab": lab, "bea": lab}, home, account(agent), agent) as type_in:
                 waiting: list[Step] = []
                 for step in steps:
-                    if "from the shell" in step.line:
+                    if step.line == "KERNEL_ID=…":
+                        type_in(Step(step.who, f"KERNEL_ID={notebook.id}", ""))
+                    elif "from the shell" in step.line:
                         waiting.append(step)
                     elif step.line.endswith("approve watch"):
                         approve(step, lambda: type_in(waiting[0]), lab, home)
