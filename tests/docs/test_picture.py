@@ -44,7 +44,7 @@ class Process:
         os.close(self._writing)
 
 
-@pytest.mark.parametrize("group", [-1, 0, 1, os.getpgrp(), 12345678])
+@pytest.mark.parametrize("group", [-1, 0, 1, pytest.param(os.getpgrp(), id="own"), 12345678])
 def test_closed_terminal_signals_only_groups_of_its_own(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     signalled: list[int] = []
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: group)
