@@ -26,6 +26,7 @@ from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
 from tests.support.sandbox_leftovers import WORK
+from tests.support.session_processes import has_ended
 
 
 def say(executor: StatefulCodeExecutor, code: str) -> str:
@@ -46,7 +47,7 @@ def ended(pid: int) -> bool:
     except psutil.NoSuchProcess:
         return True
     except psutil.TimeoutExpired:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return has_ended(process)
     return True
 
 

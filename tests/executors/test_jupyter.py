@@ -30,6 +30,7 @@ from tests.executors.conftest import Make, python
 from tests.executors.seed_examples import REMOTE
 from tests.support.bearers import UNPROTECTED, mint
 from tests.support.hosts import Host, free_port, running_host
+from tests.support.session_processes import has_ended
 from tests.support.tcp_proxies import CuttingProxy, hang_up
 
 
@@ -65,7 +66,7 @@ def after_its_kernel_was_killed(executor: StatefulCodeExecutor, blocks: list[Cod
         process = psutil.Process(int(marked.output.split()[-1]))
         process.kill()
         give_up_at = time.monotonic() + 10
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < give_up_at:
+        while not has_ended(process) and time.monotonic() < give_up_at:
             time.sleep(0.01)
         result = executor.execute_code_blocks(blocks)
         # A server without exec/v1 may begin to read the new kernel's output too late; the result says so.

@@ -22,7 +22,7 @@ from tests.isolation.test_conformance import outcomes
 from tests.support.forked_kernels import add_forked, add_plain, retire_all
 from tests.support.hosts import Host, running_host
 from tests.support.sandbox_leftovers import WORK
-from tests.support.session_processes import kernel_of, marked
+from tests.support.session_processes import has_ended, kernel_of, marked
 
 pytestmark = pytest.mark.skipif(ForkServerProvisioner.unavailable() is not None, reason="no fork here")
 
@@ -128,7 +128,7 @@ def test_what_a_session_left_behind_ends_with_it(client: ExecClient) -> None:
         code = "import subprocess; p = subprocess.Popen(['sleep', '600'], start_new_session=True); print(p.pid)"
         left = psutil.Process(int(session.run(code).stdout))
         assert len(marked(session.id)) == 2
-    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    assert has_ended(left)
     assert marked(session.id) == []
 
 

@@ -18,6 +18,7 @@ from jupyter_exec_ext.forkserver import ForkServerProvisioner
 from tests.support.forked_kernels import Kernel, add_forked, retire_all, running, until
 from tests.support.full import IS_FULL
 from tests.support.hosts import Host, running_host
+from tests.support.session_processes import has_ended
 
 pytestmark = pytest.mark.skipif(ForkServerProvisioner.unavailable() is not None, reason="no fork here")
 
@@ -67,7 +68,7 @@ async def test_kernel_that_starts_runs_and_ends_prints_nothing(
     async with running(tmp_path) as kernel:
         process, printed = psutil.Process(kernel.pid), await kernel.says("print('this')")
         await end(kernel)
-        await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        await until(lambda: has_ended(process))
     assert printed == "this"
     assert capfd.readouterr().err == ""
 
@@ -81,7 +82,7 @@ async def test_commands_are_in_the_history_when_a_kernel_has_ended(tmp_path: Pat
         await kernel.says("'written at the end'")
         process = psutil.Process(kernel.pid)
         kernel.client.shutdown()
-        await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        await until(lambda: has_ended(process))
     with sqlite3.connect(file) as database:
         sources = [source for (source,) in database.execute("SELECT source FROM history")]
         unfinished = database.execute("SELECT count(*) FROM sessions WHERE end IS NULL").fetchone()

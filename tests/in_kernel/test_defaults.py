@@ -11,11 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 from jupyter_client.session import json_packer
 
 from jupyter_exec_ext.in_kernel import defaults
+from tests.support.session_processes import runs
 
 VEGA_LITE = "application/vnd.vegalite.v5+json"
 BARS = {
@@ -124,7 +124,7 @@ def test_drawing_ends_in_time_with_all_that_it_started(
     assert not has_picture(defaults.Drawing())
     assert 1.5 <= time.monotonic() - began < 10
     child = int((tmp_path / "child").read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert not runs(child)
     assert defaults.DRAWING_SECONDS <= 5
 
 

@@ -36,6 +36,7 @@ from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError
 from jupyter_exec_ext.isolation.landlock import LandlockProvisioner, enter, landlock_process, ruleset
 from jupyter_exec_ext.isolation.landlock.landlock_provisioner import rules_of
 from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError
+from tests.support.session_processes import runs
 
 held = pytest.mark.needs("Landlock")
 NAME = "landlock-provisioner"
@@ -123,14 +124,6 @@ def is_there(mark: str) -> bool:
             if mark in one.cmdline():
                 return True
     return False
-
-
-def runs(pid: int) -> bool:
-    """Whether there is a process that has not ended; whose parent is gone may stay as a number for a while."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 async def comes(mark: str) -> bool:

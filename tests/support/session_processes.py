@@ -1,4 +1,4 @@
-"""The processes of a session, found by its mark, wherever their kernel is."""
+"""Find the processes of a session by its mark, and tell whether a process has ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from typing import Any
 import psutil
 
 from jupyter_exec_ext.system.marked_processes import MARK
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether a process has ended, also if its parent has not collected its exit status yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two questions
+        return True
+
+
+def runs(pid: int) -> bool:
+    """Return whether there is a process with this id that has not ended."""
+    try:
+        return not has_ended(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def marked(session_id: str) -> list[int]:
