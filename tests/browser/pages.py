@@ -50,6 +50,11 @@ def open_notebook(page: Page, path: str) -> Locator:
     return opened
 
 
+def close_all(page: Page) -> None:
+    """Close every tab of the main area without asking whether to save: a notebook changes when its kernel answers."""
+    page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach(each => each.dispose())")
+
+
 def change_theme(page: Page, name: str) -> None:
     """Change the theme; its style sheet is loaded after it is named."""
     execute(page, "apputils:change-theme", theme=name)
@@ -71,7 +76,7 @@ class Panel:
         execute(self.page, OPEN_PANEL)
         self.node.get_by_role("searchbox").fill("")
         self.node.get_by_label("Which sessions").select_option("Active")
-        execute(self.page, "application:close-all")
+        close_all(self.page)
 
     def session(self, name: str) -> Locator:
         """Return the item of the session with this name."""

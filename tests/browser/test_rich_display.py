@@ -80,5 +80,3 @@ def test_notebook_shows_execution_and_list_and_runs_no_script_of_theirs(panel: P
     # The control: the page itself can call it.
     page.evaluate("() => canary('control')")
     assert ran == ["control"]
-    # Otherwise the next test, which closes all, is asked about it.
-    execute(page, "docmanager:save")

@@ -10,7 +10,7 @@ import nbformat
 from playwright.sync_api import Page, expect
 
 from tests.browser.agents import Agent
-from tests.browser.pages import Panel
+from tests.browser.pages import Panel, close_all
 from tests.support.bearers import owner_of
 from tests.support.hosts import Host
 
@@ -151,7 +151,7 @@ def test_the_session_opens_as_a_valid_notebook(panel: Panel, agent: Agent, host:
     notebook = nbformat.read(host.home / "root" / "opened.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert [cell.source for cell in notebook.cells if cell.cell_type == "code"] == ["print('one')\n1 + 1", "1 / 0"]
-    panel.page.evaluate("() => void window.jupyterapp.commands.execute('application:close-all')")
+    close_all(panel.page)
 
 
 def test_the_code_is_copied(panel: Panel, agent: Agent) -> None:
@@ -210,5 +210,5 @@ def test_a_console_shares_the_session_s_kernel(panel: Panel, agent: Agent) -> No
     panel.page.keyboard.type("print(answer)")
     panel.page.keyboard.press("Shift+Enter")
     expect(panel.page.locator(".jp-CodeConsole .jp-OutputArea-output").last).to_have_text("42")
-    panel.page.evaluate("() => void window.jupyterapp.commands.execute('application:close-all')")
+    close_all(panel.page)
     assert agent("run", session_id=session, code="answer")["state"] == "ok"
