@@ -13,6 +13,7 @@ import pytest
 from tests.cli.test_cli import command, jupyter_exec
 from tests.support import canaries
 from tests.support.binderhubs import BUILD, Events, StandInBinderHub, log, ready
+from tests.support.full import only_in_full
 from tests.support.hosts import clean_environment, running_host
 from tests.support.hubs import USER, HubHost
 
@@ -32,6 +33,7 @@ def servers(hub: HubHost, user: str) -> dict[str, Any]:
     return found
 
 
+@only_in_full
 def test_a_session_at_a_hub_outlives_the_commands_that_use_it(hub: HubHost, tmp_path: Path) -> None:
     """The server is started by the first one that needs it to last, and stopped by none that found it running."""
     token = {"env": {"JUPYTER_TOKEN": canaries.note(hub.token_of(CALLER))}}

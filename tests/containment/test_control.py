@@ -134,6 +134,7 @@ def says_nothing_of_its_effect(facts):
 '''
 
 
+@only_in_full
 def test_a_probe_that_does_not_end_well_is_told_from_one_that_was_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

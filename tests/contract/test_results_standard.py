@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_exec_ext.models import ExecutionState, SessionStateLostEvent
 from tests.contract.test_results import *  # noqa: F403
+from tests.support.full import only_in_full
 from tests.support.hosts import MAX_OUTPUT_BYTES, Host
 
 
@@ -40,6 +41,7 @@ def test_code_that_takes_too_long_is_stopped_and_the_state_kept(session: Any) ->
     assert session.run("print(before_timeout)").stdout == "kept\n"
 
 
+@only_in_full
 def test_code_that_ignores_the_interrupt_loses_its_kernel_and_that_is_said(client: Any) -> None:
     stubborn = "import time\nwhile True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: pass"
     with client.standard_session() as fresh:

@@ -29,7 +29,7 @@ from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
 from tests.support import canaries
 from tests.support.container_engines import BASE, engine_over_tcp, own_address
-from tests.support.full import IS_FULL
+from tests.support.full import IS_FULL, only_in_full
 
 # The first test of a session may have to make the images.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("engine")]
@@ -96,6 +96,7 @@ print(result.output_files[0], server._container.id)
     assert done.stderr == ""
 
 
+@only_in_full
 def test_an_image_that_only_meets_the_seeds_requirements_works(seeds_image: str) -> None:
     with DockerJupyterServer(custom_image_name=seeds_image, token="chosen", docker_env={"MODE": "test"}) as server:
         assert server.connection_info.token == "chosen"

@@ -42,6 +42,7 @@ from jupyter_exec_ext.executors.hub import _hub_at
 from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
+from tests.support.full import only_in_full
 from tests.support.hosts import free_port
 from tests.support.hubs import USER, HubHost, running_hub
 from tests.support.tcp_proxies import CuttingProxy
@@ -166,6 +167,7 @@ def key_of(server: JupyterHubServer) -> str:
     return canaries.note(str(server.connection_info.token))
 
 
+@only_in_full
 def test_two_users_have_servers_apart_that_survive_a_restart(hub: HubHost) -> None:
     ada, bob = token_of(hub, "ada"), token_of(hub, "bob")
     with JupyterHubServer(hub.hub_url, ada) as adas, JupyterHubServer(hub.hub_url, bob) as bobs:

@@ -20,6 +20,7 @@ from jupyter_exec_ext.models import ExecutionState
 from tests.cli.kernelspecs.places import needs_sandbox
 from tests.isolation.test_conformance import outcomes
 from tests.support.forked_kernels import add_forked, add_plain, retire_all
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, running_host
 from tests.support.sandbox_leftovers import WORK
 from tests.support.session_processes import has_ended, kernel_of, marked
@@ -156,6 +157,7 @@ def test_who_asks_for_isolation_gets_it_and_no_fork(client: ExecClient) -> None:
         assert session.record.isolation == "sandbox"
 
 
+@only_in_full
 def test_a_forked_kernel_conforms_as_the_plain_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

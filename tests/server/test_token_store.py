@@ -14,6 +14,7 @@ import pytest
 from jupyter_exec_ext.auth.token_format import new_token
 from tests.store.test_database import damage
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, running_host
 
 
@@ -40,6 +41,7 @@ def test_while_the_database_cannot_be_read_nobody_is_let_in(host: Host) -> None:
     assert agent.call("GET", "/").status_code == 200
 
 
+@only_in_full
 def test_while_the_database_is_locked_tokens_are_known_and_none_is_changed(host: Host) -> None:
     agent = mint(host)
     lock = sqlite3.connect(database(host), isolation_level=None, timeout=5)

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 from ...isolation.test_conformance import outcomes
@@ -102,6 +103,7 @@ def test_a_notebook_gives_the_same(
         assert (what, theirs) == (what, ours)
 
 
+@only_in_full
 def test_a_session_conforms_as_the_plain_kernel(server: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, server.info.token or "")
     add_aca_kernelspec(os.environ["JUPYTER_DATA_DIR"], "remote", server)

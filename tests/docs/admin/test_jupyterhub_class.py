@@ -20,6 +20,7 @@ import websocket
 
 from jupyter_exec_ext.client import ExecClient
 from tests.docs.admin import SECONDS, page, two_machines
+from tests.support.full import only_in_full
 from tests.support.howto_pages import Recipe, Step, account
 from tests.support.hubs import USER, HubHost, running_hub
 
@@ -29,6 +30,7 @@ _SCRIPTS = sysconfig.get_path("scripts")
 pytestmark = pytest.mark.timeout(420)
 
 
+@only_in_full
 @pytest.mark.needs("configurable-http-proxy")
 def test_jupyterhub_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{_SCRIPTS}{os.pathsep}{os.environ['PATH']}")
