@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..auth.caller import Caller
-from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest
+from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest, SessionUsage
 from ..system.removal import describe_leftovers
 from ..system.resources import keep_freed_memory
 from .access.caller_limits import Admission
@@ -183,6 +183,10 @@ class ExecEngine(EngineSettings):
             If there is none that the caller may see.
         """
         return await self._sessions.get(caller, session_id, memory=memory)
+
+    async def session_usage(self, caller: Caller, session_id: str) -> SessionUsage:
+        """Return what a session's kernel has used over the last hour, and its limits."""
+        return await self._sessions.usage(caller, session_id)
 
     async def delete_session(self, caller: Caller, session_id: str) -> None:
         """Shut a session down; its executions end as cancelled."""

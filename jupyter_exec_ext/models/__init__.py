@@ -24,7 +24,17 @@ from .events import (
     TruncatedEvent,
     UnresponsiveEvent,
 )
-from .execution_details import Approval, Decision, ErrorInfo, FileInfo, JSONObject, SpooledOutput, StateLoss, Truncation
+from .execution_details import (
+    Approval,
+    Decision,
+    ErrorInfo,
+    FileChange,
+    FileInfo,
+    JSONObject,
+    SpooledOutput,
+    StateLoss,
+    Truncation,
+)
 from .execution_records import (
     ApprovalAnswer,
     Execution,
@@ -36,7 +46,15 @@ from .execution_records import (
 from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent
 from .record_list import RecordList
-from .session_records import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest, SessionState
+from .session_records import (
+    ISOLATION_LEVELS,
+    KernelSpecInfo,
+    Session,
+    SessionRequest,
+    SessionState,
+    SessionUsage,
+    UsageSample,
+)
 from .token_and_audit_records import (
     AuditKind,
     AuditRecord,
@@ -66,6 +84,7 @@ __all__ = [
     "Execution",
     "ExecutionRequest",
     "ExecutionState",
+    "FileChange",
     "FileInfo",
     "FilesEvent",
     "Grant",
@@ -85,6 +104,7 @@ __all__ = [
     "SessionRequest",
     "SessionState",
     "SessionStateLostEvent",
+    "SessionUsage",
     "SpooledOutput",
     "StateEvent",
     "StateLoss",
@@ -97,4 +117,5 @@ __all__ = [
     "TruncatedEvent",
     "Truncation",
     "UnresponsiveEvent",
+    "UsageSample",
 ]

@@ -112,6 +112,21 @@ class FileInfo:
     sha256: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """Text of a file before and after it was changed.
+
+    Parameters
+    ----------
+    before : str or None
+        None for a file that the change has made.
+    """
+
+    path: str
+    before: str | None
+    after: str
+
+
 class Decision(str, Enum):
     """Outcome of an approval by a person."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -61,6 +61,46 @@ class Session:
     ended_at: str | None = None
     ended_reason: str | None = None
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSample:
+    """Use of a session's kernel and the processes below it, at one moment.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        Memory of all together; see `Session`.
+    cpu : float
+        Processors in use, on average since the sample before or, for the first, since the kernel started.
+    """
+
+    at: str
+    memory_bytes: int
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUsage:
+    """Use of a session's kernel over the last hour, and its limits.
+
+    Parameters
+    ----------
+    measured : bool
+        False for a kernel on another machine, one that does not run, and a session that has ended.
+    samples : sequence of UsageSample
+        Oldest first. They are kept for an hour, as long as the session lives.
+    processors : int
+        Processors of the server's machine.
+    max_memory_bytes, max_cpu_seconds : int or None
+        Limits of the kernel's own process on its address space and its processor time; None without a limit.
+    """
+
+    measured: bool
+    samples: Sequence[UsageSample]
+    processors: int
+    max_memory_bytes: int | None = None
+    max_cpu_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from ..engine.ports import FileReader, FileWriter
 from ..errors import ExecError
 from ..protocol.file_requests import DIGEST_HEADER, WANT_DIGEST_HEADER, content_disposition, digest_header, wants_sha256
 from ..protocol.records_json import to_json
+from ..protocol.view_json import view_to_json
 from .base_handler import ExecHandler
 from .request_body import DRAIN_BYTES
 
@@ -191,6 +192,20 @@ class SessionFileHandler(UploadHandler[FileWriter]):
         """Delete a file."""
         await self.engine.files.delete(self.caller, session_id, path)
         self.answer_empty()
+
+
+class SessionChangeHandler(ExecHandler):
+    """``/sessions/{sid}/changes/{path}``"""
+
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """Decode a path that is not UTF-8 too, so that it is rejected after authentication."""
+        return value.decode("utf-8", "surrogateescape")
+
+    @web.authenticated
+    async def get(self, session_id: str, path: str) -> None:
+        """Read the text of a file before and after a run changed it."""
+        mtime = self.get_query_argument("mtime", "")
+        self.answer(view_to_json(await self.engine.files.change(self.caller, session_id, path, mtime)))
 
 
 class ExecutionOutputHandler(ExecHandler):

@@ -34,7 +34,7 @@ from .execution_handlers import (
     ExecutionsHandler,
     SessionExecutionsHandler,
 )
-from .file_handlers import ExecutionOutputHandler, SessionFileHandler, SessionFilesHandler
+from .file_handlers import ExecutionOutputHandler, SessionChangeHandler, SessionFileHandler, SessionFilesHandler
 from .gate import Access
 from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
 from .session_handlers import (
@@ -43,6 +43,7 @@ from .session_handlers import (
     SessionNotebookHandler,
     SessionRestartHandler,
     SessionsHandler,
+    SessionUsageHandler,
 )
 from .token_handlers import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
 
@@ -97,6 +98,7 @@ ROUTES = (
         SessionRestartHandler,
         {"POST": _CONTROL_EXECUTIONS},
     ),
+    Route("/sessions/{session_id}/usage", SessionUsageHandler, {"GET": _READ_SESSIONS}),
     Route(
         "/sessions/{session_id}/notebook",
         SessionNotebookHandler,
@@ -111,6 +113,7 @@ ROUTES = (
         SessionExecutionsHandler,
         {"GET": _READ_EXECUTIONS, "POST": _RUN_CODE},
     ),
+    Route("/sessions/{session_id}/changes/{path}", SessionChangeHandler, {"GET": _READ_FILES}),
     Route(
         "/sessions/{session_id}/files",
         SessionFilesHandler,

@@ -13,6 +13,7 @@ from ..errors import Conflict
 from ..protocol.records_json import to_json
 from ..protocol.request_parsing import notebook_path_from_json, session_request_from_json
 from ..protocol.strict_json import dumps, loads_strict
+from ..protocol.view_json import view_to_json
 from .base_handler import ExecHandler
 from .gate import authorize
 from .streaming import StreamingHandler
@@ -74,6 +75,15 @@ class SessionRestartHandler(ExecHandler):
     async def post(self, session_id: str) -> None:
         """Restart the session's kernel; the answer comes when it is ready."""
         self.answer(to_json(await self.engine.restart_session(self.caller, session_id)))
+
+
+class SessionUsageHandler(ExecHandler):
+    """``/sessions/{sid}/usage``"""
+
+    @web.authenticated
+    async def get(self, session_id: str) -> None:
+        """Read what the session's kernel has used over the last hour."""
+        self.answer(view_to_json(await self.engine.session_usage(self.caller, session_id)))
 
 
 class SessionNotebookHandler(StreamingHandler):

@@ -285,6 +285,9 @@ def test_what_a_session_uses_is_told_where_it_can_be_known(client: Any) -> None:
         else:
             assert 200 * 10**6 <= listed[full.id] - listed[empty.id] < 300 * 10**6
             assert full.refresh(memory=True).memory_bytes >= 200 * 10**6
+        usage = full.usage()
+        assert (usage.measured, usage.processors > 0) == (full.record.isolation != "remote", True)
+        assert all(sample.memory_bytes > 0 and 0 <= sample.cpu <= usage.processors for sample in usage.samples)
 
 
 def test_a_session_is_busy_while_it_runs(fresh: Any) -> None:

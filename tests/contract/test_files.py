@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext import errors
-from jupyter_exec_ext.models import FilesEvent
+from jupyter_exec_ext.models import FileChange, FilesEvent
 from tests.support.hosts import MAX_FILE_BYTES, MAX_SESSION_BYTES, MAX_SESSION_FILES, Host
 
 
@@ -279,3 +279,18 @@ def test_half_an_upload_is_no_file(host: Host, fresh: Any) -> None:
     gone = "import os, time\nwhile os.listdir(): time.sleep(0.01)"
     assert fresh.run(gone, timeout_seconds=10).ok
     assert fresh.list_files() == []
+
+
+def test_a_change_of_a_small_text_is_told_with_both_texts(fresh: Any) -> None:
+    fresh.write_file("ü/plan.txt", b"one\n")
+    result = fresh.run("open('ü/plan.txt', 'w').write('two\\n'); open('new.bin', 'wb').write(b'\\xff')")
+    if fresh.record.isolation == "remote":
+        with pytest.raises(errors.FilesNotAvailable):
+            fresh.file_change("ü/plan.txt")
+        return
+    mtimes = {file.path: file.mtime for file in result.files}
+    assert fresh.file_change("ü/plan.txt", mtimes["ü/plan.txt"]) == FileChange("ü/plan.txt", "one\n", "two\n")
+    assert fresh.file_change("ü/plan.txt") == FileChange("ü/plan.txt", "one\n", "two\n")
+    for path in ("new.bin", "nothing.txt"):
+        with pytest.raises(errors.FileNotFound, match=path):
+            fresh.file_change(path)

@@ -81,6 +81,9 @@ def test_what_the_server_sends_is_what_the_document_says(hosts: Any, name: str) 
     assert kinds >= {"state", "stream", "display", "error", "end"}
     for execution in call("GET", f"{path}/executions").json()["executions"]:
         check(execution, "ExecutionSummary")
+    check(call("GET", f"{path}/usage").json(), "SessionUsage")
+    call("POST", f"{path}/executions", json={"code": "open('x.txt', 'w').write('x')"})
+    check(call("GET", f"{path}/changes/x.txt").json(), "FileChange")
     assert call("DELETE", path).status_code == 204
     check(call("GET", path).json(), "Session")
     check(call("POST", f"{path}/executions", json={"code": "1"}).json(), "Error")

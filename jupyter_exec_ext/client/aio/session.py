@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ExecError
-from ...models import Execution, FileInfo, OutputEvent, RecordList, Session
+from ...models import Execution, FileChange, FileInfo, OutputEvent, RecordList, Session, SessionUsage
 from ...protocol.strict_json import dump_bytes
 from ..api.execution_operations import execution_request, executions_of, new_key, one_timeout
 from ..api.file_transfers import FileListing, FilesApi, save_locally
@@ -305,6 +305,21 @@ class AsyncExecSession(AsyncExecSessionBase):
         """Write a file."""
         return await self._driver.perform(self._files.upload(self.id, path, source_of_bytes(data)))
 
+    async def file_change(self, path: str, mtime: str = "") -> FileChange:
+        """Return the text of a small file before and after a run changed it.
+
+        Parameters
+        ----------
+        mtime : str
+            The file's time in the execution's `files`; by default the last change.
+
+        Raises
+        ------
+        FileNotFound
+            If the texts are not kept: the file is large or no text, or it was changed too long ago.
+        """
+        return await self._driver.perform(self._files.change(self.id, path, mtime))
+
     async def delete_file(self, path: str) -> None:
         """Delete a file."""
         await self._driver.perform(self._files.delete(self.id, path))
@@ -313,6 +328,10 @@ class AsyncExecSession(AsyncExecSessionBase):
         """Read the session's record again and return it; with `memory`, with the memory that its kernel uses."""
         self.record = await self._driver.perform(self._api.get_session(self.id, memory=memory))
         return self.record
+
+    async def usage(self) -> SessionUsage:
+        """Return what the session's kernel has used over the last hour, and its limits."""
+        return await self._driver.perform(self._api.session_usage(self.id))
 
     async def interrupt(self) -> None:
         """Interrupt the running code, as Ctrl-C would."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from ...errors import TransferCorrupted
-from ...models import FileInfo, RecordList
+from ...models import FileChange, FileInfo, RecordList
 from ...protocol.file_requests import DIGEST_HEADER, WANT_DIGEST_HEADER, WANT_SHA256, quoted_path, sha256_in
 from ...protocol.records_json import file_info_from_json
+from ...protocol.view_json import file_change_from_json
 from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
 from .answers import list_in, parsed
 from .event_stream import API
@@ -49,6 +50,12 @@ class FilesApi:
         files = FileListing([file_info_from_json(item) for item in list_in(body, "files")])
         files.truncated = bool(body.get("truncated"))
         return files
+
+    def change(self, session_id: str, path: str, mtime: str) -> Operation[FileChange]:
+        """Read the texts of a file before and after it was changed."""
+        query = f"?{urlencode({'mtime': mtime})}" if mtime else ""
+        url = f"{API}sessions/{segment(session_id)}/changes/{quoted_path(path)}{query}"
+        return file_change_from_json(parsed((yield from exchange(Request("GET", url), self.retry))))
 
     def delete(self, session_id: str, path: str) -> Operation[None]:
         """Delete a file."""

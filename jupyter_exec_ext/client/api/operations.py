@@ -18,7 +18,7 @@ from ...errors import (
     Unauthenticated,
     UnexpectedAnswer,
 )
-from ...models import Execution, IssuedToken, KernelSpecInfo, RecordList, Session, Token
+from ...models import Execution, IssuedToken, KernelSpecInfo, RecordList, Session, SessionUsage, Token
 from ...protocol.records_json import (
     execution_from_json,
     issued_token_from_json,
@@ -26,6 +26,7 @@ from ...protocol.records_json import (
     session_from_json,
     token_from_json,
 )
+from ...protocol.view_json import usage_from_json
 from .answers import list_in, parsed
 from .event_stream import API
 from .execution_operations import START_SECONDS, ExecutionOperations, environment_variables
@@ -109,6 +110,10 @@ class ExecApi(ExecutionOperations):
         """Read a session."""
         path = f"sessions/{segment(session_id)}{_flags(memory=memory)}"
         return session_from_json((yield from self._call("GET", path)))
+
+    def session_usage(self, session_id: str) -> Operation[SessionUsage]:
+        """Read what a session has used."""
+        return usage_from_json((yield from self._call("GET", f"sessions/{segment(session_id)}/usage")))
 
     def list_sessions(self, *, ended: bool, memory: bool) -> Operation[RecordList[Session]]:
         """List sessions."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from ...protocol.file_requests import MAX_DEPTH, MAX_PATH_BYTES, TEMPORARY_PREFIX
+from ...protocol.records_json import utc_timestamp
 from .confinement import DIRECTORY, reason_to_refuse
+from .text_history import MAX_TEXTS_PER_RUN, TextHistory, Version, read_text
 
+_LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
 _SLICE_SECONDS = 0.02  # after each slice, the walks of other sessions have their turn
 
 Signature = tuple[int, int, int]
@@ -154,8 +157,18 @@ def signature(found: os.stat_result) -> Signature:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
+def mtime_of(found: os.stat_result) -> str:
+    """Return when a file was changed; clamped, since code can set any time."""
+    return utc_timestamp(min(max(found.st_mtime, 0), _LATEST_SECONDS))
+
+
 class ChangeWatch:
     """Change detection for one session's files, against their state after the last run.
+
+    Attributes
+    ----------
+    texts : TextHistory
+        Texts of the files that runs and the API have written.
 
     Parameters
     ----------
@@ -168,6 +181,7 @@ class ChangeWatch:
     def __init__(self, open_root: Callable[[], int], max_entries: int) -> None:
         self._open_root = open_root
         self._max_entries = max_entries
+        self.texts = TextHistory()
         self._known: dict[str, Signature] | None = {}
         self._noted: dict[str, Signature | None] = {}
 
@@ -175,6 +189,23 @@ class ChangeWatch:
         """Record that the API, not code, wrote a file; None if it was deleted."""
         # None cancels an earlier note: if code makes the file again, that is a change.
         self._noted[path] = None if found is None else signature(found)
+        self.texts.add(path, None)
+
+    async def keep_text(self, path: str, found: os.stat_result) -> None:
+        """Keep the text of a file that the API wrote, so that the change by the next run can be shown."""
+        text = await asyncio.to_thread(self._read_text, path, found)
+        if text is not None:
+            self.texts.add(path, Version(mtime_of(found), text, False))
+
+    def _read_text(self, path: str, found: os.stat_result) -> str | None:
+        """Return the text of a file, if it is a small one and still as it was `found`; runs in a thread."""
+        with suppress(OSError):
+            root = self._open_root()
+            try:
+                return read_text(root, path, found)
+            finally:
+                os.close(root)
+        return None
 
     async def changes(self) -> list[Entry]:
         """Return the files that are new or changed since the last call.
@@ -188,6 +219,7 @@ class ChangeWatch:
         if entries is None:
             self._known = None  # too many to compare, now or next time
             self._noted.clear()
+            self.texts.clear()
             return []
         before = self._known
         self._known = {entry.path: signature(entry.stat) for entry in entries}
@@ -195,10 +227,20 @@ class ChangeWatch:
         noted, self._noted = self._noted, {}
         self._known.update((path, new) for path, new in noted.items() if new is not None)
         if before is None:
+            self.texts.clear()
             return []
         # Code may have changed such a file since: then its signature is another one than the API left.
         before.update((path, new) for path, new in noted.items() if new is not None)
-        return [entry for entry in entries if before.get(entry.path) != signature(entry.stat)]
+        changed = [entry for entry in entries if before.get(entry.path) != signature(entry.stat)]
+        await self._keep_texts(changed, before)
+        return changed
+
+    async def _keep_texts(self, changed: Sequence[Entry], before: Mapping[str, Signature]) -> None:
+        read = sorted(changed, key=lambda entry: entry.path)[:MAX_TEXTS_PER_RUN]
+        texts = await asyncio.to_thread(lambda: {each.path: self._read_text(each.path, each.stat) for each in read})
+        for path, found in ((each.path, each.stat) for each in changed):
+            text = texts.get(path)
+            self.texts.add(path, None if text is None else Version(mtime_of(found), text, path not in before))
 
     def _scan(self) -> list[Entry] | None:
         root = self._open_root()

@@ -11,19 +11,18 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Protocol
 
 from ...auth.policy import Policy
 from ...errors import Conflict, QuotaExceeded
-from ...models import FileInfo
+from ...models import FileInfo, FilesEvent
 from ...protocol.file_requests import TEMPORARY_PREFIX, mime_type
-from ...protocol.records_json import utc_timestamp
 from ..ports import NO_LIMITS, FileLimits
 from .confinement import api_errors
-from .directory_scan import ChangeWatch
+from .directory_scan import ChangeWatch, Entry, mtime_of
 
 _BLOCK_BYTES = 1024 * 1024
-_LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
 
 # Runs a blocking function in a thread.
 InThread = Callable[..., "asyncio.Future[Any]"]
@@ -80,9 +79,22 @@ class Usage:
 
 
 def describe(path: str, found: os.stat_result, sha256: str | None = None) -> FileInfo:
-    """Return the record of a file; its time is clamped, since code can set any."""
-    mtime = utc_timestamp(min(max(found.st_mtime, 0), _LATEST_SECONDS))
-    return FileInfo(path, found.st_size, mtime, mime_type(path), sha256)
+    """Return the record of a file."""
+    return FileInfo(path, found.st_size, mtime_of(found), mime_type(path), sha256)
+
+
+# Bounds of the list of changed files in an execution's record.
+_MAX_REPORTED = 1_000
+_MAX_REPORTED_PATH_BYTES = 128 * 1024
+
+
+def files_event(entries: list[Entry]) -> FilesEvent:
+    """Return the event for changed files: the first by path, as many as a record may have."""
+    entries.sort(key=lambda entry: entry.path)
+    path_bytes = accumulate(len(entry.path.encode()) for entry in entries[:_MAX_REPORTED])
+    fitting = sum(total <= _MAX_REPORTED_PATH_BYTES for total in path_bytes)
+    named = tuple(describe(entry.path, entry.stat) for entry in entries[:fitting])
+    return FilesEvent(named, len(entries) - fitting)
 
 
 class LocalReader:
@@ -273,6 +285,7 @@ class LocalUpload:
             undo.pop_all()
         if self._watch is not None:
             self._watch.note(self._path, found)
+            await self._watch.keep_text(self._path, found)
         info = describe(self._path, found, self._hash.hexdigest())
         await self.discard()
         return info, replaced is None

@@ -15,13 +15,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import accumulate
 from logging import Logger, LoggerAdapter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import Conflict, KernelStartFailed, NotAFile, QuotaExceeded
-from ...models import FilesEvent
+from ...errors import Conflict, FileNotFound, KernelStartFailed, NotAFile, QuotaExceeded
+from ...models import FileChange, FilesEvent
 from ...protocol.file_requests import path_parts
 from ...system.removal import remove_tree, retry_leftovers
 from ...system.resources import exhausted, out_of_resources
@@ -29,7 +28,7 @@ from ..concurrency import FairTurns
 from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
 from .directory_scan import ChangeWatch, SlicedWalk, TooManyEntriesError, walk
-from .file_transfer import LocalReader, LocalUpload, Usage, always, describe, hash_next
+from .file_transfer import LocalReader, LocalUpload, Usage, always, describe, files_event, hash_next
 
 T = TypeVar("T")
 _THREADS = 4
@@ -42,9 +41,6 @@ _HASH_SLICE_BYTES = 16 * 1024 * 1024
 MAX_HASHED_BYTES = 8 * 1024**3
 _MAX_LISTED = 10_000
 _MAX_WALKED = 100_000
-# Bounds of the list of changed files in an execution's record.
-_MAX_REPORTED = 1_000
-_MAX_REPORTED_PATH_BYTES = 128 * 1024
 
 
 class LocalFiles:
@@ -326,13 +322,16 @@ class LocalFiles:
         except OSError as error:
             self._log.debug("the directory of session %s cannot be read: %s", session_id, error)
             return None
-        if not entries:
-            return None
-        entries.sort(key=lambda entry: entry.path)
-        path_bytes = accumulate(len(entry.path.encode()) for entry in entries[:_MAX_REPORTED])
-        fitting = sum(total <= _MAX_REPORTED_PATH_BYTES for total in path_bytes)
-        named = tuple(describe(entry.path, entry.stat) for entry in entries[:fitting])
-        return FilesEvent(named, len(entries) - fitting)
+        return files_event(entries) if entries else None
+
+    async def change(self, session_id: str, path: str, mtime: str) -> FileChange:
+        """Return the texts of a file before and after it was changed."""
+        path = "/".join(path_parts(path))
+        watch = self._watches.get(session_id)
+        found = None if watch is None else watch.texts.change(path, mtime)
+        if found is None:
+            raise FileNotFound(f"no texts of that change of {path!r} are kept; download the file as it is now")
+        return found
 
 
 def _file_list(found: SlicedWalk) -> FileList:

@@ -30,7 +30,7 @@ from ...errors import (
     Unauthenticated,
     Unavailable,
 )
-from ...models import FileInfo
+from ...models import FileChange, FileInfo
 from ...protocol.file_requests import path_parts
 from ...protocol.records_json import utc_timestamp
 from ..ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles
@@ -77,6 +77,10 @@ class NoFiles:
 
     async def changes(self, session_id: str) -> None:
         """Return None: no changes are known."""
+
+    async def change(self, session_id: str, path: str, mtime: str) -> FileChange:
+        """Raise `FilesNotAvailable`: no texts are kept."""
+        raise self._not_available(path)
 
     async def session_ended(self, session_id: str) -> None:
         """Do nothing."""

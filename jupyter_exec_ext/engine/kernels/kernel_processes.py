@@ -56,23 +56,30 @@ def memory_bytes(pid: int | None) -> int:
 
 def memory_below(pids: Collection[int]) -> dict[int, int | None]:
     """Return the memory of each process together with all below it; None for one that has ended or cannot be told."""
+    return {
+        root: own + sum(map(memory_bytes, below)) if (own := memory_bytes(root)) else None
+        for root, below in processes_below(pids).items()
+    }
+
+
+def processes_below(pids: Collection[int]) -> dict[int, set[int]]:
+    """Return the processes below each process."""
     # One pass for all of them: `Process.children` would read the whole process table for each.
     children: dict[int, list[int]] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it ended meanwhile
             children.setdefault(process.ppid(), []).append(process.pid)
-    return {pid: _sum_below(pid, children) for pid in pids}
+    return {pid: _below(pid, children) for pid in pids}
 
 
-def _sum_below(root: int, children: Mapping[int, Sequence[int]]) -> int | None:
-    own = memory_bytes(root)
+def _below(root: int, children: Mapping[int, Sequence[int]]) -> set[int]:
     found, waiting = {root}, [root]
     while waiting:
         # The table is not of one moment: with ids used again it may even have circles.
         new = set(children.get(waiting.pop(), ())) - found
         found |= new
         waiting += new
-    return own + sum(map(memory_bytes, found - {root})) if own else None
+    return found - {root}
 
 
 FRESH_SECONDS = 3.0

@@ -95,6 +95,17 @@ def limit_process(pid: int | None, limits: ProcessLimits) -> None:
             raise IsolationRequired(f"the kernel's limits could not be set: {os.strerror(error.errno or 0)}") from None
 
 
+def limits_of_process(pid: int) -> ProcessLimits:
+    """Return the limits that are in force on a process, whoever has set them; none where that cannot be told."""
+    found: list[int | None] = [None, None]
+    if sys.platform == "linux":
+        for at, kind in enumerate((resource.RLIMIT_CPU, resource.RLIMIT_AS)):
+            with suppress(OSError):  # it has ended, or belongs to another user
+                soft, _ = resource.prlimit(pid, kind)
+                found[at] = None if soft == resource.RLIM_INFINITY else soft
+    return ProcessLimits(*found)
+
+
 # Descriptors of a session, at most: four channels, a process's descriptor and a log, four more for a sandbox, and the
 # connections of a client that runs code and follows it. Measured on 2026-11-26: 6 for a plain kernel, 10 in a sandbox.
 _DESCRIPTORS_PER_SESSION = 12

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import IO, Protocol
 
 from ...auth.policy import least
-from ...models import FileInfo, FilesEvent
+from ...models import FileChange, FileInfo, FilesEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,20 @@ class SessionFiles(Protocol):
 
     async def changes(self, session_id: str) -> FilesEvent | None:
         """Return what code has created or changed since the last call; never raises."""
+
+    async def change(self, session_id: str, path: str, mtime: str) -> FileChange:
+        """Return the texts of a small file before and after it was changed.
+
+        Parameters
+        ----------
+        mtime : str
+            The file's time after the change, as the record of the execution has it; empty for the last change.
+
+        Raises
+        ------
+        FileNotFound
+            If they are not kept.
+        """
 
     async def session_ended(self, session_id: str) -> None:
         """Note that no code runs in the session any more; its files stay."""

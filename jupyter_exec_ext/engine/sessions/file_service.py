@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...auth.caller import Caller
 from ...auth.policy import check_upload
 from ...errors import Conflict, NotFound, QuotaExceeded
-from ...models import FileInfo, SessionState
+from ...models import FileChange, FileInfo, SessionState
 from ..files.file_transfer import always, limits_of
 from ..ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
 from .live_session import ended_error
@@ -73,6 +73,10 @@ class FileService:
     ) -> str:
         """Return a file's SHA-256; hashing stops when `is_wanted` returns False."""
         return await (await self._files_of(caller, session_id)).digest(session_id, path, is_wanted)
+
+    async def change(self, caller: Caller, session_id: str, path: str, mtime: str) -> FileChange:
+        """Return the texts of a small file before and after it was changed; see `SessionFiles.change`."""
+        return await (await self._files_of(caller, session_id)).change(session_id, path, mtime)
 
     async def create(self, caller: Caller, session_id: str, path: str, size_bytes: int | None) -> FileWriter:
         """Begin to write a file into a session that has not ended."""

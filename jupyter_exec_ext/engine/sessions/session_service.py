@@ -10,13 +10,14 @@ from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, SessionNotFound, ShuttingDown
-from ...models import ExecutionState, Session, SessionRequest, SessionState
+from ...models import ExecutionState, Session, SessionRequest, SessionState, SessionUsage
 from ..kernels.kernel_processes import MemoryMeter
 from ..kernels.warm_pool import KernelPool
 from ..ports import AuditTrail, SessionStore
 from .live_session import LiveSession, ended_error
 from .session_factory import SessionFactory
 from .session_registry import SessionRegistry
+from .usage_sampler import UsageSampler
 
 _MAX_ENDED_SESSIONS = 1000
 
@@ -40,6 +41,7 @@ class SessionService:
         self._audit = audit
         self._log = log
         self._memory = MemoryMeter()
+        self._usage = UsageSampler(registry)
 
     async def create(self, caller: Caller, request: SessionRequest, setup_code: str | None = None) -> Session:
         """Start a session and wait until its kernel answers; see `ExecEngine.create_session`."""
@@ -47,6 +49,7 @@ class SessionService:
         plan = await self._factory.plan(caller, request, visible)
         live = self._factory.build(caller, request, plan, setup_code)
         is_pooled = live.record.kernel_starts > 0
+        self._usage.start()
         try:
             await live.start()
         except BaseException as error:  # also if cancelled: executions sent to it meanwhile end with the reason
@@ -87,6 +90,11 @@ class SessionService:
         if record is None or not caller.may_see(record.owner):
             raise SessionNotFound(f"no session {session_id!r}; list the sessions to find its id")
         return (await self._measured([record]))[0] if memory else record
+
+    async def usage(self, caller: Caller, session_id: str) -> SessionUsage:
+        """Return what a session has used over the last hour; see `ExecEngine.session_usage`."""
+        await self.get(caller, session_id)
+        return await self._usage.usage(session_id)
 
     async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:
         live = self._registry.sessions
@@ -138,6 +146,7 @@ class SessionService:
 
     async def close_all(self) -> None:
         """End every session because the server stops."""
+        self._usage.close()
         await asyncio.gather(*map(self._close_at_shutdown, list(self._registry.sessions.values())))
 
     async def _close_at_shutdown(self, live: LiveSession) -> None:

@@ -1,0 +1,37 @@
+"""JSON of what a view of one session shows: use of its kernel, and the texts of a file before and after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from ..errors import UnexpectedAnswer
+from ..models import FileChange, JSONObject, SessionUsage, UsageSample
+
+R = TypeVar("R", SessionUsage, UsageSample, FileChange)
+
+
+def view_to_json(record: SessionUsage | FileChange) -> JSONObject:
+    """Return a record as a JSON object with the record's own field names."""
+    return asdict(record)
+
+
+def usage_from_json(data: Any) -> SessionUsage:
+    """Read a `SessionUsage`; raises `UnexpectedAnswer` if it is none."""
+    return _build(SessionUsage, data, lambda samples: tuple(_build(UsageSample, sample) for sample in samples))
+
+
+def file_change_from_json(data: Any) -> FileChange:
+    """Read a `FileChange`; raises `UnexpectedAnswer` if it is none."""
+    return _build(FileChange, data)
+
+
+def _build(cls: type[R], data: Any, read_samples: Callable[[Any], Any] = tuple) -> R:
+    try:
+        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        if "samples" in known:
+            known["samples"] = read_samples(known["samples"])
+        return cls(**known)
+    except (TypeError, KeyError) as error:
+        raise UnexpectedAnswer(f"the server sent a {cls.__name__} that cannot be read: {error!r}") from None
