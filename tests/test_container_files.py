@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,28 @@ def test_they_build_on_what_the_default_image_builds_on_and_run_as_nobody_specia
     assert f"FROM {instructions(kind, 'FROM')[0]}" == DOCKERFILE.splitlines()[0]
     assert instructions(kind, "USER") == ["1000:1000"]
     assert not [line for name in ("ENV", "ARG") for line in instructions(kind, name) if "TOKEN" in line]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_have_bubblewrap_and_the_libraries_of_a_binder(kind: str) -> None:
+    lines = " ".join(instructions(kind, "RUN"))
+    binder = CONTAINERS.parent / "binder"
+    libraries = [
+        line for line in (binder / "requirements.txt").read_text().split() if re.match("matplotlib|pandas", line)
+    ]
+    assert len(libraries) == 2
+    assert [name for name in [*(binder / "apt.txt").read_text().split(), *libraries] if name not in lines] == []
+
+
+def check_health(kind: str, host: Host) -> int:
+    """Run the health check of an image on a host of this machine; return its exit code."""
+    (line,) = instructions(kind, "HEALTHCHECK")
+    python, *arguments = json.loads(line.partition(" CMD ")[2].replace("8888", str(host.info.port)))
+    assert python == "python"
+    command = [sys.executable, *arguments]
+    # A proxy of the environment must not be asked.
+    env = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
+    return subprocess.run(command, env=env, stderr=subprocess.DEVNULL, timeout=30, check=False).returncode
 
 
 @contextmanager
@@ -81,6 +104,7 @@ def test_what_they_start_takes_the_token_in_three_ways(kind: str, given: str, tm
     value = str(tmp_path / "secret") if given.endswith("FILE") else token
     with started(kind, tmp_path, token, **{given: value}) as host:
         wait_until_ready(host)
+        assert check_health(kind, host) == 0
         assert requests.get(f"{host.info.url}exec/v1/", timeout=30).status_code == 401
         with ExecClient(host.info) as client, client.session() as session:
             if kind == "lab":
@@ -91,6 +115,7 @@ def test_what_they_start_takes_the_token_in_three_ways(kind: str, given: str, tm
                 "None None\n"
             )
         assert token not in host.log_text()
+    assert check_health(kind, host) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

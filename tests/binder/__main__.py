@@ -61,12 +61,13 @@ def image(checkout: Path) -> None:
         "RUN ./binder/postBuild",
         'pip install --no-cache-dir -r "binder/requirements.txt"',
         "Building conda environment for python=3.12",
+        "bubblewrap",
     ):
         check(line in dockerfile, f"repo2docker's Dockerfile has no {line!r}:\n{dockerfile}")
 
 
 def server(checkout: Path) -> None:
-    """Build and start it as in a Binder, and use it."""
+    """Build and start it as in a Binder, use it, and run the tour, in which nobody approves anything."""
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         python = home / "env" / "bin" / "python"

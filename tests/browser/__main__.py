@@ -1,5 +1,7 @@
 """Runs the tests of the front end in a real browser: ``python -m tests.browser [--prepare] [pytest's arguments…]``.
 
+``--screenshots`` makes all pictures of the documentation anew instead, the README's animated one, too.
+
 JupyterLab and Notebook 7, with this package's wheel as it is published, are in an environment of their own in
 ``.bench/browser``, which is made when first needed; the browser is Chromium, from ``$CHROMIUM`` or the ``PATH``.
 
@@ -16,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.environments import ROOT, TOOLS, environment
+from tools.make_picture import PICTURE, make_picture
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,6 +27,8 @@ else:
 
 HOME = ROOT / ".bench" / "browser"
 TESTS = Path(__file__).parent
+# The agents in the pictures use these libraries.
+LIBRARIES = ("matplotlib>=3.9", "pandas>=2.2")
 
 
 def prepare() -> Path:
@@ -75,13 +80,21 @@ def test(arguments: list[str]) -> None:
     subprocess.run([*pytest, *arguments, *([] if given else [str(TESTS)])], cwd=ROOT, env=environ, check=True)
 
 
+def make_pictures(arguments: list[str]) -> None:
+    """Make the documentation's pictures anew."""
+    PICTURE.write_text(make_picture(), encoding="utf-8")
+    subprocess.run([str(prepare()), "-m", "pip", "install", "--quiet", *LIBRARIES], cwd=TESTS, check=True)
+    test(["--screenshots", str(TESTS / "test_pictures.py"), *arguments])
+
+
 def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.browser", description=__doc__)
     parser.add_argument("--prepare", action="store_true", help="only make the environment, and test nothing")
+    parser.add_argument("--screenshots", action="store_true", help="make the documentation's pictures anew")
     args, rest = parser.parse_known_args()
     try:
-        prepare() if args.prepare else test(rest)
+        prepare() if args.prepare else make_pictures(rest) if args.screenshots else test(rest)
     except subprocess.CalledProcessError as error:  # of pip, the build or pytest, which has said why
         print(f"browser: {error}", flush=True)
         return 1

@@ -1,4 +1,4 @@
-"""The documentation's pictures: ``python -m tests.browser --screenshots tests/browser/test_pictures.py``."""
+"""The documentation's pictures of the front end: ``python -m tests.browser --screenshots``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.browser.pages import Panel, change_theme, execute, open_lab, ready
 from tests.browser.servers import running_lab
 from tests.support.bearers import mint, owner_of
 from tests.support.hosts import Host
+from tests.support.outside_parts import require_part
 
 IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
 MAX_BYTES = 150_000
@@ -23,22 +24,21 @@ WIDTH, HEIGHT = 1000, 680
 PANEL_WIDTH = 400
 NOTEBOOK = "sales by region.ipynb"
 
-TABLE = """
-from IPython.display import HTML
-rows = [("north", 412, 96), ("south", 388, 101), ("west", 530, 87)]
-cells = "".join(f"<tr><td>{a}</td><td>{b}</td><td>{c}</td></tr>" for a, b, c in rows)
-HTML(f"<table><tr><th>region</th><th>orders</th><th>mean</th></tr>{cells}</table>")
+LOAD = """
+import pandas as pd
+
+orders = pd.DataFrame({"region": ["north", "south", "west"], "orders": [412, 388, 530], "returns": [21, 35, 18]})
 """
-MISTAKE = "totals = {'north': 39552}\ntotals['east']"
+TABLE = "orders.assign(rate=orders.returns / orders.orders).round(3)"
+MISTAKE = "orders['refunds'].sum()"
+CHART = 'ax = orders.plot.bar(x="region", rot=0, figsize=(5, 2.6))'
 WORKS = """
 import time
 for epoch in range(1, 6):
     print(f"epoch {epoch}: loss {1 / epoch:.3f}", flush=True)
-time.sleep(600)
+time.sleep(500)
 """
-SHELL = (
-    "# the newest numbers\n!curl -sS https://example.org/orders.csv -o orders.csv\nlen(open('orders.csv').readlines())"
-)
+SHELL = "# orders that were sent twice\n!sort orders.csv | uniq --repeated --count\nlen(open('orders.csv').readlines())"
 
 
 @dataclass
@@ -51,18 +51,23 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    require_part("sandbox")
     home = tmp_path_factory.mktemp("pictures")
     with ExitStack() as stack:
         host = stack.enter_context(running_lab(home / "lab"))
         agents = {}
-        for name, policy in (("claude", "trusted"), ("nightly report", "trusted"), ("research assistant", "asks")):
-            connection = replace(host.info, token=mint(host, policy=policy, name=name).token)
+        for name, policy in (
+            ("sales analyst", "restricted"),
+            ("nightly report", "default"),
+            ("research assistant", "asks"),
+        ):
+            connection = replace(host.info, token=mint(host, policy=policy, name=name, isolation="sandbox").token)
             agents[name] = stack.enter_context(running_agent(connection, home))
-        claude, nightly, research = agents.values()
+        analyst, nightly, research = agents.values()
         research("open", name="market overview")
-        session = claude("open", name="sales by region")
-        for code in ("import json\norders = 1330", TABLE, MISTAKE):
-            claude("run", session_id=session, code=code.strip())
+        session = analyst("open", name="sales by region")
+        for code in (LOAD, TABLE, MISTAKE, CHART):
+            analyst("run", session_id=session, code=code.strip())
         saved = owner_of(host).call("POST", f"/sessions/{session}/notebook", json={"path": NOTEBOOK})
         assert saved.ok, saved.text
         session = nightly("open", name="train the forecast")
@@ -103,8 +108,9 @@ def test_the_panel(new_page: Callable[..., Page], scene: Scene, theme: str) -> N
     panel = new_lab(new_page, scene, f"JupyterLab {theme}")
     panel.unfold("train the forecast")
     item = panel.unfold("sales by region")
-    expect(item.get_by_role("log").first).to_contain_text("KeyError")
-    item.locator(".jex-Execution .jex-Row-main").nth(1).click()
+    expect(item).to_contain_text("sandbox")
+    expect(item.locator("img")).to_be_visible()
+    item.locator(".jex-Execution .jex-Row-main").nth(2).click()
     expect(item.locator("table")).to_be_visible()
     panel.page.mouse.move(WIDTH - 5, HEIGHT - 60)
     shot(panel.page, "panel" if theme == "Light" else "panel-dark")
@@ -118,12 +124,12 @@ def test_approvals(new_page: Callable[..., Page], scene: Scene) -> None:
     section = panel.page.locator("#jupyter-exec-ext-approvals")
     panel.page.locator(".Toastify__toast").get_by_role("button", name="Review").click()
     panel.node.get_by_role("heading", name="Sessions Section").click()
-    expect(section.locator(".cm-content")).to_contain_text("curl")
-    section.locator(".cm-line", has_text="curl").click()
+    expect(section.locator(".cm-content")).to_contain_text("uniq")
+    section.locator(".cm-line", has_text="uniq").click()
     panel.page.keyboard.press("End")
-    panel.page.keyboard.type(" --max-time 60")
+    panel.page.keyboard.type(" | head -n 20")
     expect(section.get_by_role("button", name="Approve as edited")).to_be_visible()
-    section.get_by_label("Note to the agent").fill("with a limit, as the network is slow today")
+    section.get_by_label("Note to the agent").fill("only the first ones, please")
     shot(panel.page, "approvals")
     section.get_by_role("button", name="Reject", exact=True).click()
     assert research.result()["state"] == "rejected"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,11 +14,14 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import CodeBlock, DockerJupyterServer, ExecClient, JupyterCodeExecutor
+from tests.executors.images import containers_of
 from tests.support import canaries
 from tests.support.environments import ROOT
+from tests.test_container_files import instructions
 
 # The images may have to be made, from a front end that has to be built.
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.usefixtures("engine")]
+PAGE = ROOT / "docs" / "howto" / "container.md"
 HOSTS = {"gateway": "kernel_gateway", "lab": "jupyter_server"}
 
 
@@ -46,3 +51,21 @@ def test_an_executor_runs_code_in_it(image: str, engine: Any) -> None:
             assert executor.execute_code_blocks([CodeBlock(code, "python")]).output == "1000 None None\n"
         with ExecClient(server) as client:
             assert client.info()["host"] == HOSTS[image.rpartition("-")[2]]
+            chart = "import pandas as pd\npd.DataFrame({'n': [1, 2]}).plot.bar()"
+            assert len(client.run(chart).images) == 1
+        (container,) = containers_of(engine, image)
+        # The check of the Dockerfile: not every engine keeps it in the image.
+        (check,) = instructions(image.rpartition("-")[2], "HEALTHCHECK")
+        command = json.loads(check.partition(" CMD ")[2])
+        assert engine.containers.get(container).exec_run(command).exit_code == 0
+
+
+@pytest.mark.needs("user namespaces")
+def test_kernels_are_sandboxed_with_the_options_of_the_page(image: str, engine: Any) -> None:
+    names = [component["Name"] for component in engine.version()["Components"]]
+    program = "podman" if "Podman Engine" in names else "docker"
+    command = re.search(rf"^{program} run --rm ((?s:.*?)) jupyter exec doctor$", PAGE.read_text(), re.MULTILINE)
+    assert command is not None
+    options = re.findall(r"--security-opt '?([^\s']+)", command[1])
+    arguments = {"command": ["jupyter", "exec", "doctor"], "remove": True, "security_opt": options}
+    assert b"scoped tokens get the isolation 'sandbox'" in engine.containers.run(image, **arguments)
