@@ -1,4 +1,4 @@
-"""``jupyter exec token``: creates, lists, rotates and revokes scoped tokens for agents."""
+"""``jupyter exec token``: creates, lists, rotates and revokes scoped tokens for agents, and grants them kernels."""
 
 from __future__ import annotations
 
@@ -52,10 +52,15 @@ def add_token_command(commands: Any) -> None:
     listing = add_command(actions, "list", "list tokens, without their secrets", list_tokens)
     show = add_command(actions, "show", "show a token, without its secret", show_token)
     rotate = add_command(actions, "rotate", "give a token another secret and print it, this once", rotate_token)
-    revoke = add_command(actions, "revoke", "revoke tokens and those below them; what they run ends", revoke_tokens)
+    revoke = add_command(
+        actions, "revoke", "revoke tokens and those below them, or grants; their work ends", revoke_tokens
+    )
+    grant = add_command(actions, "grant", "let a token attach to a running kernel, such as a notebook's", grant_kernel)
+    grants = add_command(actions, "grants", "list the kernels that are granted to tokens", list_grants)
     policies = add_command(actions, "policies", "list the policies there are", list_policies)
     _create_options(create)
     listing.add_argument("--ended", action="store_true", help="those that were revoked or have expired, too")
+    grants.add_argument("--ended", action="store_true", help="those that have ended, too")
     for action in (show, rotate):
         action.add_argument("id", metavar="ID", help="the id of the token")
     rotate.add_argument(
@@ -65,15 +70,24 @@ def add_token_command(commands: Any) -> None:
         metavar="TIME",
         help="for how long the secret before it is still good, such as 1h (default: not at all)",
     )
-    revoke.add_argument("ids", nargs="+", metavar="ID", help="the id of a token")
+    revoke.add_argument("ids", nargs="+", metavar="ID", help="the id of a token, or of a grant")
+    grant.add_argument("id", metavar="ID", help="the id of the token")
+    grant.add_argument("kernel", metavar="KERNEL_ID", help="the id of the running kernel")
+    grant.add_argument("--name", default="", metavar="NAME", help="its name in lists, such as that of the notebook")
+    grant.add_argument(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="how long it lasts, such as 1h (default: until the token or the kernel ends)",
+    )
     for action in (create, rotate):
         action.add_argument(
             "--output", metavar="FILE", help="write it to this file, for you alone, and do not print it"
         )
     create.add_argument("--force", action="store_true", help="with --output: replace a file that exists")
-    for action in (create, listing, show, rotate, policies):
+    for action in (create, listing, show, rotate, grant, grants, policies):
         add_json_option(action)
-    for action in (create, listing, show, rotate, revoke, policies):
+    for action in (create, listing, show, rotate, revoke, grant, grants, policies):
         add_server_options(action, "auto", "auto")
 
 
@@ -153,10 +167,37 @@ def show_token(args: argparse.Namespace) -> int:
 
 
 def revoke_tokens(args: argparse.Namespace) -> int:
-    """Revoke tokens."""
+    """Revoke tokens, and grants of kernels."""
     with api_client_for(args) as client:
-        for token_id in args.ids:
-            client.tokens.revoke(token_id)
+        for id_ in args.ids:
+            # Ids of tokens have no underscore.
+            (client.tokens.revoke_grant if id_.startswith("grt_") else client.tokens.revoke)(id_)
+    return 0
+
+
+def grant_kernel(args: argparse.Namespace) -> int:
+    """Let a token attach to a running kernel, and print the id of the grant."""
+    with api_client_for(args) as client:
+        grant = client.tokens.grant(args.id, args.kernel, name=args.name, expires_in_seconds=args.expires)
+    if args.json:
+        print_json(to_json(grant))
+        return 0
+    print("Code that the token runs there has your own rights, whatever its policy says.", file=sys.stderr)
+    print(f"To end it: jupyter exec token revoke {grant.id}", file=sys.stderr, flush=True)
+    print(grant.id)
+    return 0
+
+
+def list_grants(args: argparse.Namespace) -> int:
+    """Print the grants of kernels, one a line."""
+    with api_client_for(args) as client:
+        found = client.tokens.grants(ended=args.ended)
+    if args.json:
+        print_json([to_json(grant) for grant in found])
+        return 0
+    rows = [("ID", "TOKEN", "KERNEL", "ENDS", "NAME")]
+    rows += [(g.id, g.token_id, g.kernel_id, relative_time(g.ended_at or g.expires_at), g.name) for g in found]
+    print_table(rows)
     return 0
 
 

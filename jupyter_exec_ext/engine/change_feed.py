@@ -1,4 +1,4 @@
-"""Change feed: a ring buffer of changes to sessions, executions and tokens, for any number of readers.
+"""Change feed: a ring buffer of changes to sessions, executions, tokens and grants, for any number of readers.
 
 Each change is encoded once and kept in a ring that is bounded in number and in bytes. A reader has a position in the
 ring and reads at its own pace, so a slow reader costs no memory. One whose position has left the ring gets `RESET`, as
@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
-from ..models import Execution, JSONObject, LateOutput, Session, Token
+from ..models import Execution, JSONObject, KernelGrant, LateOutput, Session, Token
 from ..protocol.records_json import late_output_to_json, summary_to_json, to_json
 from ..protocol.sse import EVENT_END, encode_event
 from ..protocol.strict_json import dump_bytes
 
-RESET, SESSION, EXECUTION, TOKEN, LATE_OUTPUT = "reset", "session", "execution", "token", "late_output"
+RESET, SESSION, EXECUTION, TOKEN, GRANT = "reset", "session", "execution", "token", "grant"
+LATE_OUTPUT = "late_output"
 
 _MAX_CHANGES = 2048
 _MAX_BYTES = 8 * 1024 * 1024
@@ -39,7 +40,7 @@ class FeedEntry:
     cursor : str
         Position of the change; a reader that has seen it resumes after it.
     kind : str
-        `SESSION`, `EXECUTION`, `TOKEN`, `LATE_OUTPUT` or `RESET` (list everything again).
+        `SESSION`, `EXECUTION`, `TOKEN`, `GRANT`, `LATE_OUTPUT` or `RESET` (list everything again).
     owner : str
         The principal it belongs to; only callers that may see that principal's things may see it.
     frame : bytes
@@ -118,6 +119,10 @@ class ChangeFeed:
     def note_token(self, token: Token) -> None:
         """Note that a token is new, or has changed."""
         self._add(TOKEN, token.principal, to_json(token))
+
+    def note_grant(self, grant: KernelGrant, owner: str) -> None:
+        """Note that a grant of a kernel to the principal `owner` is new, or has ended."""
+        self._add(GRANT, owner, to_json(grant))
 
     def _add(self, kind: str, owner: str, record: JSONObject) -> None:
         if not self.wanted:

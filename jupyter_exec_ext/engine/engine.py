@@ -15,6 +15,7 @@ from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, Sessi
 from ..system.removal import describe_leftovers
 from ..system.resources import keep_freed_memory
 from .access.caller_limits import Admission
+from .access.grant_service import GrantService
 from .access.kernel_access import KernelAccess
 from .access.token_service import TokenService
 from .access.token_watch import TokenJournal, TokenWatch
@@ -55,12 +56,12 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, named, outputs, tokens
+    approvals, files, fresh, grants, named, outputs, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
     feed : ChangeFeed
-        Changes of sessions, executions and tokens.
+        Changes of sessions, executions, tokens and grants.
     start_problems : sequence of str
         Optional steps that failed at the server's start, for `trouble`.
     policy_problem : str
@@ -85,6 +86,9 @@ class ExecEngine(EngineSettings):
         policies, self.policy_problem = self.policies_or_problem()
         self._registry.policy_problem = self.policy_problem
         self.tokens = TokenService(store.tokens, policies, settings, store.audit, self.feed, journal, self._token_watch)
+        self.grants = GrantService(
+            host, store.grants, self._access, self.tokens, self._token_watch, store.audit, self.feed, self.background
+        )
         self._resources = EngineResources(
             self.max_output_bytes,
             store.executions,
@@ -114,6 +118,7 @@ class ExecEngine(EngineSettings):
             access=self._access,
             admission=self._admission,
             token_watch=self._token_watch,
+            grants=self.grants,
             locator=locator,
             pool=self.pool,
             resources=self._resources,
@@ -205,13 +210,7 @@ class ExecEngine(EngineSettings):
         return await self._notebooks.export(caller, session_id)
 
     def watch_token(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:
-        """Call `on_end` when the caller's token, if it is one, has been revoked or has expired.
-
-        Returns
-        -------
-        callable
-            Ends the subscription.
-        """
+        """Call `on_end` when the caller's token, if any, has ended; return a function that ends the subscription."""
         return self._token_watch.watch_caller(caller, on_end)
 
     def hold_stream(self, caller: Caller) -> Callable[[], None]:
@@ -328,6 +327,7 @@ class ExecEngine(EngineSettings):
         except WatchdogExpired:  # the next server ends what is still open
             self.log.exception("not all sessions could be ended")
         # After the sessions, whose ends are published. The store is last: background tasks still write to it.
+        self.grants.close()
         self.feed.close()
         self._token_watch.close()
         self._registry.close()

@@ -25,7 +25,8 @@
     │   ├── ExecutionNotFound
     │   ├── FileNotFound
     │   ├── OutputNotFound
-    │   └── TokenNotFound
+    │   ├── TokenNotFound
+    │   └── GrantNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
     │   ├── NoInputRequested
@@ -83,6 +84,7 @@ from .api_errors import (
     FilesNotAvailable,
     Forbidden,
     Gone,
+    GrantNotFound,
     HostNotAllowed,
     IdempotencyKeyReused,
     InvalidJSON,
@@ -164,6 +166,7 @@ __all__ = [
     "FilesNotAvailable",
     "Forbidden",
     "Gone",
+    "GrantNotFound",
     "HostNotAllowed",
     "IdempotencyKeyReused",
     "InternalError",

@@ -159,6 +159,12 @@ class TokenNotFound(NotFound):
     code = "token_not_found"
 
 
+class GrantNotFound(NotFound):
+    """There is no such grant of a kernel."""
+
+    code = "grant_not_found"
+
+
 class MethodNotAllowed(ExecError):
     """The path exists, the method does not."""
 

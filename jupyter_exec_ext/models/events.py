@@ -9,7 +9,7 @@ from typing import ClassVar
 from .execution_details import FileInfo, JSONObject, Truncation
 from .execution_records import Execution, ExecutionState
 from .session_records import Session
-from .token_and_audit_records import Token
+from .token_and_audit_records import KernelGrant, Token
 
 
 # Keyword-only, so that subclasses can have fields without defaults after these.
@@ -236,7 +236,7 @@ class LateOutput:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that has happened: one of a session, an execution and a token as it is now, late output, or a reset.
+    """Something that has happened: a session, an execution, a token or a grant as it is now, late output, or a reset.
 
     Parameters
     ----------
@@ -251,9 +251,10 @@ class Change:
     execution: Execution | None = None
     token: Token | None = None
     late_output: LateOutput | None = None
+    grant: KernelGrant | None = None
 
     @property
     def is_reset(self) -> bool:
         """True if changes may have been missed, so that everything has to be listed again."""
-        known = (self.session, self.execution, self.token, self.late_output)
+        known = (self.session, self.execution, self.token, self.late_output, self.grant)
         return all(record is None for record in known)

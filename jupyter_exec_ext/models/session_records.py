@@ -37,6 +37,8 @@ class Session:
         variables of the first were gone in the second.
     attached : bool
         The kernel is somebody else's, such as a notebook's: it was there before the session and stays when it ends.
+    grant_id : str or None
+        Grant by which a scoped token has attached to the kernel; the session ends with it.
     ended_reason : str or None
         One sentence, once `state` is ``ended``.
     memory_bytes : int or None
@@ -58,6 +60,7 @@ class Session:
     idle_timeout_seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     attached: bool = False
+    grant_id: str | None = None
     ended_at: str | None = None
     ended_reason: str | None = None
     memory_bytes: int | None = None

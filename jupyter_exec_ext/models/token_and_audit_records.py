@@ -89,6 +89,48 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelGrant:
+    """Grant of one running kernel to one scoped token, which may attach to it whatever the kernel's isolation.
+
+    Parameters
+    ----------
+    kernel_id : str
+        Kernel of a notebook or console.
+    kernel_name : str
+        Its kernelspec.
+    name : str
+        A name for lists, such as the notebook's.
+    created_by : str
+        For people: the deployment's user.
+    expires_at : str or None
+        None if it lasts until its token or its kernel ends.
+    ended_reason : str or None
+        One sentence, once it has ended.
+    """
+
+    id: str
+    token_id: str
+    kernel_id: str
+    kernel_name: str
+    name: str
+    created_at: str
+    created_by: str = ""
+    expires_at: str | None = None
+    ended_at: str | None = None
+    ended_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRequest:
+    """Request to grant a running kernel to a token; without a time it lasts until one of them ends."""
+
+    token_id: str
+    kernel_id: str
+    name: str = ""
+    expires_in_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredToken:
     """A token, and what it takes to let its bearer in.
 
@@ -114,6 +156,7 @@ class AuditKind(str, Enum):
     SESSION = "session"
     EXECUTION = "execution"
     TOKEN = "token"
+    GRANT = "grant"
     APPROVAL = "approval"
     DENIAL = "denial"
     FILE = "file"
@@ -133,7 +176,7 @@ class AuditRecord:
     principal : str
         Whose doing it was; empty for a stranger and for the server itself.
     subject : str
-        The id of the session, execution or token, or the path that was asked for.
+        The id of the session, execution, token or grant, or the path that was asked for.
     data : mapping
         More, by kind and action, as the schemas in ``audit/schemas`` have it.
     previous, digest : str

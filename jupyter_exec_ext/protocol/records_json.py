@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime, timezone
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
 from ..errors import UnexpectedAnswer
@@ -31,6 +31,7 @@ from ..models import (
     InputRequestEvent,
     IssuedToken,
     JSONObject,
+    KernelGrant,
     KernelSpecInfo,
     LateOutput,
     OutputEvent,
@@ -65,6 +66,7 @@ Record = (
     | StateLoss
     | Token
     | Grant
+    | KernelGrant
 )
 R = TypeVar("R")
 EVENT_TYPES: dict[str, type[OutputEvent]] = {
@@ -218,11 +220,6 @@ def _build(cls: type[R], data: Any, convert: Mapping[str, Callable[[Any], Any]])
         raise UnexpectedAnswer(f"the server sent a {cls.__name__} that cannot be read: {error}") from None
 
 
-def error_info_from_json(data: Any) -> ErrorInfo:
-    """Read an `ErrorInfo`."""
-    return _build(ErrorInfo, data, {})
-
-
 def truncation_from_json(data: Any) -> Truncation:
     """Read a `Truncation`."""
     return _build(Truncation, data, {"spooled": _spooled_from_json})
@@ -248,11 +245,11 @@ def execution_from_json(data: Any) -> Execution:
         data,
         {
             "state": ExecutionState,
-            "error": error_info_from_json,
+            "error": partial(_build, ErrorInfo, convert={}),
             "truncated": truncation_from_json,
             "files": _files_from_json,
             "approval": approval_from_json,
-            "session_state_lost": state_loss_from_json,
+            "session_state_lost": partial(_build, StateLoss, convert={}),
             "late_from": tuple,  # JSON has no tuples
         },
     )
@@ -270,11 +267,6 @@ def approval_from_json(data: Any) -> Approval:
     return _build(Approval, data, {"decision": Decision})
 
 
-def state_loss_from_json(data: Any) -> StateLoss:
-    """Read a `StateLoss`."""
-    return _build(StateLoss, data, {})
-
-
 def token_from_json(data: Any) -> Token:
     """Read a `Token`; raises `UnexpectedAnswer` if it is none."""
     return _build(Token, data, {"scopes": tuple})
@@ -283,6 +275,11 @@ def token_from_json(data: Any) -> Token:
 def grant_from_json(data: Any) -> Grant:
     """Read a `Grant`."""
     return _build(Grant, data, {})
+
+
+def kernel_grant_from_json(data: Any) -> KernelGrant:
+    """Read a `KernelGrant`; raises `UnexpectedAnswer` if it is none."""
+    return _build(KernelGrant, data, {})
 
 
 def issued_token_from_json(data: Any) -> IssuedToken:
@@ -310,6 +307,7 @@ def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:
         "execution": execution_from_json,
         "token": token_from_json,
         "late_output": late_output_from_json,
+        "grant": kernel_grant_from_json,
     }
     if kind in read:
         return Change(cursor, **{kind: read[kind](record)})

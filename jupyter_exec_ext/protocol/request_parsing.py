@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidRequest
-from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, SessionRequest, TokenRequest
+from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, GrantRequest, SessionRequest, TokenRequest
 from .strict_json import dumps, is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
@@ -239,6 +239,18 @@ def token_request_from_json(data: Any) -> TokenRequest:
         expires_in_seconds=body.seconds("expires_in_seconds", zero_allowed=False),
         limits=body.limits(),
     )
+    body.done()
+    return request
+
+
+def grant_request_from_json(data: Any) -> GrantRequest:
+    """Read the body of ``POST /grants``; raises `InvalidRequest`."""
+    body = _Body(data)
+    token_id, kernel_id = body.text("token_id", MAX_NAME_LENGTH), body.text("kernel_id", MAX_NAME_LENGTH)
+    if not token_id or not kernel_id:
+        raise InvalidRequest("'token_id' and 'kernel_id' are needed: the token, and the running kernel that it gets")
+    name = body.text("name", MAX_NAME_LENGTH) or ""
+    request = GrantRequest(token_id, kernel_id, name, body.seconds("expires_in_seconds", zero_allowed=False))
     body.done()
     return request
 

@@ -1,4 +1,4 @@
-"""Handler of the change feed: a stream of changes to sessions, executions and tokens."""
+"""Handler of the change feed: a stream of changes to sessions, executions, tokens and grants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from tornado import web
 
-from ..engine.change_feed import EXECUTION, LATE_OUTPUT, RESET, SESSION, TOKEN, FeedEntry, FeedReader
+from ..engine.change_feed import EXECUTION, GRANT, LATE_OUTPUT, RESET, SESSION, TOKEN, FeedEntry, FeedReader
 from ..errors import Forbidden
 from ..protocol.sse import KEEP_ALIVE, MEDIA_TYPE
 from .gate import Access, authorize
@@ -19,6 +19,7 @@ NEEDED = {
     EXECUTION: Access("executions:read", "execute"),
     LATE_OUTPUT: Access("executions:read", "execute"),
     TOKEN: Access("tokens:create", "read", "tokens"),
+    GRANT: Access("sessions:read", "read"),
 }
 # Interval of checks that the caller still has its rights.
 _ASK_SECONDS = 5.0

@@ -24,6 +24,7 @@ FEATURES = (
     "files",
     "notebook",
     "tokens",
+    "grants",
     "approvals",
     "changes.sse",
 )

@@ -45,7 +45,14 @@ from .session_handlers import (
     SessionsHandler,
     SessionUsageHandler,
 )
-from .token_handlers import PoliciesHandler, TokenHandler, TokenRotateHandler, TokensHandler
+from .token_handlers import (
+    GrantHandler,
+    GrantsHandler,
+    PoliciesHandler,
+    TokenHandler,
+    TokenRotateHandler,
+    TokensHandler,
+)
 
 PREFIX = "exec/v1"
 
@@ -71,6 +78,7 @@ _READ_TOKENS = Access("tokens:create", "read", "tokens")
 _WRITE_TOKENS = Access("tokens:create", "write", "tokens")
 # A token must not approve its own code.
 _APPROVE = Access(None, "execute", owner_only=True)
+_GRANT = Access(None, "execute", owner_only=True)
 
 ROUTES = (
     Route("/", InfoHandler, {"GET": _READ}),
@@ -149,6 +157,9 @@ ROUTES = (
         TokenRotateHandler,
         {"POST": _WRITE_TOKENS},
     ),
+    # A token must not open a kernel to itself or to another one. Code in a user's kernel runs as that user.
+    Route("/grants", GrantsHandler, {"GET": _READ_SESSIONS, "POST": _GRANT}),
+    Route("/grants/{grant_id}", GrantHandler, {"DELETE": _GRANT}),
     Route("/events", ChangesHandler, {"GET": NEEDED["session"]}),
     Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
     Route("/approvals", ApprovalsHandler, {"GET": _APPROVE}),

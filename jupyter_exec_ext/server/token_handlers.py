@@ -1,4 +1,4 @@
-"""Handlers of scoped tokens and policies."""
+"""Handlers of scoped tokens, the kernels that are granted to them, and policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tornado import web
 
 from ..auth.policy_parsing import policy_to_json
 from ..protocol.records_json import issued_token_to_json, to_json
-from ..protocol.request_parsing import rotation_from_json, token_request_from_json
+from ..protocol.request_parsing import grant_request_from_json, rotation_from_json, token_request_from_json
 from .base_handler import ExecHandler
 
 
@@ -51,6 +51,32 @@ class TokenRotateHandler(ExecHandler):
         overlap_seconds = rotation_from_json(self.json_body(if_none={}))
         issued = await self.engine.tokens.rotate(self.caller, token_id, overlap_seconds)
         self.answer(issued_token_to_json(issued))
+
+
+class GrantsHandler(ExecHandler):
+    """``/grants``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """List grants of kernels: all for the owner; for a token, its own and those of its descendants."""
+        grants = await self.engine.grants.list(self.caller, ended=self.flag_argument("ended"))
+        self.answer({"grants": [to_json(grant) for grant in grants]})
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Grant a running kernel to a token."""
+        grant = await self.engine.grants.create(self.caller, grant_request_from_json(self.json_body()))
+        self.answer(to_json(grant), 201)
+
+
+class GrantHandler(ExecHandler):
+    """``/grants/{gid}``"""
+
+    @web.authenticated
+    async def delete(self, grant_id: str) -> None:
+        """Revoke a grant, and end the token's sessions on its kernel."""
+        await self.engine.grants.revoke(self.caller, grant_id)
+        self.answer_empty()
 
 
 class PoliciesHandler(ExecHandler):

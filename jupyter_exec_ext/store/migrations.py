@@ -167,4 +167,20 @@ MIGRATIONS = (
             "CREATE INDEX sessions_by_owner ON sessions (owner, ended, ended_at, id, row_bytes)",
         ),
     ),
+    Migration(
+        9,
+        "kernels granted to tokens",
+        (
+            """
+            CREATE TABLE kernel_grants (
+                id TEXT PRIMARY KEY,
+                token_id TEXT NOT NULL REFERENCES tokens (id) ON DELETE CASCADE,
+                server TEXT NOT NULL,
+                ended INTEGER NOT NULL,
+                record TEXT NOT NULL
+            )
+            """,
+            "CREATE INDEX kernel_grants_by_token ON kernel_grants (token_id)",  # for ON DELETE CASCADE
+        ),
+    ),
 )

@@ -1,4 +1,4 @@
-"""Crash recovery: ends the executions and sessions that a killed server left open.
+"""Crash recovery: ends the executions, sessions and grants that a killed server left open.
 
 Several servers of one user may share a store. Each locks a file of its own. The operating system releases the lock when
 the process ends, even after a crash. A record whose server's lock is free is therefore an orphan.
@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UnexpectedAnswer
-from ..models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
+from ..models import AuditKind, EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StateEvent
 from ..protocol.output_joining import OutputFold, finished_record
 from ..protocol.records_json import event_from_json, execution_from_json, session_from_json, utc_timestamp
 from ..protocol.strict_json import loads_strict
@@ -26,6 +26,7 @@ from ..system.removal import remove_tree
 from .audit_trail import AuditLog
 from .database import Database
 from .execution_rows import ExecutionTrail, complete_row
+from .grant_store import open_grants, put_ended
 from .log_file import line_of, log_path, recovered, remove_spool
 from .session_store import put_session
 
@@ -146,6 +147,12 @@ def recover(db: Database, logs: Path, instance: ServerInstance, audit: AuditLog,
         reason = "the server was restarted"
         ended = replace(session, state=SessionState.ENDED, ended_at=moment, ended_reason=reason)
         put_session(db, ended, instance.id, audit)
+    for server, grant in open_grants(db):  # the kernels have ended with their server, or nobody watches over them
+        if instance.is_gone(server):
+            gone.add(server)
+            reason = "the server was restarted"
+            put_ended(db, replace(grant, ended_at=utc_timestamp(time.time()), ended_reason=reason))
+            audit.append(db, AuditKind.GRANT, "ended", "", grant.id, {"token_id": grant.token_id, "reason": reason})
     for server in gone:
         instance.forget(server)  # even before the commit: without a file it counts as ended, too
     return count

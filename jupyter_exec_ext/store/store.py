@@ -21,6 +21,7 @@ from .database_writer import DiskReserve, Writer
 from .evictor import Evictor
 from .execution_rows import ExecutionTrail
 from .execution_store import ExecutionRepository
+from .grant_store import GrantRepository
 from .recovery import ServerInstance, left_behind, recover
 from .retention import Retention
 from .session_store import SessionRepository
@@ -66,6 +67,7 @@ class ExecStore(LoggingConfigurable):
     sessions: SessionRepository
     executions: ExecutionRepository
     tokens: TokenRepository
+    grants: GrantRepository
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -103,6 +105,7 @@ class ExecStore(LoggingConfigurable):
         self.sessions = SessionRepository(self._writer, self._instance.id, self.audit, self._evictor)
         self._reader = DatabaseReader(directory / DATABASE, self.health)
         self.tokens = TokenRepository(self._writer, self._reader)
+        self.grants = GrantRepository(self._writer, self._instance.id)
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # one spool must not evict all other records
         self.executions = ExecutionRepository(
             self._writer, self.logs, self._instance.id, self._evictor, max_spool_bytes, self._trail

@@ -4,6 +4,7 @@ import { approvalsPlugin } from './plugins/approvals';
 import { modelPlugin } from './plugins/model';
 import { panelPlugin } from './plugins/panel';
 import { runningPlugin } from './plugins/running';
+import { sharingPlugin } from './plugins/sharing';
 import { statusPlugin } from './plugins/status';
 
 export { IExecModel } from './tokens';
@@ -13,6 +14,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panelPlugin,
   runningPlugin,
   statusPlugin,
-  approvalsPlugin
+  approvalsPlugin,
+  sharingPlugin
 ];
 export default plugins;

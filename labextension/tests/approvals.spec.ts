@@ -53,6 +53,7 @@ async function live(
     'GET sessions': json({ sessions: [session('s1', { owner: 'token:t' })] }),
     'GET tokens': json({ tokens: [token('t', { name: 'report agent' })] }),
     'GET approvals': json({ executions: approvals }),
+    'GET grants': json({ grants: [] }),
     ...answers
   });
   const model = new ExecModel(server.client);

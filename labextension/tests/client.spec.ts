@@ -29,9 +29,9 @@ describe('ExecClient', () => {
   });
 
   it('sends JSON', async () => {
-    const server = new FakeServer({ 'POST sessions': json(session('a'), 201) });
-    await server.client.attach('kernel', 'name');
-    expect(await server.requests[0]?.json()).toEqual({ kernel_id: 'kernel', name: 'name' });
+    const server = new FakeServer({ 'POST executions/e/input': json({}) });
+    await server.client.answerInput('e', 'yes');
+    expect(await server.requests[0]?.json()).toEqual({ value: 'yes' });
     expect(server.requests[0]?.headers.get('Content-Type')).toBe('application/json');
   });
 

@@ -20,6 +20,7 @@ export function session(id: string, changes: Partial<ISession> = {}): ISession {
     isolation: 'sandbox',
     idle_timeout_seconds: 0,
     attached: false,
+    grant_id: null,
     ended_at: null,
     ended_reason: null,
     ...changes

@@ -23,6 +23,7 @@ function connected(
     'GET sessions': json({ sessions: [session('s1')] }),
     'GET tokens': json({ message: 'no', code: 'missing_scope' }, 403),
     'GET approvals': json({ message: 'no', code: 'owner_only' }, 403),
+    'GET grants': json({ grants: [] }),
     'GET events': events,
     ...answers
   });

@@ -9,7 +9,7 @@ function after(...changes: Change[]): IExecState {
 }
 
 function snapshot(...sessions: ReturnType<typeof session>[]): Change {
-  return { type: 'snapshot', info: INFO, sessions, tokens: [], approvals: [], withEnded: false };
+  return { type: 'snapshot', info: INFO, sessions, tokens: [], grants: [], approvals: [], withEnded: false };
 }
 
 describe('reduce', () => {
@@ -85,6 +85,7 @@ describe('reduce', () => {
       info: INFO,
       sessions: [],
       tokens: [],
+      grants: [],
       approvals: [waiting],
       withEnded: false
     });

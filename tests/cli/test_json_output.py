@@ -41,6 +41,7 @@ SESSION = record(id=TEXT, name=TEXT, state=TEXT, kernel_name=TEXT, isolation=TEX
 FILE = record(path=TEXT, size_bytes=NUMBER, mtime=TIME)
 TOKEN = record(id=TEXT, name=TEXT, scopes=array(TEXT), policy=TEXT, expires_at=TIME)
 ISSUED = record(token=TEXT)
+GRANT = record(id=TEXT, token_id=TEXT, kernel_id=TEXT, name=TEXT, expires_at=TEXT_OR_NULL, ended_at=TEXT_OR_NULL)
 EXECUTION = record(id=TEXT, session_id=TEXT, state={"const": "awaiting_approval"}, code=TEXT, approval=record(why=TEXT))
 OUTPUT = record(name=TEXT, size_bytes=NUMBER, mime_type=TEXT, complete=FLAG)
 KERNELSPEC = only(
@@ -72,6 +73,8 @@ SHAPES = {
     "token list": array(TOKEN),  # a list, as from the beginning, and so are the next lists without a name
     "token show": TOKEN,
     "token rotate": ISSUED,
+    "token grant": GRANT,
+    "token grants": array(GRANT),
     "token policies": array(record(name=TEXT)),
     "approve list": array(EXECUTION),
     "approve show": EXECUTION,
@@ -153,14 +156,19 @@ def test_outputs(commands: Commands, token_host: Host) -> None:
 
 
 @on_one_host
-def test_tokens_and_policies(commands: Commands) -> None:
+def test_tokens_grants_and_policies(commands: Commands, token_host: Host) -> None:
     created = commands("token create", "agent")
     ident = created["token"].split("_")[1]
     commands("token list")
     assert commands("token show", ident)["id"] == ident
     commands("token rotate", ident)
     commands("token policies")
-    assert main(["token", "revoke", ident, *commands._where]) == 0
+    with ExecClient(token_host.info) as client, client.standard_session() as notebook:
+        grant = commands("token grant", ident, str(notebook.id), "--name", "a.ipynb", "--expires", "1h")
+        assert grant in commands("token grants")
+        assert main(["token", "revoke", grant["id"], ident, *commands._where]) == 0
+        ended = {each["id"]: each["ended_reason"] for each in commands("token grants", "--ended")}
+    assert ended[grant["id"]] == "it was revoked"
 
 
 @on_one_host

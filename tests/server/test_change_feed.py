@@ -48,6 +48,7 @@ def test_it_takes_what_it_takes_to_read_the_things_one_by_one() -> None:
     assert table["/events", "GET"] == NEEDED["session"] == table["/sessions/{session_id}", "GET"]
     assert NEEDED["execution"] == table["/sessions/{session_id}/executions", "GET"]
     assert NEEDED["token"] == table["/tokens/{token_id}", "GET"]
+    assert NEEDED["grant"] == table["/grants", "GET"]
 
 
 def test_a_session_and_what_runs_in_it_are_seen_from_begin_to_end(owner: Bearer) -> None:

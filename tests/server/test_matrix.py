@@ -87,9 +87,12 @@ class Things:
     session_id: str
     execution_id: str
     token_id: str
+    grant_id: str
+    granted: dict[str, str]
 
     def fill(self, path: str) -> str:
-        known = {"session_id": self.session_id, "execution_id": self.execution_id, "token_id": self.token_id}
+        names = ("session_id", "execution_id", "token_id", "grant_id")
+        known = {name: getattr(self, name) for name in names}
         return re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], "matrix.txt"), path)
 
 
@@ -98,6 +101,8 @@ def call(host: Host, cell: Cell, token: str | None, things: Things, scheme: str 
     options: dict[str, Any] = {"headers": headers}
     if cell.method == "PUT":
         options["data"] = b"x"
+    elif (cell.path, cell.method) == ("/grants", "POST"):
+        options["json"] = things.granted
     elif (cell.path, cell.method) in BODIES:
         options["json"] = BODIES[cell.path, cell.method]
     return send(host, cell.method, f"exec/v1{things.fill(cell.path)}", **options)
@@ -107,7 +112,12 @@ def things_of(bearer: Bearer) -> Things:
     session_id = bearer.session()
     ran = bearer.run(session_id, "print(1); open('matrix.txt', 'w').write('x')")
     assert ran.json()["state"] == "ok", ran.text
-    return Things(session_id, ran.json()["id"], mint(bearer, ["sessions:read"], name="below").id)
+    headers = bearer.host.owner.auth_headers
+    kernel = requests.post(f"{bearer.host.info.url}api/kernels", json={}, headers=headers, timeout=60)
+    granted = {"token_id": bearer.id, "kernel_id": kernel.json()["id"]}
+    grant = owner_of(bearer.host).call("POST", "/grants", json=granted)
+    below = mint(bearer, ["sessions:read"], name="below").id
+    return Things(session_id, ran.json()["id"], below, grant.json()["id"], granted)
 
 
 @pytest.fixture(scope="module", params=["lab", "gateway", "hub"])
@@ -200,7 +210,7 @@ def test_a_fresh_session_for_a_run_takes_two_scopes(host: Host) -> None:
 
 def test_with_all_scopes_things_of_others_are_as_if_they_were_not(host: Host, foreign: Things) -> None:
     bearer = mint(host)
-    nothing = Things("ses_nothing", "exe_nothing", "nothing1")
+    nothing = Things("ses_nothing", "exe_nothing", "nothing1", "grt_nothing", {})
     wrong = []
     for cell, scheme in itertools.product(CELLS, SCHEMES):
         if cell.names_something and not cell.access.owner_only:
@@ -210,6 +220,7 @@ def test_with_all_scopes_things_of_others_are_as_if_they_were_not(host: Host, fo
                 wrong.append((cell.method, cell.path, scheme, theirs.status_code, theirs.text))
     assert wrong == []
     assert bearer.call("GET", "/sessions?ended=true").json() == {"sessions": []}
+    assert bearer.call("GET", "/grants?ended=true").json() == {"grants": []}
     assert [token["id"] for token in bearer.call("GET", "/tokens?ended=true").json()["tokens"]] == [bearer.id]
 
 

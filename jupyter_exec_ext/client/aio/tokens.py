@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...models import Execution, IssuedToken, RecordList, Token
+from ...models import Execution, IssuedToken, KernelGrant, RecordList, Token
 from ..api.operations import TokensApi, approval, rejection, token_request
 from ..api.request_exchange import RetryPolicy
 from .driver import AioDriver
@@ -94,6 +94,45 @@ class AsyncExecTokens:
     async def revoke(self, token_id: str) -> None:
         """Revoke a token and those that it has created, and end their sessions; raise `TokenNotFound` if unknown."""
         await self._driver.perform(self._api.revoke(token_id))
+
+    async def grant(
+        self, token_id: str, kernel_id: str, *, name: str = "", expires_in_seconds: float | None = None
+    ) -> KernelGrant:
+        """Let a token attach to a running kernel, whose isolation its policy need not allow; for the owner.
+
+        Code of the token's bearer then has all rights of the kernel's user.
+
+        Parameters
+        ----------
+        token_id : str
+            A token that the owner has created.
+        kernel_id : str
+            A kernel that was not started for a session, such as a notebook's.
+        name : str
+            A name for lists, such as the notebook's.
+        expires_in_seconds : float, optional
+            Lifetime of the grant in seconds; by default it lasts until the token or the kernel ends.
+
+        Raises
+        ------
+        TokenNotFound, TokenRevoked, TokenExpired
+            If there is no such active token.
+        InvalidRequest
+            If an argument is invalid, or another token has created this one.
+        KernelNotFound, PolicyDenied, IsolationRequired
+            If there is no such kernel, or the token's policy does not allow it.
+        Conflict
+            If the token has the kernel already.
+        """
+        return await self._driver.perform(self._api.grant(token_id, kernel_id, name, expires_in_seconds))
+
+    async def grants(self, *, ended: bool = False) -> RecordList[KernelGrant]:
+        """Return grants of kernels, oldest first: all for the owner; for a token, its own; with `ended`, past ones."""
+        return await self._driver.perform(self._api.grants(ended=ended))
+
+    async def revoke_grant(self, grant_id: str) -> None:
+        """End a grant and the token's sessions on its kernel; raise `GrantNotFound` if unknown."""
+        await self._driver.perform(self._api.revoke_grant(grant_id))
 
     async def policies(self) -> Sequence[dict[str, Any]]:
         """Return the policies, each with its ``name`` and limits; for the owner."""

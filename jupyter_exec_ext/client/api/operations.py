@@ -18,10 +18,20 @@ from ...errors import (
     Unauthenticated,
     UnexpectedAnswer,
 )
-from ...models import Execution, IssuedToken, KernelSpecInfo, RecordList, Session, SessionUsage, Token
+from ...models import (
+    Execution,
+    IssuedToken,
+    KernelGrant,
+    KernelSpecInfo,
+    RecordList,
+    Session,
+    SessionUsage,
+    Token,
+)
 from ...protocol.records_json import (
     execution_from_json,
     issued_token_from_json,
+    kernel_grant_from_json,
     kernelspec_from_json,
     session_from_json,
     token_from_json,
@@ -189,7 +199,7 @@ def _flags(**flags: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokensApi:
-    """Operations on scoped tokens, policies and approvals."""
+    """Operations on scoped tokens, the kernels granted to them, policies and approvals."""
 
     retry: RetryPolicy = DEFAULT_RETRY
 
@@ -220,6 +230,24 @@ class TokensApi:
     def revoke(self, token_id: str) -> Operation[None]:
         """Revoke a token."""
         yield from self._call("DELETE", f"tokens/{segment(token_id)}")
+
+    def grant(
+        self, token_id: str, kernel_id: str, name: str, expires_in_seconds: float | None
+    ) -> Operation[KernelGrant]:
+        """Grant a kernel to a token."""
+        body: dict[str, Any] = {"token_id": token_id, "kernel_id": kernel_id, "name": name}
+        if expires_in_seconds is not None:
+            body["expires_in_seconds"] = expires_in_seconds
+        return kernel_grant_from_json((yield from self._call("POST", "grants", body)))
+
+    def grants(self, *, ended: bool) -> Operation[RecordList[KernelGrant]]:
+        """List grants of kernels."""
+        found = yield from self._list(f"grants{_flags(ended=ended)}", "grants")
+        return RecordList(KernelGrant, [kernel_grant_from_json(item) for item in found])
+
+    def revoke_grant(self, grant_id: str) -> Operation[None]:
+        """Revoke a grant of a kernel."""
+        yield from self._call("DELETE", f"grants/{segment(grant_id)}")
 
     def policies(self) -> Operation[Sequence[dict[str, Any]]]:
         """List the policies."""

@@ -14,6 +14,7 @@ from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
 from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
 from ..ports import KernelHost
 from ..settings import EngineSettings
+from .caller_limits import EffectiveLimits
 
 UNPROTECTED = (
     "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
@@ -65,13 +66,17 @@ class KernelAccess:
                 usable.append((await self._isolated(caller, spec, None)).spec)
         return usable
 
-    async def choose(self, caller: Caller, request: SessionRequest, sessions: Sequence[Session]) -> ChosenKernel:
+    async def choose(
+        self, caller: Caller, request: SessionRequest, sessions: Sequence[Session], *, is_granted: bool = False
+    ) -> ChosenKernel:
         """Return the kernel for a requested session.
 
         Parameters
         ----------
         sessions : sequence of Session
             Sessions that the caller may see.
+        is_granted : bool
+            Whether the owner has granted this kernel to the caller.
 
         Raises
         ------
@@ -86,6 +91,10 @@ class KernelAccess:
         Conflict
             If the kernel to attach to is that of one of `sessions`.
         """
+        if request.kernel_id is not None and is_granted:
+            spec = self.grantable(caller, request.kernel_id)
+            _require(spec, request.isolation or "none")
+            return ChosenKernel(spec)
         for needed in _scopes_for(request):
             if needed not in caller.scopes:
                 raise MissingScope(f"this needs the scope {needed!r}, which the token does not have")
@@ -99,6 +108,26 @@ class KernelAccess:
             _require(spec, request.isolation or "none")
             return ChosenKernel(spec)
         return await self._isolated(caller, spec, request.isolation)
+
+    def grantable(self, bearer: Caller, kernel_id: str) -> KernelSpecInfo:
+        """Return the kernelspec of a running kernel that a grant can open to a token's bearer, isolated or not.
+
+        Raises
+        ------
+        KernelNotFound
+            If the host has no such kernel, or it was started for a session.
+        PolicyDenied, IsolationRequired
+            If a policy does not allow the kernelspec, or has limits that would hold for the kernel's user, too.
+        """
+        spec = self._with_isolation(self._host.running(kernel_id))
+        for policy in bearer.policies:
+            check_kernel_name(policy, spec.name)
+        if EffectiveLimits(self._settings, bearer).session_limits().process_limits.any:
+            raise IsolationRequired(
+                "the token's policy limits processor time or memory (max_cpu_seconds, max_memory_bytes), which would "
+                "limit the kernel's user, too; use a token without these limits"
+            )
+        return spec
 
     async def _isolated(self, caller: Caller, spec: KernelSpecInfo, asked: str | None) -> ChosenKernel:
         """Return a kernel with the strictest isolation that settings, policies and request ask for."""

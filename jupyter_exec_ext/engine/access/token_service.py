@@ -265,10 +265,25 @@ class TokenService:
 
     async def get(self, caller: Caller, token_id: str) -> Token:
         """Return a token, ended or not; raises `TokenNotFound`."""
+        return (await self._find(caller, token_id)).token
+
+    async def _find(self, caller: Caller, token_id: str) -> StoredToken:
         stored = await self._store.get(token_id)
         if stored is None or not caller.may_see(stored.token.principal):
             raise TokenNotFound(f"no token {token_id!r}; list the tokens to find its id")
-        return stored.token
+        return stored
+
+    async def bearer(self, caller: Caller, token_id: str) -> Caller:
+        """Return the bearer of an active token, for a decision on what the bearer may do.
+
+        Raises
+        ------
+        TokenNotFound, TokenRevoked, TokenExpired, PolicyDenied
+            If there is no such active token that the caller may see, or its policy is not configured any more.
+        """
+        stored = await self._find(caller, token_id)
+        self._require_active(stored.token)
+        return self._caller(stored)
 
     async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:
         """Give a token a new secret. From then on it may do no more than the caller.

@@ -49,11 +49,14 @@ class StopCause:
     ----------
     at_once : bool
         Kill without asking the code to stop.
+    grace_seconds : float or None
+        Longest time for interrupted code to end on a kernel that is not killed; None for the session's own.
     """
 
     state: ExecutionState
     reason: str
     at_once: bool = False
+    grace_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class SharedKernelRun(KernelRun):
 
     def stop(self, cause: StopCause) -> None:
         """Stop the execution; the kernel is asked to, whatever the cause."""
+        if cause.grace_seconds is not None:
+            self._grace = min(self._grace, cause.grace_seconds)
         # With `at_once` the code would get no grace period, and no kill follows here.
         super().stop(replace(cause, at_once=False))
 

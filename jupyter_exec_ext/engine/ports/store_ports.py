@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ...models import (
     Execution,
     IdempotencyKey,
+    KernelGrant,
     OutputEvent,
     Session,
     SpooledOutput,
@@ -225,6 +226,24 @@ class TokenStore(Protocol):
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
 
 
+class GrantStore(Protocol):
+    """Keeps the records of kernels that were granted to tokens."""
+
+    async def add(self, grant: KernelGrant) -> None:
+        """Insert a record.
+
+        Raises
+        ------
+        StorageFull, StoreUnavailable
+        """
+
+    async def save_ended(self, grant: KernelGrant) -> None:
+        """Replace the record of a grant that has ended, now or as soon as the storage permits."""
+
+    async def list_ended(self, limit: int) -> Sequence[KernelGrant]:
+        """Return the newest grants that have ended, oldest first."""
+
+
 class AuditTrail(Protocol):
     """Audit trail: records who did what. Sessions and executions get into it by themselves."""
 
@@ -253,6 +272,10 @@ class Store(Protocol):
     @property
     def tokens(self) -> TokenStore:
         """Scoped tokens."""
+
+    @property
+    def grants(self) -> GrantStore:
+        """Kernels granted to tokens."""
 
     @property
     def audit(self) -> AuditTrail:

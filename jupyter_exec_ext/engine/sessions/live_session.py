@@ -31,6 +31,8 @@ from .session_runner import SessionRunner
 _CANCEL_SECONDS = 1.0
 # A kernel that exits when asked takes less, and so does one that has to be killed.
 _SHUTDOWN_SECONDS = 15.0
+# A right that has ended has to be without effect within a second.
+_HURRIED_GRACE_SECONDS = 0.3
 
 
 class LiveSession:
@@ -240,7 +242,7 @@ class LiveSession:
         cut : ExecutionState
             The state in which running and queued executions end.
         now : bool
-            Do not ask the kernel to exit.
+            Do not ask the kernel to exit, and on a shared kernel hardly wait for interrupted code.
         """
         # A caller that is cancelled must not leave the session half closed.
         await asyncio.shield(self._begin_close(reason, cut, now))
@@ -249,7 +251,8 @@ class LiveSession:
         self, reason: str, cut: ExecutionState = ExecutionState.CANCELLED, now: bool = False
     ) -> asyncio.Task[None]:
         if self._closing is None:
-            self._cut = StopCause(cut, reason, at_once=True)
+            grace_seconds = _HURRIED_GRACE_SECONDS if now else None
+            self._cut = StopCause(cut, reason, at_once=True, grace_seconds=grace_seconds)
             self._closing = self._loop.create_task(self._close(self._cut, now))
             self._runner.closing = True
             self.kernel.give_up()

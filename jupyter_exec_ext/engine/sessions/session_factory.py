@@ -13,12 +13,13 @@ from typing import Any
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
 from ...errors import ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
-from ...models import ExecutionState, KernelSpecInfo, Session, SessionRequest, SessionState, Token
+from ...models import ExecutionState, KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState, Token
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.records_json import utc_timestamp
 from ...protocol.run_environment import change_directory_code
 from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
+from ..access.grant_service import GrantService
 from ..access.kernel_access import KernelAccess
 from ..access.token_watch import TokenWatch, why_ended
 from ..change_feed import ChangeFeed
@@ -51,6 +52,8 @@ class SessionPlan:
         The kernel's environment, without the session's mark.
     kind : KernelKind or None
         The kind of pooled kernel that fits; None if none does.
+    grant : KernelGrant or None
+        Grant by which the caller attaches to the kernel.
     """
 
     spec: KernelSpecInfo
@@ -58,6 +61,7 @@ class SessionPlan:
     env: Mapping[str, str]
     limits: SessionLimits
     kind: KernelKind | None
+    grant: KernelGrant | None = None
 
 
 class SessionFactory:
@@ -73,6 +77,7 @@ class SessionFactory:
         access: KernelAccess,
         admission: Admission,
         token_watch: TokenWatch,
+        grants: GrantService,
         locator: FileLocator,
         pool: KernelPool,
         resources: EngineResources,
@@ -87,6 +92,7 @@ class SessionFactory:
         self._access = access
         self._admission = admission
         self._token_watch = token_watch
+        self._grants = grants
         self._locator = locator
         self._pool = pool
         self._resources = resources
@@ -107,7 +113,8 @@ class SessionFactory:
         MissingScope, PolicyDenied, IsolationRequired, KernelSpecNotFound, KernelNotFound, Conflict
             As `KernelAccess.choose`.
         """
-        chosen = await self._access.choose(caller, request, visible)
+        grant = self._grants.find(caller, request.kernel_id)
+        chosen = await self._access.choose(caller, request, visible, is_granted=grant is not None)
         spec = chosen.spec
         for policy in caller.policies:
             check_env(policy, request.env)
@@ -125,7 +132,7 @@ class SessionFactory:
             kind = KernelKind(
                 spec.name, spec.language, version, chosen.isolate, frozenset(env.items()), limits.process_limits
             )
-        return SessionPlan(spec, chosen.isolate, env, limits, kind)
+        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant)
 
     def build(self, caller: Caller, request: SessionRequest, plan: SessionPlan, setup_code: str | None) -> LiveSession:
         """Return a registered session, with a pooled kernel or one that is yet to be started.
@@ -139,6 +146,7 @@ class SessionFactory:
             If there is no place for it.
         """
         self._check_room(caller)
+        self._grants.require_active(plan.grant)  # it may have ended since `plan`
         idle_seconds = EffectiveLimits(self._settings, caller).idle_seconds(request.idle_timeout_seconds)
         # After all checks: a refused request must not take a kernel out of the pool.
         pooled = None if plan.kind is None else self._pool.take(plan.kind)
@@ -159,6 +167,7 @@ class SessionFactory:
             kernel_id=request.kernel_id if pooled is None else pooled.kernel_id,
             kernel_starts=0 if pooled is None else 1,
             attached=request.kernel_id is not None,
+            grant_id=None if plan.grant is None else plan.grant.id,
         )
         files = self._locator.files_of(record)
         setups = [*filter(None, [setup_code]), *([change_directory_code(request.cwd)] if request.cwd else [])]
@@ -180,6 +189,8 @@ class SessionFactory:
         if caller.token_id is not None:
             # `watch` returns what ends the subscription, and the end of the session calls that.
             live.on_end(self._token_watch.watch(caller.token_id, partial(self._end_with_token, live)))
+        if plan.grant is not None:
+            live.on_end(self._grants.watch(plan.grant.id, partial(self._end_with_grant, live)))
         return live
 
     def _check_room(self, caller: Caller) -> None:
@@ -214,6 +225,10 @@ class SessionFactory:
         self._admission.forget(live.record.owner)
         # Without asking the kernel to exit: its code has to end within a second of its token.
         self._background.start(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
+
+    def _end_with_grant(self, live: LiveSession, reason: str) -> None:
+        """End a session whose kernel is no longer shared with its token."""
+        self._background.start(live.close(f"the kernel is no longer shared with the token: {reason}", now=True))
 
     async def fill_pool(self) -> None:
         """Start the kernels that are kept ready from the server's start on (`pool_kernels`)."""

@@ -1,7 +1,7 @@
-/** `exec/v1` about tokens and policies. */
+/** `exec/v1` about tokens, the kernels that are granted to them, and policies. */
 
 import type { ExecClient } from '../api/client';
-import type { IPolicy, IToken } from '../api/types';
+import type { IGrant, IPolicy, IToken } from '../api/types';
 
 /** A token with its secret, which the server says this once. */
 export interface IIssued {
@@ -11,7 +11,7 @@ export interface IIssued {
 
 export interface ITokenRequest {
   readonly name: string;
-  readonly policy: string;
+  readonly policy?: string;
   readonly scopes: readonly string[];
   readonly expires_in_seconds: number;
 }
@@ -37,6 +37,22 @@ export async function rotateToken(client: ExecClient, id: string): Promise<IIssu
 /** Revoke a token and those below it. */
 export async function revokeToken(client: ExecClient, id: string): Promise<void> {
   await client.request(`tokens/${encodeURIComponent(id)}`, { method: 'DELETE' });
+}
+
+export interface IGrantRequest {
+  readonly token_id: string;
+  readonly kernel_id: string;
+  readonly name: string;
+  readonly expires_in_seconds: number | null;
+}
+
+/** Let a token attach to a running kernel. */
+export function createGrant(client: ExecClient, request: IGrantRequest): Promise<IGrant> {
+  return client.json<IGrant>('grants', 'POST', request);
+}
+
+export async function revokeGrant(client: ExecClient, id: string): Promise<void> {
+  await client.request(`grants/${encodeURIComponent(id)}`, { method: 'DELETE' });
 }
 
 function issued(answer: IToken & { token: string }): IIssued {

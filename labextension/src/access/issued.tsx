@@ -74,7 +74,7 @@ function Issued(props: {
  * Enter is for the button that has the focus: the dialog would take it for its own one, and close. And Tab leads from
  * its last button to the first of ours, which was not there yet when the dialog looked for one.
  */
-function useOwnKeys(body: React.RefObject<HTMLElement>): void {
+export function useOwnKeys(body: React.RefObject<HTMLElement>): void {
   React.useEffect(() => {
     const keep = (event: KeyboardEvent): void => {
       const { key, target } = event;
@@ -92,7 +92,11 @@ function useOwnKeys(body: React.RefObject<HTMLElement>): void {
   }, [body]);
 }
 
-function Copyable(props: { trans: TranslationBundle; what: string; text: string }): React.ReactElement {
+export function Copyable(props: {
+  trans: TranslationBundle;
+  what: string;
+  text: string;
+}): React.ReactElement {
   const { trans, what, text } = props;
   const [copied, setCopied] = React.useState(false);
   const [problem, setProblem] = React.useState<string | null>(null);

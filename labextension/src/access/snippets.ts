@@ -74,6 +74,23 @@ function mcpServer(url: string, secret: string, kernelName: string): object {
   };
 }
 
+/**
+ * Return what runs code in a kernel that is shared.
+ *
+ * @param secret Null for a token that its agent has already.
+ */
+export function attachSnippet(url: string, secret: string | null, kernelId: string): string {
+  return lines(
+    ...(secret === null ? ['import os', ''] : []),
+    'from jupyter_exec_ext import ExecClient',
+    '',
+    `url = ${python(url)}`,
+    `token = ${secret === null ? 'os.environ["JUPYTER_TOKEN"]' : python(secret)}`,
+    `with ExecClient(url, token) as client, client.session(kernel_id=${python(kernelId)}) as session:`,
+    '    print(session.run("print(6 * 7)").stdout)'
+  );
+}
+
 /** Return which scopes a snippet needs and a token does not have. */
 export function missing(snippet: ISnippet, scopes: readonly string[]): string[] {
   return snippet.needs.filter(each => !scopes.includes(each));

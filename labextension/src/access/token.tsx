@@ -1,12 +1,14 @@
 /** One token: a line, what it may do below it while it is open, and the tokens that it has created. */
 
-import { caretDownIcon, caretRightIcon, closeIcon, refreshIcon } from '@jupyterlab/ui-components';
+import { caretDownIcon, caretRightIcon, closeIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { attempt } from '../commands/context';
 import { IconButton } from '../panel/button';
-import { useServices } from '../panel/services';
+import { useExecState, useServices } from '../panel/services';
 import { ageWords } from '../panel/words';
 import { oneLine } from '../safety/text';
+import { revokeGrant } from './calls';
 import { ordered, scopeWords } from './scopes';
 import { type INode, tokenState } from './tree';
 import { leftWords, tokenName, tokenStateWords } from './words';
@@ -69,6 +71,7 @@ export function TokenRow(props: {
           </span>
         )}
       </div>
+      <Grants tokenId={token.id} />
       {open && <Details node={node} state={tokenStateWords(trans, state)} />}
       {children.length > 0 && (
         <ul className="jex-List jex-Children" aria-label={trans.__('Tokens that %1 has created', name)}>
@@ -85,6 +88,33 @@ export function TokenRow(props: {
       ? trans.__('never used')
       : trans.__('used: %1', ageWords(trans, token.last_used_at, now));
   }
+}
+
+/** The kernels that a token may attach to. */
+function Grants({ tokenId }: { tokenId: string }): React.ReactElement | null {
+  const { model, trans } = useServices();
+  const grants = [...useExecState().grants.values()].filter(each => each.token_id === tokenId);
+  if (grants.length === 0) {
+    return null;
+  }
+  return (
+    <ul className="jex-List jex-Grants" aria-label={trans.__('Kernels that are shared with it')}>
+      {grants.map(grant => {
+        const name = oneLine(grant.name, 60) || grant.kernel_id;
+        return (
+          <li key={grant.id} title={grant.kernel_id}>
+            <linkIcon.react tag="span" className="jex-Caret" />
+            <span className="jex-Ellipsis">{trans.__('shares the kernel of %1', name)}</span>
+            <IconButton
+              icon={closeIcon}
+              label={trans.__('Stop sharing the kernel of %1', name)}
+              onClick={() => void attempt(revokeGrant(model.client, grant.id))}
+            />
+          </li>
+        );
+      })}
+    </ul>
+  );
 }
 
 function Details({ node, state }: { node: INode; state: string }): React.ReactElement {

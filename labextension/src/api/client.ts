@@ -10,6 +10,7 @@ import type {
   IExecution,
   IFileList,
   IFinishedExecution,
+  IGrant,
   IInfo,
   ISession,
   IToken,
@@ -39,10 +40,6 @@ export class ExecClient {
     const path = 'sessions?memory=true&no_track_activity=1';
     const { sessions } = await this.json<{ sessions: ISession[] }>(path);
     return new Map(sessions.flatMap(({ id, memory_bytes }) => (memory_bytes ? [[id, memory_bytes]] : [])));
-  }
-
-  attach(kernelId: string, name: string): Promise<ISession> {
-    return this.json<ISession>('sessions', 'POST', { kernel_id: kernelId, name });
   }
 
   interrupt(sessionId: string): Promise<ISession> {
@@ -99,6 +96,10 @@ export class ExecClient {
 
   async tokens(): Promise<readonly IToken[]> {
     return (await this.json<{ tokens: IToken[] }>('tokens')).tokens;
+  }
+
+  async grants(): Promise<readonly IGrant[]> {
+    return (await this.json<{ grants: IGrant[] }>('grants')).grants;
   }
 
   /** List the executions that wait for a person. */

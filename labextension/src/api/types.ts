@@ -19,6 +19,8 @@ export interface ISession {
   readonly isolation: Isolation;
   readonly idle_timeout_seconds: number;
   readonly attached: boolean;
+  /** The grant by which a token has attached to the kernel. */
+  readonly grant_id: string | null;
   readonly ended_at: string | null;
   readonly ended_reason: string | null;
   /** What the kernel and the processes below it use, in an answer to `memory=true`. */
@@ -160,6 +162,18 @@ export interface IToken {
   readonly expired: boolean;
 }
 
+/** A running kernel that one token may attach to. */
+export interface IGrant {
+  readonly id: string;
+  readonly token_id: string;
+  readonly kernel_id: string;
+  readonly kernel_name: string;
+  readonly name: string;
+  readonly created_at: string;
+  readonly expires_at: string | null;
+  readonly ended_at: string | null;
+}
+
 export interface IKernelSpecInfo {
   readonly name: string;
   readonly display_name: string;
@@ -195,4 +209,5 @@ export type FeedEvent =
   | { readonly type: 'reset' }
   | { readonly type: 'session'; readonly session: ISession }
   | { readonly type: 'execution'; readonly execution: IExecution }
-  | { readonly type: 'token'; readonly token: IToken };
+  | { readonly type: 'token'; readonly token: IToken }
+  | { readonly type: 'grant'; readonly grant: IGrant };

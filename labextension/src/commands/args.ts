@@ -19,6 +19,7 @@ function schema(properties: { [name: string]: string }): { args: ReadonlyJSONObj
 export const NO_ARGS = schema({});
 export const SESSION_ARGS = schema({ sessionId: 'The id of a session.' });
 export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
+export const KERNEL_ARGS = schema({ kernelId: 'The id of a running kernel.' });
 export const CODE_ARGS = schema({ code: 'The text to copy.' });
 export const FILE_ARGS = schema({
   sessionId: 'The id of a session.',

@@ -1,11 +1,14 @@
-/** Commands on the whole: show the panel, attach a notebook's kernel, connect again. */
+/** Commands on the whole: show the panel, share a notebook's kernel, connect again. */
 
-import { InputDialog, Notification } from '@jupyterlab/apputils';
-import { linkIcon, refreshIcon } from '@jupyterlab/ui-components';
+import { Notification } from '@jupyterlab/apputils';
+import { closeIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
 
+import { revokeGrant } from '../access/calls';
+import { askToShare, type IKernelChoice, share, showShared } from '../access/share';
 import { botIcon } from '../icons';
+import { sharing } from '../model/sharing';
 import { oneLine } from '../safety/text';
-import { NO_ARGS } from './args';
+import { KERNEL_ARGS, NO_ARGS, text } from './args';
 import type { ICommandContext } from './context';
 import { CommandIDs } from './ids';
 
@@ -27,8 +30,8 @@ export function addGeneralCommands(context: ICommandContext): void {
   });
 
   commands.addCommand(CommandIDs.attach, {
-    label: trans.__('Share a Kernel with Agents…'),
-    caption: trans.__('Agents run code in it too, with its variables. It stays yours.'),
+    label: trans.__('Share a Kernel with an Agent…'),
+    caption: trans.__('One token may run code in it, with its variables, until you end it. It stays yours.'),
     icon: linkIcon,
     describedBy: NO_ARGS,
     execute: async () => {
@@ -40,38 +43,35 @@ export function addGeneralCommands(context: ICommandContext): void {
         Notification.info(trans.__('No notebook or console has a kernel that runs.'), { autoClose: 5000 });
         return;
       }
-      const current = choices.findIndex(choice => choice.kernelId === context.currentKernelId());
-      const wish = await InputDialog.getItem({
-        title: trans.__('Share a kernel with agents'),
-        label: trans.__(
-          'Agents with access to this server run code in it, with all of its variables and rights.'
-        ),
-        items: choices.map(choice => choice.label),
-        current: Math.max(0, current),
-        okLabel: trans.__('Share')
-      });
-      const chosen = choices.find(choice => choice.label === wish.value);
-      if (wish.button.accept && chosen !== undefined) {
-        const session = await attempt(model.client.attach(chosen.kernelId, chosen.name));
-        if (session !== undefined) {
-          context.reveal();
-        }
+      const wish = await askToShare(trans, model.state, choices, context.currentKernelId());
+      const shared = wish && (await attempt(share(model, wish)));
+      if (shared) {
+        await showShared(trans, shared, model.client.settings.baseUrl);
       }
+    }
+  });
+
+  commands.addCommand(CommandIDs.stopSharing, {
+    label: trans.__('Stop Sharing This Kernel'),
+    icon: closeIcon,
+    describedBy: KERNEL_ARGS,
+    execute: async args => {
+      const shared = sharing(model.state, text(args, 'kernelId'));
+      const ends = shared.grants.map(grant => revokeGrant(model.client, grant.id));
+      // Those of a grant end with it.
+      for (const session of shared.sessions.filter(each => each.grant_id === null)) {
+        ends.push(model.client.shutdown(session.id));
+      }
+      await attempt(Promise.all(ends));
     }
   });
 }
 
-interface IChoice {
-  readonly kernelId: string;
-  readonly name: string;
-  readonly label: string;
-}
-
 /** Kernels that people use: those of notebooks and consoles. */
-async function kernels(context: ICommandContext): Promise<IChoice[]> {
+async function kernels(context: ICommandContext): Promise<IKernelChoice[]> {
   const { sessions } = context.services;
   await sessions.refreshRunning();
-  const choices = new Map<string, IChoice>();
+  const choices = new Map<string, IKernelChoice>();
   for (const each of sessions.running()) {
     if (each.kernel && !choices.has(each.kernel.id)) {
       const name = oneLine(each.name || each.path, 100);

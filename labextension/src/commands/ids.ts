@@ -17,6 +17,7 @@ export const CommandIDs = {
   newToken: 'jupyter-exec-ext:new-token',
   copyCode: 'jupyter-exec-ext:copy-code',
   attach: 'jupyter-exec-ext:attach-kernel',
+  stopSharing: 'jupyter-exec-ext:stop-sharing',
   reconnect: 'jupyter-exec-ext:reconnect'
 } as const;
 

@@ -124,13 +124,14 @@ export class ExecModel implements IExecModel {
   }
 
   private async _everything(withEnded: boolean): Promise<Change> {
-    const [info, sessions, tokens, approvals] = await Promise.all([
+    const [info, sessions, tokens, grants, approvals] = await Promise.all([
       this.client.info(),
       this.client.sessions(withEnded),
       unlessRefused(this.client.tokens(), []),
+      unlessRefused(this.client.grants(), []),
       unlessRefused(this.client.approvals(), [])
     ]);
-    return { type: 'snapshot', info, sessions, tokens, approvals, withEnded };
+    return { type: 'snapshot', info, sessions, tokens, grants, approvals, withEnded };
   }
 
   /** Apply what the server is asked for; what the feed says meanwhile may be newer, and is applied again after it. */

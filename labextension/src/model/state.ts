@@ -1,7 +1,7 @@
 /** What is known of the server, and how that changes: pure. */
 
 import type { Trouble } from '../api/errors';
-import type { FeedEvent, IExecution, IInfo, ISession, IToken } from '../api/types';
+import type { FeedEvent, IExecution, IGrant, IInfo, ISession, IToken } from '../api/types';
 
 /** Of one session's executions, the newest are kept. */
 export const MAX_EXECUTIONS = 200;
@@ -29,6 +29,8 @@ export interface IExecState {
   readonly open: ReadonlyMap<string, IExecution>;
   /** By principal; empty for those who may not read tokens. */
   readonly tokens: ReadonlyMap<string, IToken>;
+  /** The active ones, by id. */
+  readonly grants: ReadonlyMap<string, IGrant>;
   /** Whether sessions that ended before this page was opened are in `sessions`. */
   readonly withEnded: boolean;
 }
@@ -40,6 +42,7 @@ export type Change =
       readonly info: IInfo;
       readonly sessions: readonly ISession[];
       readonly tokens: readonly IToken[];
+      readonly grants: readonly IGrant[];
       /** The executions that wait for a person. */
       readonly approvals: readonly IExecution[];
       readonly withEnded: boolean;
@@ -57,6 +60,7 @@ export const EMPTY: IExecState = {
   executions: new Map(),
   open: new Map(),
   tokens: new Map(),
+  grants: new Map(),
   withEnded: false
 };
 
@@ -79,6 +83,11 @@ export function reduce(state: IExecState, change: Change): IExecState {
       return execution(state, change.execution);
     case 'token':
       return { ...state, tokens: withEntry(state.tokens, change.token.principal, change.token) };
+    case 'grant': {
+      const { grant } = change;
+      const grants = without(state.grants, grant.id);
+      return { ...state, grants: grant.ended_at === null ? withEntry(grants, grant.id, grant) : grants };
+    }
     case 'executions':
       return {
         ...state,
@@ -111,6 +120,7 @@ function snapshot(state: IExecState, change: Extract<Change, { type: 'snapshot' 
     // What was open may have finished unseen: what still runs is listed again for those who look.
     open: withOpen(new Map(), change.approvals),
     tokens: new Map(change.tokens.map(token => [token.principal, token])),
+    grants: new Map(change.grants.map(grant => [grant.id, grant])),
     withEnded: change.withEnded
   };
 }

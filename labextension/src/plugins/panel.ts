@@ -1,11 +1,6 @@
 /** The side panel, its commands and settings. */
 
-import {
-  ILabShell,
-  ILayoutRestorer,
-  type JupyterFrontEnd,
-  type JupyterFrontEndPlugin
-} from '@jupyterlab/application';
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
 import { IEditorLanguageRegistry } from '@jupyterlab/codemirror';
@@ -31,8 +26,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     ILayoutRestorer,
     ISettingRegistry,
     IEditorLanguageRegistry,
-    IEditorServices,
-    ILabShell
+    IEditorServices
   ],
   activate: async (
     app: JupyterFrontEnd,
@@ -42,8 +36,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     restorer: ILayoutRestorer | null,
     registry: ISettingRegistry | null,
     languages: IEditorLanguageRegistry | null,
-    editors: IEditorServices | null,
-    labShell: ILabShell | null
+    editors: IEditorServices | null
   ) => {
     const [commandModules, panelModules] = await Promise.all([import('../commands'), import('../panel')]);
     const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
@@ -60,7 +53,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       trans,
       services: app.serviceManager,
       attempt: commandModules.attempt,
-      currentKernelId: () => commandModules.kernelIdOf(labShell?.currentWidget ?? null),
+      currentKernelId: () => commandModules.kernelIdOf(app.shell.currentWidget),
       reveal: () => app.shell.activateById(panelModules.PANEL_ID)
     });
     for (const command of [CommandIDs.open, CommandIDs.attach, CommandIDs.newToken, CommandIDs.reconnect]) {

@@ -23,7 +23,10 @@ def a_notebooks_kernel(desk: Desk) -> dict[str, str]:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         kernel = json.load(answer)["id"]
-    return {**the_servers_token(desk), "KERNEL": kernel}
+    with ExecClient(desk.host.info) as client:
+        token_id, other_id = (client.tokens.create(name, ["sessions:create"]).token.id for name in ("agent", "other"))
+        grant_id = client.tokens.grant(other_id, kernel).id
+    return {**the_servers_token(desk), "KERNEL": kernel, "TOKEN_ID": token_id, "GRANT_ID": grant_id}
 
 
 PAGES = {
