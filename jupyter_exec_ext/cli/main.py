@@ -34,6 +34,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "daily": {
         "run": ("run_command", "run code and show its output as it comes"),
         "session": ("session_command", "start, list and end sessions on a server"),
+        "execution": ("execution_command", "list and search what was run"),
         "file": ("session_command", "list, upload, download and delete the files of a session"),
         "output": ("session_command", "list and download output of an execution beyond the limit"),
         "mcp": ("mcp_command", "let a client of the Model Context Protocol (MCP) run code on a server"),

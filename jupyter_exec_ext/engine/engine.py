@@ -29,6 +29,7 @@ from .kernels.warm_pool import KernelPool
 from .kernels.warm_pool_plan import PoolBounds
 from .ports import EventLog, FileLimits, KernelHost, SessionFiles, Store
 from .sessions.approval_service import ApprovalService
+from .sessions.execution_history import ExecutionHistory
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
 from .sessions.file_service import FileService
 from .sessions.fresh_runs import FreshRuns
@@ -56,7 +57,7 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, named, outputs, tokens
+    approvals, files, fresh, grants, history, named, outputs, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -135,6 +136,7 @@ class ExecEngine(EngineSettings):
         self.fresh = FreshRuns(self._sessions, self._executions, self.background)
         self.files = FileService(self._sessions, locator, store.audit)
         self.outputs = OutputVerbs(store.executions)
+        self.history = ExecutionHistory(store.executions, self._sessions, self._registry)
         self._notebooks = NotebookExporter(self._sessions, self._executions, host)
         self._access.log_effective_settings()
 
@@ -249,10 +251,6 @@ class ExecEngine(EngineSettings):
             If the execution cannot be recorded; it is not accepted.
         """
         return await self._executions.execute(caller, session_id, request, idempotency_of(key, request))
-
-    async def list_executions(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
-        """Return the session's newest executions, oldest first."""
-        return await self._executions.list(caller, session_id, limit)
 
     async def get_execution(self, caller: Caller, execution_id: str, wait_seconds: float = 0.0) -> Execution:
         """Return an execution as it is when it has ended or `wait_seconds` have passed, whichever is first."""

@@ -50,6 +50,7 @@
     │   └── QueueFull
     ├── InternalError               500
     ├── KernelStartFailed           502
+    ├── SearchNotAvailable          501
     ├── Unavailable                 503  try again later
     │   ├── ShuttingDown
     │   ├── OutOfResources
@@ -132,6 +133,7 @@ from .api_failures import (
     KernelStartTimeout,
     OutOfResources,
     PoliciesInvalid,
+    SearchNotAvailable,
     ShuttingDown,
     StorageFull,
     StoreUnavailable,
@@ -199,6 +201,7 @@ __all__ = [
     "PropertiesMissing",
     "QueueFull",
     "QuotaExceeded",
+    "SearchNotAvailable",
     "ServerLost",
     "ServerStartFailed",
     "ServerStartTimeout",

@@ -19,6 +19,13 @@ class KernelStartFailed(ExecError):
     status = 502
 
 
+class SearchNotAvailable(ExecError):
+    """The server's SQLite has no full-text index of trigrams, so executions cannot be searched."""
+
+    code = "search_not_available"
+    status = 501
+
+
 class Unavailable(ExecError):
     """The server cannot do it now."""
 

@@ -40,6 +40,7 @@ from .execution_records import (
     Execution,
     ExecutionRequest,
     ExecutionState,
+    FoundExecution,
     IdempotencyKey,
     StoredExecution,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "FileChange",
     "FileInfo",
     "FilesEvent",
+    "FoundExecution",
     "Grant",
     "GrantRequest",
     "IdempotencyKey",

@@ -291,3 +291,21 @@ class StoredExecution:
 
     owner: str
     execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class FoundExecution:
+    """An execution that a search has found, without its outputs, and where it ran.
+
+    Parameters
+    ----------
+    owner : str
+        The principal of its session.
+    token_name : str
+        Name of the token whose session it is; empty for the server's owner.
+    """
+
+    execution: Execution
+    owner: str = ""
+    session_name: str = ""
+    token_name: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from .execution_details import FileInfo
-from .execution_records import Execution
+from .execution_records import Execution, FoundExecution
 from .session_records import KernelSpecInfo, Session
 from .token_and_audit_records import Token
 
@@ -35,6 +35,15 @@ _TABLES: dict[type, tuple[str, Columns]] = {
             "state": lambda one: one.state,
             "created": lambda one: _moment(one.created_at),
             "code": lambda one: one.code,
+        },
+    ),
+    FoundExecution: (
+        "executions",
+        {
+            "id": lambda one: one.execution.id,
+            "session": lambda one: one.session_name or one.execution.session_id,
+            "created": lambda one: _moment(one.execution.created_at),
+            "code": lambda one: one.execution.code,
         },
     ),
     FileInfo: (
@@ -73,7 +82,7 @@ class RecordList(list[T], Generic[T]):
     Parameters
     ----------
     kind : type
-        Kind of the records: `Session`, `Execution`, `FileInfo`, `Token` or `KernelSpecInfo`.
+        Kind of the records, such as `Session`, `Execution` or `FileInfo`.
     records : sequence
         The records.
     """

@@ -13,6 +13,7 @@ from ..engine.executions.live_execution import ExecutionHandle, follow
 from ..engine.ports import EventLog, LogEntry
 from ..errors import InvalidRequest
 from ..models import EndEvent, Execution
+from ..protocol.found_executions import found_to_json
 from ..protocol.large_values import collect, encode_in_pieces
 from ..protocol.records_json import before_execution, execution_in, once_to_json, summary_to_json, to_json
 from ..protocol.request_parsing import (
@@ -26,6 +27,8 @@ from .gate import authorize
 from .streaming import StreamingHandler
 
 _MAX_LIST = 1000
+_MAX_FOUND = 200
+_MAX_QUERY_CHARS = 200
 _MAX_SEQ = 2**53  # JavaScript's numbers are exact up to here
 _KEY = re.compile(r"[!-~]{1,255}")
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
@@ -155,9 +158,10 @@ class SessionExecutionsHandler(ExecutionBase):
 
     @web.authenticated
     async def get(self, session_id: str) -> None:
-        """List the session's newest executions, without their outputs."""
+        """List a page of the session's executions, without their outputs."""
         limit = self.int_argument("limit", 100, least=1, most=_MAX_LIST)
-        executions = await self.engine.list_executions(self.caller, session_id, limit)
+        before, after = (self.get_query_argument(name, None) for name in ("before", "after"))
+        executions = await self.engine.history.list(self.caller, session_id, limit, before, after)
         self.answer({"executions": [summary_to_json(execution) for execution in executions]})
 
     @web.authenticated
@@ -170,6 +174,18 @@ class SessionExecutionsHandler(ExecutionBase):
 
 class ExecutionsHandler(ExecutionBase):
     """``/executions``"""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Search the executions that the caller may see."""
+        text = self.get_query_argument("query", "")
+        if len(text) > _MAX_QUERY_CHARS:
+            raise InvalidRequest(f"'query' may have at most {_MAX_QUERY_CHARS} characters")
+        limit = self.int_argument("limit", 50, least=1, most=_MAX_FOUND)
+        before = self.get_query_argument("before", None)
+        self.hold_stream()  # a policy bounds how many searches wait at a time
+        found, complete = await self.engine.history.search(self.caller, text, before, limit, self.is_wanted)
+        self.answer({"found": list(map(found_to_json, found)), "complete": complete})
 
     @web.authenticated
     async def post(self) -> None:

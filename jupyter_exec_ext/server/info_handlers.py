@@ -27,6 +27,7 @@ FEATURES = (
     "grants",
     "approvals",
     "changes.sse",
+    "search",
 )
 
 

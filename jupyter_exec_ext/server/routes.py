@@ -167,7 +167,10 @@ ROUTES = (
     Route(
         "/executions",
         ExecutionsHandler,
-        {"POST": Access("executions:create", "execute", and_scope="sessions:create")},
+        {
+            "GET": _READ_EXECUTIONS,
+            "POST": Access("executions:create", "execute", and_scope="sessions:create"),
+        },
     ),
     Route("/executions/{execution_id}", ExecutionHandler, {"GET": _READ_EXECUTIONS}),
     Route(

@@ -49,11 +49,14 @@ class Evictor:
         The sizes of what is stored now.
     on_forget : callable
         Gets the ids of sessions of which no record is left, in the store's thread.
+    on_removed : callable
+        Gets the ids of executions of which no record is left, in the store's thread.
     """
 
     def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention, audit: AuditLog) -> None:
         self.account = StorageAccount(retention.max_bytes)
         self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
+        self.on_removed: Callable[[Sequence[str]], None] = lambda execution_ids: None
         self._writer = writer
         self._logs = logs
         self._server = server
@@ -155,6 +158,9 @@ class Evictor:
         sessions = [session_id for removed in results for session_id in removed.sessions]
         if sessions:
             self.on_forget(sessions)
+        executions = [execution_id for removed in results for execution_id in removed.executions]
+        if executions:
+            self.on_removed(executions)
 
 
 class GrowingFiles:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ..errors import IdempotencyKeyReused
+from ..errors import ExecutionNotFound, IdempotencyKeyReused
 from ..models import AuditKind, Execution, IdempotencyKey
 from ..protocol.records_json import SUMMARY_CODE_CHARS, execution_from_json, summary_to_json, to_json
 from ..protocol.strict_json import dump_bytes, loads_strict
@@ -110,10 +110,27 @@ def _stored_key(key: IdempotencyKey) -> str:
     return f" {key.key}" if key.of_fresh_session else key.key
 
 
-def newest_ids(db: Database, session_id: str, limit: int) -> list[str]:
-    """Return the ids of a session's newest executions, oldest first."""
-    sql = "SELECT id FROM executions WHERE session_id = ? ORDER BY accepted_at DESC, rowid DESC LIMIT ?"
-    return [row["id"] for row in db.execute(sql, (session_id, limit)).fetchall()[::-1]]
+def page_of_ids(db: Database, session_id: str, limit: int, before: str | None, after: str | None) -> list[str]:
+    """Return the ids of a session's newest executions, oldest first; with `after`, of the oldest that follow it.
+
+    Raises
+    ------
+    ExecutionNotFound
+        If the session has no execution `before` or `after`.
+    """
+    where, values = "session_id = ?", [session_id]
+    for comparison, cursor in (("<", before), (">", after)):
+        if cursor is not None:
+            sql = "SELECT accepted_at, rowid FROM executions WHERE id = ? AND session_id = ?"
+            place = db.execute(sql, (cursor, session_id)).fetchone()
+            if place is None:
+                raise ExecutionNotFound(f"the session has no execution {cursor!r}; list its executions again")
+            where += f" AND (accepted_at, rowid) {comparison} (?, ?)"
+            values += place
+    order = "DESC" if after is None else "ASC"
+    sql = f"SELECT id FROM executions WHERE {where} ORDER BY accepted_at {order}, rowid {order} LIMIT ?"
+    ids = [row["id"] for row in db.execute(sql, (*values, limit))]
+    return ids[::-1] if after is None else ids
 
 
 def records_of_ids(db: Database, ids: Sequence[str]) -> list[str]:

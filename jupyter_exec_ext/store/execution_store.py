@@ -25,13 +25,14 @@ from .execution_rows import (
     ExecutionTrail,
     complete_row,
     insert_row,
-    newest_ids,
+    page_of_ids,
     read_summaries,
     records_of_ids,
     row_of_id,
     row_of_key,
 )
 from .log_file import LogFile, LogIndex, LogLines, LogText, log_path, record_in, spool_path
+from .search_index import SearchIndex
 from .spool import FileSpool, SpoolThread, open_spooled
 
 _LISTED_AT_ONCE = 8
@@ -64,6 +65,8 @@ class ExecutionRepository:
         How much of the output beyond an execution's output cap is kept; 0 for nothing.
     trail : ExecutionTrail
         Audits the executions.
+    index : SearchIndex
+        Gets the ids of executions that are new or have ended.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class ExecutionRepository:
         evictor: Evictor,
         max_spool_bytes: int,
         trail: ExecutionTrail,
+        index: SearchIndex,
     ) -> None:
         self._writer = writer
         self._logs = logs
@@ -81,6 +85,8 @@ class ExecutionRepository:
         self._evictor = evictor
         self._max_spool_bytes = max_spool_bytes
         self._trail = trail
+        self._index = index
+        self.search = index.search
         self._spool_thread = SpoolThread()
         self._unsaved: dict[str, _Unsaved] = {}
 
@@ -231,6 +237,7 @@ class ExecutionRepository:
         row_bytes = insert_row(db, execution, owner, self._server, key)
         if row_bytes:
             db.after_commit(partial(self._evictor.account.add_row, owner, row_bytes))
+            db.after_commit(partial(self._index.note, [execution.id]))
         return row_bytes > 0
 
     def _complete(self, db: Database, execution: Execution, owner: str, log: LogLines) -> None:
@@ -242,6 +249,7 @@ class ExecutionRepository:
         if size is not None:
             settle = partial(self._evictor.account.settle, execution.id, owner)
             db.after_commit(partial(settle, row_bytes=size.added_row_bytes, file_bytes=size.file_bytes))
+            db.after_commit(partial(self._index.note, [execution.id]))
 
     # --- reading ---
 
@@ -306,13 +314,17 @@ class ExecutionRepository:
         path = spool_path(self._logs, execution.session_id, execution.id) / output.name
         return await asyncio.to_thread(open_spooled, path, output.size_bytes)
 
-    async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
-        """Return the ids of the session's newest executions, oldest first."""
-        return await self._writer.run(lambda db: newest_ids(db, session_id, limit))
+    async def list_ids(
+        self, session_id: str, limit: int, before: str | None = None, after: str | None = None
+    ) -> Sequence[str]:
+        """Return the ids of a page of the session's executions; see `page_of_ids`."""
+        return await self._writer.run(lambda db: page_of_ids(db, session_id, limit, before, after))
 
-    async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
-        """Return the session's newest records, oldest first, without outputs and with the beginning of long code."""
-        ids = await self.list_ids(session_id, limit)
+    async def list(
+        self, session_id: str, limit: int, before: str | None = None, after: str | None = None
+    ) -> Sequence[Execution]:
+        """Return the records of such a page, without outputs and with the beginning of long code."""
+        ids = await self.list_ids(session_id, limit, before, after)
         found: list[Execution] = []
         for start in range(0, len(ids), _LISTED_AT_ONCE):  # each may have megabytes of code
             chosen = ids[start : start + _LISTED_AT_ONCE]

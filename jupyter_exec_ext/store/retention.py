@@ -18,6 +18,7 @@ from pathlib import Path
 from ..system.removal import remove_tree
 from .database import Database
 from .log_file import log_path, remove_spool, spool_path
+from .search_database import SEARCH_DATABASE
 from .storage_account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
 
 #: Records removed in one transaction. The rest follows in later ones, so that other writes come between.
@@ -56,11 +57,14 @@ class Removed:
     ----------
     sessions : list of str
         Ids of sessions of which no record is left.
+    executions : list of str
+        Ids of executions of which no record is left.
     more : bool
         True if there is more to remove, in another transaction.
     """
 
     sessions: list[str] = field(default_factory=list)
+    executions: list[str] = field(default_factory=list)
     more: bool = False
 
 
@@ -84,7 +88,8 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
     ).fetchall()
     for row in bare:
         _remove_session(db, logs, row["id"])
-    return Removed([row["id"] for row in bare], len(expired) == MAX_REMOVED or len(bare) == MAX_REMOVED)
+    has_more = len(expired) == MAX_REMOVED or len(bare) == MAX_REMOVED
+    return Removed([row["id"] for row in bare], [row["id"] for row in expired], has_more)
 
 
 def _remove_execution(db: Database, logs: Path, session_id: str, execution_id: str) -> None:
@@ -127,6 +132,7 @@ def measure(db: Database, logs: Path, server: str) -> StoredTotals:
         size = _measure_files(logs, session_id, execution_id)
         by_owner[owner] = by_owner.get(owner, 0) + size
         files += size
+    files += _measure_file(logs.with_name(SEARCH_DATABASE))  # of no owner: each execution is a part of it
     return StoredTotals(by_owner, files, db.size_bytes(), rows)
 
 
@@ -157,6 +163,7 @@ class _Item:
     file_bytes: int
     remove: Callable[[], None]
     session_id: str | None = None
+    execution_id: str | None = None
 
 
 class Eviction:
@@ -222,6 +229,8 @@ class Eviction:
         self._account.remove(item.owner, row_bytes=item.row_bytes, file_bytes=item.file_bytes)
         if item.session_id is not None:
             self._removed.sessions.append(item.session_id)
+        if item.execution_id is not None:
+            self._removed.executions.append(item.execution_id)
         self._left -= 1
 
     def _items(self, principal: str) -> Iterator[_Item]:
@@ -250,7 +259,7 @@ class Eviction:
         # Without spools: `_items` has removed all of them by now, or the transaction's number is reached.
         for execution_id, session_id, owner, row_bytes, file_bytes in self._rows(sql, principal):
             remove = partial(_remove_execution, self._db, self._logs, session_id, execution_id)
-            yield _Item(owner, row_bytes, file_bytes, remove)
+            yield _Item(owner, row_bytes, file_bytes, remove, execution_id=execution_id)
 
     def _sessions(self, principal: str) -> Iterator[_Item]:
         sql = (

@@ -24,6 +24,7 @@ from .execution_store import ExecutionRepository
 from .grant_store import GrantRepository
 from .recovery import ServerInstance, left_behind, recover
 from .retention import Retention
+from .search_index import SearchIndex
 from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
 from .store_health import StoreHealth
@@ -107,8 +108,11 @@ class ExecStore(LoggingConfigurable):
         self.tokens = TokenRepository(self._writer, self._reader)
         self.grants = GrantRepository(self._writer, self._instance.id)
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # one spool must not evict all other records
+        # It has a reader of its own, since a connection is for one thread at a time.
+        self._index = SearchIndex(directory, self.logs, DatabaseReader(directory / DATABASE, self.health), self.health)
+        self._evictor.on_removed = self._index.note
         self.executions = ExecutionRepository(
-            self._writer, self.logs, self._instance.id, self._evictor, max_spool_bytes, self._trail
+            self._writer, self.logs, self._instance.id, self._evictor, max_spool_bytes, self._trail, self._index
         )
 
     def left_behind(self) -> list[Session]:
@@ -135,6 +139,7 @@ class ExecStore(LoggingConfigurable):
         )
         if count:
             self.log.warning("store: %d executions were cut by the end of an earlier server", count)
+        self._index.start_soon()  # only now: what has been ended here is in the index as it ended
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in the store's thread, with the ids of sessions of which no record is left."""
@@ -168,6 +173,7 @@ class ExecStore(LoggingConfigurable):
             self._closed = True
             # Spools use the writer, so they end before it.
             self.executions.close()
+            self._index.close()
             self._reader.close()
             self.audit.close()
             self._writer.close()

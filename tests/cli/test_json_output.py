@@ -43,6 +43,7 @@ TOKEN = record(id=TEXT, name=TEXT, scopes=array(TEXT), policy=TEXT, expires_at=T
 ISSUED = record(token=TEXT)
 GRANT = record(id=TEXT, token_id=TEXT, kernel_id=TEXT, name=TEXT, expires_at=TEXT_OR_NULL, ended_at=TEXT_OR_NULL)
 EXECUTION = record(id=TEXT, session_id=TEXT, state={"const": "awaiting_approval"}, code=TEXT, approval=record(why=TEXT))
+RUN = record(id=TEXT, session_id=TEXT, state=TEXT, code=TEXT, created_at=TIME)
 OUTPUT = record(name=TEXT, size_bytes=NUMBER, mime_type=TEXT, complete=FLAG)
 KERNELSPEC = only(
     name=TEXT,
@@ -64,6 +65,10 @@ FINDING = only(mark={"enum": ["ok", "note", "FAIL"]}, what=TEXT, remedy=TEXT)
 SHAPES = {
     "session start": SESSION,
     "session list": only(sessions=array(SESSION)),
+    "execution list": only(executions=array(RUN)),
+    "execution search": only(
+        found=array(only(execution=RUN, owner=TEXT, session_name=TEXT, token_name=TEXT)), complete=FLAG
+    ),
     "file upload": FILE,
     "file list": only(files=array(FILE), truncated=FLAG),
     "file download": PATH,
@@ -143,6 +148,22 @@ def test_sessions_and_files(commands: Commands, tmp_path: Path) -> None:
         assert commands("file download", "mine", "in.txt", "out.txt") == {"path": "out.txt"}
     finally:
         assert main(["session", "stop", session["id"], *commands._where]) == 0
+
+
+@on_one_host
+def test_executions(commands: Commands, token_host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExecClient(token_host.info) as client:
+        with client.session(name="listed by the command") as session:
+            runs = [session.run(f"print({number})") for number in range(3)]
+        listed = commands("execution list", "listed by the command", "-n", "2", "--before", runs[2].id)
+        assert [one["id"] for one in listed["executions"]] == [runs[0].id, runs[1].id]
+        found = commands("execution search", "listed by the", "-n", "1")["found"]
+        assert [one["execution"]["id"] for one in found] == [runs[2].id]
+        for words in (["list", session.id], ["search", "listed by the"]):
+            assert main(["execution", *words, *commands._where]) == 0
+            lines = capsys.readouterr().out.splitlines()
+            assert len(lines) == 4
+            assert "print(1)" in lines[2]
 
 
 @on_one_host

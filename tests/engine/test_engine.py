@@ -91,7 +91,7 @@ async def test_what_belongs_to_another_principal_does_not_exist(make_engine: Mak
     with pytest.raises(SessionNotFound):
         await run(engine, session_id, "1", other)
     with pytest.raises(SessionNotFound):
-        await engine.list_executions(other, session_id, 10)
+        await engine.history.list(other, session_id, 10)
     for read in (engine.get_execution, engine.open_log, engine.cancel):
         with pytest.raises(ExecutionNotFound):
             await read(other, execution.id)

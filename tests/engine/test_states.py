@@ -322,7 +322,7 @@ class EngineMachine(RuleBasedStateMachine):
     def look(self, pick: int) -> None:
         """What is read is never older than what was read before."""
         session = self.pick(pick)
-        for record in self.run(self.engine.list_executions(ME, session, 1000)):
+        for record in self.run(self.engine.history.list(ME, session, 1000)):
             self.note_seen(record)
         for submission in self.accepted[-2:]:
             self.note_seen(self.run(self.engine.get_execution(ME, submission.record.id)))

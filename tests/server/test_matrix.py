@@ -53,6 +53,9 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
+QUERIES = {("/executions", "GET"): {"query": "matrix.txt"}}
+
+
 def order(cell: Cell) -> int:
     """What others need must not be gone before their turn."""
     if cell.method == "DELETE":
@@ -98,7 +101,7 @@ class Things:
 
 def call(host: Host, cell: Cell, token: str | None, things: Things, scheme: str = "Bearer") -> requests.Response:
     headers = {} if token is None else {"Authorization": f"{scheme} {token}"}
-    options: dict[str, Any] = {"headers": headers}
+    options: dict[str, Any] = {"headers": headers, "params": QUERIES.get((cell.path, cell.method))}
     if cell.method == "PUT":
         options["data"] = b"x"
     elif (cell.path, cell.method) == ("/grants", "POST"):
@@ -221,6 +224,9 @@ def test_with_all_scopes_things_of_others_are_as_if_they_were_not(host: Host, fo
     assert wrong == []
     assert bearer.call("GET", "/sessions?ended=true").json() == {"sessions": []}
     assert bearer.call("GET", "/grants?ended=true").json() == {"grants": []}
+    assert bearer.call("GET", "/executions?query=matrix.txt").json()["found"] == []
+    found = owner_of(host).call("GET", "/executions?query=matrix.txt").json()["found"]
+    assert foreign.execution_id in [one["execution"]["id"] for one in found]
     assert [token["id"] for token in bearer.call("GET", "/tokens?ended=true").json()["tokens"]] == [bearer.id]
 
 

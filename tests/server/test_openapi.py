@@ -84,6 +84,10 @@ def test_what_the_server_sends_is_what_the_document_says(hosts: Any, name: str) 
     check(call("GET", f"{path}/usage").json(), "SessionUsage")
     call("POST", f"{path}/executions", json={"code": "open('x.txt', 'w').write('x')"})
     check(call("GET", f"{path}/changes/x.txt").json(), "FileChange")
+    found = call("GET", "/executions?query=display(").json()
+    assert found["found"]
+    for one in found["found"]:
+        check(one, "FoundExecution")
     assert call("DELETE", path).status_code == 204
     check(call("GET", path).json(), "Session")
     check(call("POST", f"{path}/executions", json={"code": "1"}).json(), "Error")

@@ -219,15 +219,21 @@ class AsyncExecSession(AsyncExecSessionBase):
         record = await self._driver.perform(self._api.submit(self._place, request, idempotency_key or new_key()))
         return AsyncExecutionHandle(self._driver, self._api, record)
 
-    async def list_executions(self, limit: int = 100) -> RecordList[Execution]:
+    async def list_executions(
+        self, limit: int = 100, *, before: str | None = None, after: str | None = None
+    ) -> RecordList[Execution]:
         """Return the newest executions, oldest first, without their outputs.
 
         Parameters
         ----------
         limit : int
-            The greatest number of executions.
+            The greatest number of executions, up to 1,000.
+        before : str, optional
+            The id of an execution: only those that came before it.
+        after : str, optional
+            The id of an execution: the oldest of those that came after it.
         """
-        return await self._driver.perform(self._api.list_executions(self.id, limit))
+        return await self._driver.perform(self._api.list_executions(self.id, limit, before, after))
 
     async def notebook(self) -> dict[str, Any]:
         """Return the session as a notebook (nbformat 4.5), with a code cell for each execution."""

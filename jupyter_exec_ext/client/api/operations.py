@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from ...errors import (
     ApiNotFound,
@@ -20,6 +21,7 @@ from ...errors import (
 )
 from ...models import (
     Execution,
+    FoundExecution,
     IssuedToken,
     KernelGrant,
     KernelSpecInfo,
@@ -28,6 +30,7 @@ from ...models import (
     SessionUsage,
     Token,
 )
+from ...protocol.found_executions import found_from_json
 from ...protocol.records_json import (
     execution_from_json,
     issued_token_from_json,
@@ -162,10 +165,18 @@ class ExecApi(ExecutionOperations):
         saved = yield from self._call("POST", url, {"path": path}, read_timeout_seconds=_NOTEBOOK_SECONDS)
         return str(saved["path"])
 
-    def list_executions(self, session_id: str, limit: int) -> Operation[RecordList[Execution]]:
-        """List a session's newest executions, without their outputs."""
-        body = yield from self._call("GET", f"sessions/{segment(session_id)}/executions?limit={limit}")
+    def list_executions(
+        self, session_id: str, limit: int, before: str | None, after: str | None
+    ) -> Operation[RecordList[Execution]]:
+        """List a page of a session's executions, without their outputs."""
+        query = _query(limit=limit, before=before, after=after)
+        body = yield from self._call("GET", f"sessions/{segment(session_id)}/executions{query}")
         return RecordList(Execution, [execution_from_json(item) for item in list_in(body, "executions")])
+
+    def search_executions(self, text: str, limit: int, before: str | None) -> Operation[FoundExecutions]:
+        """Search all executions that the caller may see."""
+        body = yield from self._call("GET", f"executions{_query(query=text, limit=limit, before=before)}")
+        return FoundExecutions([found_from_json(item) for item in list_in(body, "found")], body.get("complete") is True)
 
 
 def session_request(
@@ -190,6 +201,26 @@ def session_request(
         "cwd": cwd,
     }
     return {field: value for field, value in body.items() if value is not None}
+
+
+class FoundExecutions(RecordList[FoundExecution]):
+    """List of executions that a search has found.
+
+    Parameters
+    ----------
+    found : sequence of FoundExecution
+        The executions, the newest first.
+    complete : bool
+        False while the server still indexes older executions: a later search may find more.
+    """
+
+    def __init__(self, found: Sequence[FoundExecution] = (), complete: bool = True) -> None:
+        super().__init__(FoundExecution, found)
+        self.complete = complete
+
+
+def _query(**options: object) -> str:
+    return "?" + urlencode({name: value for name, value in options.items() if value is not None})
 
 
 def _flags(**flags: bool) -> str:

@@ -9,7 +9,7 @@ from ...errors import ApiNotFound, PolicyDenied
 from ...models import Change, Execution, KernelSpecInfo, OutputEvent, RecordList, Session
 from ..api.event_stream import ChangeFollower
 from ..api.execution_operations import FRESH_SESSION, execution_request, new_key, one_timeout
-from ..api.operations import ExecApi, session_request
+from ..api.operations import ExecApi, FoundExecutions, session_request
 from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
@@ -203,6 +203,28 @@ class ExecClient:
     def list_sessions(self, *, ended: bool = False, memory: bool = False) -> RecordList[Session]:
         """Return the caller's sessions; with `ended`, also ended ones; with `memory`, the memory that kernels use."""
         return self._driver.perform(self._api.list_sessions(ended=ended, memory=memory))
+
+    def search_executions(self, text: str, *, limit: int = 50, before: str | None = None) -> FoundExecutions:
+        """Return the newest executions that have a text, newest first, also of sessions that have ended.
+
+        The server looks in the code, the error's name and message, the first 4 KiB of output, and the names of session
+        and token. While it still indexes older executions, `complete` of the list is false.
+
+        Parameters
+        ----------
+        text : str
+            At least three characters, which must occur as they are; upper and lower case are the same.
+        limit : int
+            The greatest number of executions, up to 200.
+        before : str, optional
+            The id of an execution: only older ones.
+
+        Raises
+        ------
+        SearchNotAvailable
+            If the server's SQLite has no full-text index.
+        """
+        return self._driver.perform(self._api.search_executions(text, limit, before))
 
     def get_execution(self, execution_id: str) -> ExecutionHandle:
         """Return an existing execution, to read, follow or cancel it."""

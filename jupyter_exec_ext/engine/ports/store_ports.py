@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...models import (
     Execution,
+    FoundExecution,
     IdempotencyKey,
     KernelGrant,
     OutputEvent,
@@ -172,8 +173,21 @@ class ExecutionStore(Protocol):
     async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
         """Return the ids of the session's newest executions, oldest first."""
 
-    async def list(self, session_id: str, limit: int) -> Sequence[Execution]:
-        """Return the session's newest records, oldest first, without their outputs."""
+    async def list(
+        self, session_id: str, limit: int, before: str | None = None, after: str | None = None
+    ) -> Sequence[Execution]:
+        """Return a page of the session's records, oldest first, without their outputs.
+
+        It has the newest executions, those `before` the one with this id, or the oldest `after` the one with this id.
+
+        Raises
+        ------
+        ExecutionNotFound
+        """
+
+    @property
+    def search(self) -> Callable[..., Awaitable[tuple[Sequence[FoundExecution], bool]]]:
+        """Search the newest executions that have a text; see `store.search_index.SearchIndex.search`."""
 
 
 class TokenStore(Protocol):

@@ -241,18 +241,9 @@ class ExecutionService:
             raise StoreUnavailable("an execution with this key is just being recorded", retry_after_seconds=1.0)
         return PastExecution(last.execution, log)
 
-    async def list(self, caller: Caller, session_id: str, limit: int) -> Sequence[Execution]:
-        """Return the session's newest executions, oldest first."""
-        await self._sessions.get(caller, session_id)
-        # Noted first: one that ends while the store is read is in the store as it was before.
-        live = self._registry.executions_of(session_id)
-        known = {execution.id: execution for execution in await self._executions.list(session_id, limit)}
-        known.update((execution.record.id, execution.record) for execution in live)
-        return list(known.values())[-limit:]
-
     async def list_ids(self, session_id: str, limit: int) -> Sequence[str]:
         """Return the ids of a session's executions, oldest first."""
-        # Noted first, as in `list`.
+        # Noted first: one that ends while the store is read is in the store as it was before.
         running = [execution.record.id for execution in self._registry.executions_of(session_id)]
         return list(dict.fromkeys([*await self._executions.list_ids(session_id, limit), *running]))
 

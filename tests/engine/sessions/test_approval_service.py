@@ -52,6 +52,6 @@ def test_execution_whose_request_for_approval_fails_is_ended(
         with pytest.raises(RuntimeError, match="a defect"):
             submit(machine, "ok asks")
     assert machine.engine.activity() == {}
-    (record,) = machine.run(machine.engine.list_executions(ME, session, 10))
+    (record,) = machine.run(machine.engine.history.list(ME, session, 10))
     assert record.state is ExecutionState.CANCELLED
     assert record.reason is not None and "RuntimeError" in record.reason

@@ -86,7 +86,7 @@ async def test_nothing_is_begun_for_who_is_gone(make_engine: Make) -> None:
         await engine.fresh.run(ME, SessionRequest(), ONE, "k", is_wanted=lambda: next(here))
     await all_ended(engine)
     (made,) = await engine.list_sessions(ME, ended=True)
-    assert await engine.list_executions(ME, made.id, 10) == []
+    assert await engine.history.list(ME, made.id, 10) == []
     assert (await run(engine, key="k")).stdout == "1\n"
 
 

@@ -192,7 +192,7 @@ async def until_counted(engine: ExecEngine, execution: Execution, late_bytes: in
         if record.late_bytes:
             break
         await asyncio.sleep(0.02)
-    listed = await engine.list_executions(ME, execution.session_id, 10)
+    listed = await engine.history.list(ME, execution.session_id, 10)
     assert [each.late_bytes for each in [record, *listed] if each.id == execution.id] == [late_bytes] * 2
 
 
