@@ -19,7 +19,7 @@ from .terminal_text import print_table
 def add_execution_command(commands: Any) -> None:
     """Add ``jupyter exec execution``."""
     actions = add_command_group(
-        commands, "execution", "list and search what was run", "What was run, also in sessions that have ended."
+        commands, "execution", "list and search what was run", "The executions of sessions, ended ones included."
     )
     listing = add_command(actions, "list", "list a session's newest executions, oldest first", list_executions)
     listing.add_argument("session", metavar="ID", help="the session: its id, the start of that, or its name")
