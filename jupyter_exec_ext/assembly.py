@@ -38,13 +38,18 @@ def build_host(
     *,
     max_kernels: int | None = None,
     forced_kernel_name: str = "",
+    server_sessions: Any = None,
 ) -> HostedKernels:
     """Return the kernel host of a server or gateway, and raise the process's limit on descriptors."""
     kernel_manager.kernel_manager_factory = keeping_descriptor_limit(
         kernel_manager.kernel_manager_factory, raise_descriptor_limit()
     )
     return HostedKernels(
-        kernel_manager, kernel_spec_manager, max_kernels=max_kernels, forced_kernel_name=forced_kernel_name
+        kernel_manager,
+        kernel_spec_manager,
+        max_kernels=max_kernels,
+        forced_kernel_name=forced_kernel_name,
+        server_sessions=server_sessions,
     )
 
 

@@ -22,6 +22,7 @@ import re
 import socket
 import uuid
 from collections.abc import Awaitable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -37,6 +38,7 @@ from jupyter_server.utils import url_escape, url_path_join
 from kernel_gateway.jupyter_websocket import JupyterWebsocketPersonality
 from kernel_gateway.mixins import CORSMixin
 from kernel_gateway.services.kernels import handlers as stock
+from kernel_gateway.services.sessions.sessionmanager import SessionManager
 from tornado import web
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
@@ -213,6 +215,35 @@ class KernelsHandler(stock.MainKernelHandler):
         return {"PATH": os.environ.get("PATH", ""), **inherited, **allowed}
 
 
+class NamedSessions(SessionManager):
+    """The gateway's server sessions, with the names and types of those that have them.
+
+    The stock manager fails to list, or to delete, a server session whose kernel is gone. Sessions end at any time.
+    """
+
+    def save_session(self, session_id: str, *args: Any, **columns: Any) -> Any:
+        """Add a server session."""
+        super().save_session(session_id, *args, **columns)
+        self._sessions[-1].update({key: columns[key] for key in ("name", "type") if key in columns})
+        return self.get_session(session_id=session_id)
+
+    def row_to_model(self, row: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return a server session as the API shows it."""
+        named = {key: row[key] for key in ("path", "name", "type")} if "type" in row else {}
+        return {**super().row_to_model(row), **named}
+
+    def list_sessions(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """Return all server sessions whose kernels are there."""
+        self._sessions[:] = [row for row in self._sessions if row["kernel_id"] in self.kernel_manager]
+        sessions: list[dict[str, Any]] = super().list_sessions()
+        return sessions
+
+    async def delete_session(self, session_id: str, *args: Any, **kwargs: Any) -> None:
+        """Shut a server session's kernel down, with which a session ends, and remove it."""
+        with suppress(ValueError):  # the end of a session has removed it
+            await super().delete_session(session_id)
+
+
 class ExecPersonality(JupyterWebsocketPersonality):
     """Kernel Gateway's personality with ``exec/v1``; configured as ``c.ExecPersonality`` and ``c.ExecEngine``."""
 
@@ -233,11 +264,13 @@ class ExecPersonality(JupyterWebsocketPersonality):
             )
         if not is_loopback(app.ip):
             self.allowed_hosts = [*self.allowed_hosts, socket.gethostname(), socket.getfqdn()]
+        app.session_manager = NamedSessions(log=self.log, kernel_manager=app.kernel_manager)
         self.host = build_host(
             app.kernel_manager,
             app.kernel_spec_manager,
             max_kernels=app.max_kernels,
             forced_kernel_name=app.force_kernel_name,
+            server_sessions=app.session_manager,
         )
         events = EventLogger(parent=self)  # the gateway has none of its own
         self.engine = build_engine(self.host, events=events, parent=self, log=self.log, config=self._engine_config())

@@ -54,6 +54,8 @@ class Caller:
         The rights.
     bounds : tuple of Bound
         The policies of a scoped token and of its ancestors, which all apply. The owner has none.
+    token_name : str
+        The name of a scoped token; empty for the owner.
     user : mapping
         The deployment's user, for its authorizer; for a scoped token, the user who created it. Empty for a user whose
         rights cannot be checked later.
@@ -64,6 +66,7 @@ class Caller:
     scopes: frozenset[str] = field(default=ALL_SCOPES)
     bounds: tuple[Bound, ...] = ()
     user: Mapping[str, Any] = field(default_factory=dict)
+    token_name: str = ""
 
     @property
     def is_owner(self) -> bool:

@@ -42,7 +42,7 @@ class ExecExtensionApp(ExtensionApp):
             )
             return
         assert server.kernel_spec_manager is not None
-        host = build_host(server.kernel_manager, server.kernel_spec_manager)
+        host = build_host(server.kernel_manager, server.kernel_spec_manager, server_sessions=server.session_manager)
         self.engine = build_engine(host, events=server.event_logger, parent=self, log=self.log)
         # The event loop does not run yet.
         server.io_loop.add_callback(self.engine.audit.start)

@@ -219,6 +219,10 @@ class ScriptedKernel:
     def present(self) -> bool:
         return self._host.kernels.get(self.kernel_id) is self
 
+    @property
+    def removal_reason(self) -> str:
+        return "nobody else ends one of these kernels"
+
     async def alive(self) -> bool:
         return self.process.alive
 
@@ -252,6 +256,9 @@ class ScriptedKernel:
         self._host.kernels.pop(self.kernel_id, None)
 
     def note_activity(self, state: str = "") -> None:
+        pass
+
+    async def list_as(self, session_id: str, name: str) -> None:
         pass
 
     async def settled(self) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import websocket
 
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import ApiNotFound, InvalidRequest, TooManyKernels
+from tests.support.bearers import mint
 from tests.support.hosts import Host, clean_environment, running_host
 
 
@@ -66,6 +68,26 @@ def test_a_sessions_kernel_is_one_of_the_hosts(host: Host) -> None:
         kernel_id = session.record.kernel_id
         assert stock(host, "GET", f"kernels/{kernel_id}").json()["name"] == "python3"
     assert stock(host, "GET", f"kernels/{kernel_id}").status_code == 404
+
+
+def test_session_is_a_connection_and_a_named_server_session(host: Host) -> None:
+    agent = mint(host, name="ci")
+    session_id = agent.session(name="analysis")
+    (listed,) = (each for each in stock(host, "GET", "sessions").json() if each.get("path") == f"exec:{session_id}")
+    assert (listed["name"], listed["type"], listed["kernel"]["connections"]) == ("analysis (ci)", "exec", 1)
+    path = f"sessions/{listed['id']}"
+    for method in ("GET", "PATCH", "DELETE"):
+        url = f"{host.info.url}api/{path}"
+        refused = requests.request(method, url, headers={"Authorization": f"token {agent.token}"}, json={}, timeout=30)
+        assert refused.status_code in (401, 403)
+    assert stock(host, "DELETE", path).status_code == 204
+    deadline = time.monotonic() + 30
+    while (left := agent.call("GET", f"/sessions/{session_id}").json())["state"] != "ended":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert left["ended_reason"] == "its kernel was shut down outside the session"
+    answer = stock(host, "GET", "sessions")
+    assert (answer.status_code, listed["id"] in answer.text) == (200, False)
 
 
 # --- Kernel Gateway ---
@@ -279,14 +301,17 @@ def test_a_server_whose_kernels_live_on_a_gateway_says_where_to_install(tmp_path
 
 
 def test_running_code_keeps_a_server_from_stopping_and_a_kernel_from_being_culled(tmp_path: Path) -> None:
-    culling = ["cull_idle_timeout=2", "cull_interval=1", "cull_busy=True", "cull_connected=True"]
+    culling = ["cull_idle_timeout=2", "cull_interval=1", "cull_busy=True"]
     options = [f"--MappingKernelManager.{option}" for option in culling]
     with (
         running_host("server", tmp_path, *options) as server,
         ExecClient(server.info) as client,
+        client.session() as idle,
         client.session() as session,
     ):
         assert session.run("import time; time.sleep(5); print('not culled')").stdout == "not culled\n"
+        reason = client.get_session(idle.id).record.ended_reason
+        assert reason is not None and reason.endswith("(cull_idle_timeout is 2 s)")
         activity = stock(server, "GET", "status").json()["last_activity"]
         assert activity >= session.run("1").created_at[:18]
 

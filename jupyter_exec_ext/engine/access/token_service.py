@@ -140,6 +140,7 @@ class TokenService:
             frozenset(token.scopes),
             self._bounds(stored.grants),
             stored.user,
+            token.name,
         )
 
     def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:

@@ -11,6 +11,7 @@ from ...errors import KernelNotFound, KernelStartFailed
 from ...models import KernelSpecInfo
 from ..ports import KernelTraits
 from .hosted_kernel import HostedKernel
+from .kernel_uses import KernelUses
 from .provisioners import spec_info
 
 
@@ -23,8 +24,9 @@ class AttachedKernel(HostedKernel):
         Shared by our sessions on this kernel, so that one at a time sends it code.
     """
 
-    def __init__(self, manager: MultiKernelManager, kernel_id: str, turn: asyncio.Lock) -> None:
-        super().__init__(manager, kernel_id)
+    def __init__(self, manager: MultiKernelManager, kernel_id: str, uses: KernelUses, turn: asyncio.Lock) -> None:
+        super().__init__(manager, kernel_id, uses)
+        self._user = self  # one of several, perhaps
         self._turn = turn
 
     @property
@@ -56,7 +58,8 @@ class AttachedKernel(HostedKernel):
             raise KernelStartFailed("the kernel has ended and its host did not restart it; restart it in the notebook")
 
     async def shutdown(self, *, now: bool) -> None:
-        """Let it live."""
+        """Let it live, without the session."""
+        self._uses.end(self._kernel_id, self._user)
 
     def note_activity(self, state: str = "") -> None:
         """Do nothing: the host sees what is in use."""

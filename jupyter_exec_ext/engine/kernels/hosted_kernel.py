@@ -19,6 +19,7 @@ from ...errors import IsolationRequired
 from ..ports import KernelExit, KernelTraits
 from .death_report import KernelStderr
 from .kernel_supervisor import watch_exit
+from .kernel_uses import KernelUses
 from .provisioners import ISOLATABLE, provisioner_name
 
 _SETTLE_POLL_SECONDS = 0.05
@@ -33,6 +34,8 @@ class HostedKernel:
 
     Parameters
     ----------
+    uses : KernelUses
+        Uses of the host's kernels.
     aside : set of str, optional
         The ids of those that are kept aside, in which it is to note that it is no longer.
     stderr : KernelStderr, optional
@@ -43,10 +46,13 @@ class HostedKernel:
         self,
         manager: MultiKernelManager,
         kernel_id: str,
+        uses: KernelUses,
         aside: set[str] | None = None,
         stderr: KernelStderr | None = None,
     ) -> None:
         self._stderr = stderr
+        self._uses = uses
+        self._user: object = kernel_id
         self._aside: set[str] = set() if aside is None else aside
         self._hidden = False
         self._touch_again_at = 0.0
@@ -103,8 +109,17 @@ class HostedKernel:
         # First: `note_activity` does nothing for a kernel that is kept aside.
         self._aside.discard(self._kernel_id)
         self._touch_again_at = 0.0  # or `note_activity` could skip this one
+        self.begin_use()
         self._put_back()
         self.note_activity()
+
+    def begin_use(self) -> None:
+        """Count it as used, until `shutdown`."""
+        self._uses.begin(self._kernel_id, self._user)
+
+    async def list_as(self, session_id: str, name: str) -> None:
+        """Show the host's other clients a server session of this name on it, until `shutdown`."""
+        await self._uses.list_as(self._kernel_id, self._user, session_id, name)
 
     def _put_back(self) -> None:
         self._hidden = False
@@ -173,6 +188,11 @@ class HostedKernel:
         """True if the host is ending its process on purpose."""
         return bool(self._km.shutting_down)
 
+    @property
+    def removal_reason(self) -> str:
+        """Probable reason for which another client has shut it down."""
+        return self._uses.removal_reason(self._km)
+
     async def alive(self) -> bool:
         """Return whether the kernel's process runs."""
         return bool(await ensure_async(self._km.is_alive()))
@@ -229,6 +249,8 @@ class HostedKernel:
 
     async def shutdown(self, *, now: bool) -> None:
         """End the process and make the host forget the kernel."""
+        # First: if the shutdown fails, the host's users can find the kernel unused.
+        self._uses.end(self._kernel_id, self._user)
         if self._hidden:  # the manager ends what it has
             self._put_back()
         try:

@@ -33,6 +33,7 @@ from ..ports import Kernel, RoomMaker
 from .attached_kernel import AttachedKernel
 from .death_report import KernelStderr
 from .hosted_kernel import HostedKernel
+from .kernel_uses import KernelUses
 from .provisioners import (
     ISOLATABLE,
     IsolatedKernelSpecs,
@@ -68,6 +69,8 @@ class HostedKernels:
         The most kernels there may be, those of other clients included; None for no limit.
     forced_kernel_name : str
         The kernelspec the host uses whatever is asked for; empty if it has none.
+    server_sessions : optional
+        The host's session manager.
     """
 
     def __init__(
@@ -77,8 +80,10 @@ class HostedKernels:
         *,
         max_kernels: int | None = None,
         forced_kernel_name: str = "",
+        server_sessions: Any = None,
     ) -> None:
         self._manager = manager
+        self._uses = KernelUses(manager, server_sessions)
         self._specs = kernel_spec_manager
         # For starting kernels by name; the host lists its own kernelspecs.
         manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
@@ -250,6 +255,9 @@ class HostedKernels:
             await self.make_room()
         with self._reserve_aside(kernel_id) if aside else self.reserve(kernel_id), ExitStack() as undo:
             self._note_own(kernel_id)
+            undo.callback(self._uses.end, kernel_id, kernel_id)
+            if not aside:
+                self._uses.begin(kernel_id, kernel_id)
             try:
                 stderr = KernelStderr() if has_stderr else None
                 if stderr is not None:
@@ -257,7 +265,7 @@ class HostedKernels:
                     options["stderr"] = stderr.for_kernel
                 active_at = getattr(self._manager, "last_kernel_activity", None)
                 await ensure_async(self._manager.start_kernel(**options))
-                kernel = HostedKernel(self._manager, kernel_id, self._aside, stderr)
+                kernel = HostedKernel(self._manager, kernel_id, self._uses, self._aside, stderr)
                 if aside:
                     kernel.set_aside(active_at)
                 kernel.take_over_restarts()
@@ -320,31 +328,19 @@ class HostedKernels:
     # --- kernels of others ---
 
     def running(self, kernel_id: str) -> KernelSpecInfo:
-        """Return the kernelspec of a kernel that can be attached to.
-
-        Raises
-        ------
-        KernelNotFound
-            If the host has no such kernel, or it was started for a session.
-        """
+        """Return the kernelspec of a kernel that can be attached to; see `KernelHost`."""
         return self._others(kernel_id).spec
 
     async def attach(self, kernel_id: str) -> AttachedKernel:
-        """Return a running kernel, to be used together with its present user.
-
-        Raises
-        ------
-        KernelNotFound
-        Conflict
-            If its process does not run at the moment.
-        """
+        """Return a running kernel, to be used together with its present user; see `KernelHost`."""
         kernel = self._others(kernel_id)
         if not await kernel.alive():
             raise Conflict("the kernel is just starting, or it is dead; attach when it runs")
+        kernel.begin_use()
         return kernel
 
     def _others(self, kernel_id: str) -> AttachedKernel:
         if kernel_id in self._own or kernel_id not in self._manager:
             raise KernelNotFound(f"no kernel {kernel_id!r} runs here that a session could attach to")
         turn = self._turns.setdefault(self._manager.get_kernel(kernel_id), asyncio.Lock())
-        return AttachedKernel(self._manager, kernel_id, turn)
+        return AttachedKernel(self._manager, kernel_id, self._uses, turn)

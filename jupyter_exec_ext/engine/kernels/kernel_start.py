@@ -60,6 +60,8 @@ class KernelStarter:
         The kernel's language. Where its kernelspec names none, it is known once the kernel has answered.
     setup_code : str or None
         Code that a kernel of the session's own runs, silently, before anything else.
+    title : str
+        Name under which the host lists the session's kernels; empty for a kernel that has no session yet.
     setups : list of str
         The ids of the requests by which the present process was told to run our set-up code.
     """
@@ -86,6 +88,7 @@ class KernelStarter:
         self.attach_to = attach_to
         self.aside = aside
         self.setup_code: str | None = None
+        self.title = ""
         self.setups: list[str] = []
         self.evidence = DeathEvidence(session_id, resources)
         # A sandbox or Landlock sets the limits before the kernel begins, and learns of them by these variables.
@@ -107,6 +110,11 @@ class KernelStarter:
             return await self._host.attach(self.attach_to)
         directory = await self.prepare_directory()
         return await self._host.start(self.name, self._env, directory, self._isolate, aside=self.aside)
+
+    async def announce(self, kernel: Kernel) -> None:
+        """List the kernel as that of the session, if it has one, and is not listed."""
+        if self.title:
+            await kernel.list_as(self.session_id, self.title)
 
     @property
     def is_python(self) -> bool:

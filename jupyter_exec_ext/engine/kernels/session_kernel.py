@@ -80,7 +80,8 @@ class SessionKernel:
             await self._ensure()
 
     async def _ensure(self) -> None:
-        if self.connection is not None:
+        if self.connection is not None and self.kernel is not None:
+            await self._starter.announce(self.kernel)  # of the warm pool, perhaps
             return
         if self._given_up.done():
             raise _given_up_error()
@@ -92,6 +93,8 @@ class SessionKernel:
         if kernel is not None and kernel.being_shut_down:
             await kernel.settled()
         if kernel is None or not kernel.present:
+            if kernel is not None:
+                await kernel.shutdown(now=True)  # the host has removed it; ends what is left of it here
             await self._start_new()
             return
         if not await kernel.alive():
@@ -137,6 +140,7 @@ class SessionKernel:
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._end_left_behind)  # runs last: the kernel itself has the mark, too
             undo.push_async_callback(kernel.shutdown, now=True)
+            await self._starter.announce(kernel)
             await self._connect(kernel)
             undo.pop_all()
 
@@ -207,15 +211,10 @@ class SessionKernel:
         """The ids of the requests by which the present kernel was told to run our set-up code."""
         return self._starter.setups
 
-    def adopt(self, setup_code: str | None) -> None:
-        """Belong to a session from now on; a kernel of the warm pool is enlisted already.
-
-        Parameters
-        ----------
-        setup_code : str or None
-            Code that the session's own kernels run, silently, before anything else.
-        """
+    def adopt(self, setup_code: str | None, title: str) -> None:
+        """Belong to a session from now on; a kernel of the warm pool is enlisted already. See `KernelStarter`."""
         self._starter.aside = None
+        self._starter.title = title
         self._starter.setup_code = setup_code
         if setup_code is not None and self.connection is not None:
             self._starter.set_up(self.connection, setup_code)
@@ -316,7 +315,7 @@ class SessionKernel:
         """Wait for what another client does to the kernel: a restart keeps the session, a shutdown ends it."""
         await kernel.settled()
         if not kernel.present and kernel is self.kernel and not self._given_up.done():
-            await self.owner.on_removed()
+            await self.owner.on_removed(kernel.removal_reason)
 
     def touch(self) -> None:
         """Report to the host that the kernel is in use."""

@@ -258,9 +258,9 @@ class PooledKernel:
     async def on_connected(self, kernel_id: str, starts: int) -> None:
         """Do nothing: there is no record of a session yet."""
 
-    async def on_removed(self) -> None:
+    async def on_removed(self, reason: str) -> None:
         """Spoil the kernel."""
-        self.discard("it was shut down")
+        self.discard(reason)
 
     def discard(self, reason: str) -> None:
         """Say that no session may have it."""

@@ -98,6 +98,10 @@ class Kernel(Protocol):
         """True if the host is ending its process on purpose."""
 
     @property
+    def removal_reason(self) -> str:
+        """Probable reason for which another client has shut it down, in one sentence."""
+
+    @property
     def pid(self) -> int | None:
         """Its process, if it is one of this machine."""
 
@@ -128,6 +132,9 @@ class Kernel(Protocol):
     def note_activity(self, state: str = "") -> None:
         """Report to the host that the kernel is in use, so that it is not culled, and whether it is busy or idle."""
 
+    async def list_as(self, session_id: str, name: str) -> None:
+        """Show the host's other clients a server session of this name on the kernel, until `shutdown`."""
+
     async def settled(self) -> None:
         """Wait until a shutdown or restart that another client began is over."""
 
@@ -151,7 +158,7 @@ class KernelOwner(Protocol):
     async def on_connected(self, kernel_id: str, starts: int) -> None:
         """Note that a process has answered, and how many processes there have been."""
 
-    async def on_removed(self) -> None:
+    async def on_removed(self, reason: str) -> None:
         """Note that another client has shut the kernel down."""
 
 
@@ -171,7 +178,7 @@ class NoObserver:
     async def on_connected(self, kernel_id: str, starts: int) -> None:
         """Do nothing."""
 
-    async def on_removed(self) -> None:
+    async def on_removed(self, reason: str) -> None:
         """Do nothing."""
 
 

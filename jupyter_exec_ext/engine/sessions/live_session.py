@@ -140,9 +140,9 @@ class LiveSession:
         language = self.record.language or self.kernel.language
         await self._update(kernel_id=kernel_id, kernel_starts=starts, language=language)
 
-    async def on_removed(self) -> None:
+    async def on_removed(self, reason: str) -> None:
         """End the session, since another client has shut its kernel down."""
-        await self.close("its kernel was shut down outside the session")
+        await self.close(reason)
 
     # --- executions ---
 

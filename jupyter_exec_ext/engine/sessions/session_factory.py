@@ -173,7 +173,7 @@ class SessionFactory:
         setups = [*filter(None, [setup_code]), *([change_directory_code(request.cwd)] if request.cwd else [])]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
         kernel = ready or self._new_kernel(record, plan, files)
-        kernel.adopt(code)
+        kernel.adopt(code, _title(record, caller))
         live = LiveSession(
             record,
             kernel,
@@ -242,6 +242,14 @@ class SessionFactory:
                 self._log.error("ExecEngine.pool_kernels: %s", error.message)
                 continue
             self._pool.keep([] if plan.kind is None else [plan.kind])
+
+
+def _title(session: Session, caller: Caller) -> str:
+    """Return the name of a session for all Jupyter clients: one line, with the name of its token."""
+    name = session.name or session.id
+    title = f"{name} ({caller.token_name})" if caller.token_name else name
+    # Agents choose names, and not all clients show what would hide or reorder other text.
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in title)
 
 
 class FileLocator:

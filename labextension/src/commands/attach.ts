@@ -73,7 +73,7 @@ async function kernels(context: ICommandContext): Promise<IKernelChoice[]> {
   await sessions.refreshRunning();
   const choices = new Map<string, IKernelChoice>();
   for (const each of sessions.running()) {
-    if (each.kernel && !choices.has(each.kernel.id)) {
+    if (each.kernel && each.type !== 'exec' && !choices.has(each.kernel.id)) {
       const name = oneLine(each.name || each.path, 100);
       const label = `${name} (${oneLine(each.kernel.name, 60)}, ${each.kernel.id.slice(0, 8)})`;
       choices.set(each.kernel.id, { kernelId: each.kernel.id, name, label });

@@ -4,6 +4,7 @@ import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IRunningSessionManagers } from '@jupyterlab/running';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { CommandIDs } from '../commands/ids';
 import { IExecModel } from '../tokens';
 
 export const runningPlugin: JupyterFrontEndPlugin<void> = {
@@ -32,5 +33,11 @@ export const runningPlugin: JupyterFrontEndPlugin<void> = {
     };
     model.changed.connect(add);
     add();
+    // Core opens each server session as a file; there is none for an agent's.
+    app.commands.commandExecuted.connect((_, { id, args }) => {
+      if (id === 'running:kernel-open-session' && args['type'] === 'exec') {
+        void app.commands.execute(CommandIDs.open);
+      }
+    });
   }
 };
