@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+
+from ..models import ApprovalFinding
 
 NEVER, ALWAYS, MATCHING = "never", "always", "matching"
 TRIGGERS: dict[str, str] = {
     "magics": "IPython magics, such as %run and %%bash",
     "shell": "shell commands, such as !pip, %sx and %%bash",
     "imports": "import statements; with `modules`, of these only",
+    "new_imports": "the same, until a person has approved an import of the module in the session",
     "first_run": "the first execution of each session",
     "pattern": "whatever the regular expression `pattern` finds",
 }
@@ -24,10 +27,12 @@ MAX_SEARCHED_CHARACTERS = 64 * 1024
 # Even a plain expression such as `a.*b` takes quadratic time.
 MAX_PATTERN_SEARCHED_CHARACTERS = 16 * 1024
 MAX_MODULE_CHARACTERS = 256
+# A person reads no more of them, and each record has them.
+MAX_FINDINGS = 20
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
-# Line ends of `str.splitlines`, which IPython uses first. Python itself has only the first three.
-_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+# Line ends of `str.splitlines`, which IPython uses first. Python itself has only the first two.
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), "\n")
 # Spaces of `str.isspace` without line ends.
 _SPACES = r" \t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _SPACE = f"[{_SPACES}]*"
@@ -76,66 +81,120 @@ class ApprovalRule:
 NO_APPROVAL = ApprovalRule()
 
 
-def approval_reason(rule: ApprovalRule, code: str, *, first_run: bool) -> str | None:
-    """Return the reason why a person must approve code; None if no approval is needed."""
-    if rule.mode == NEVER:
-        return None
-    if rule.mode == ALWAYS:
-        return "every execution needs approval"
+def find_reasons(
+    rule: ApprovalRule, code: str, *, first_run: bool, approved: Collection[str] = ()
+) -> tuple[ApprovalFinding, ...]:
+    """Return the reasons why a person must approve code; empty if no approval is needed.
+
+    Parameters
+    ----------
+    rule : ApprovalRule
+        The rule.
+    code : str
+        The code.
+    first_run : bool
+        True for the first execution of a session.
+    approved : collection of str
+        Kinds of findings that a person has approved for the whole session.
+
+    Returns
+    -------
+    tuple of ApprovalFinding
+        At most `MAX_FINDINGS`, by trigger and then by line.
+    """
+    found: dict[ApprovalFinding, None] = {}
+    for finding in _findings(rule, code, first_run, frozenset(approved)):
+        found[finding] = None
+        if len(found) == MAX_FINDINGS:
+            break
+    return tuple(found)
+
+
+def _findings(rule: ApprovalRule, code: str, first_run: bool, approved: frozenset[str]) -> Iterator[ApprovalFinding]:
+    """Yield findings, some of them more than once."""
+    if rule.mode == ALWAYS and ALWAYS not in approved:
+        yield ApprovalFinding(ALWAYS, "every execution needs approval")
     if "first_run" in rule.when and first_run:
-        return "it is the first execution of its session"
+        yield ApprovalFinding("", "it is the first execution of its session")
+    triggers = [trigger for trigger in rule.when if trigger != "first_run" and trigger not in approved]
     # `first_run` alone searches nothing, so code of any length is fine.
-    if len(code) > MAX_SEARCHED_CHARACTERS and set(rule.when) - {"first_run"}:
-        return f"it has more than {MAX_SEARCHED_CHARACTERS} characters, which are not searched"
+    if triggers and len(code) > MAX_SEARCHED_CHARACTERS:
+        yield ApprovalFinding("", f"it has more than {MAX_SEARCHED_CHARACTERS} characters, which are not searched")
+        return
     # The variants of most code are equal, and each search blocks the event loop.
     variants = tuple(dict.fromkeys(_variants(code)))
-    return next(
-        (why for trigger in rule.when for variant in variants if (why := _match_trigger(rule, trigger, variant))), None
-    )
+    for trigger in triggers:
+        for variant, lines in variants:
+            yield from _match_trigger(rule, trigger, variant, lines, approved)
 
 
-def _variants(code: str) -> Iterator[str]:
+def _variants(code: str) -> Iterator[tuple[str, str]]:
     """Yield code as it is, and with the line ends of IPython and of Python as line feeds.
 
-    A form feed ends a line for IPython and is a space for Python.
+    A form feed ends a line for IPython and is a space for Python. With each comes a text of the same length, in which
+    the line feeds are the line ends of an editor.
     """
-    yield code
-    yield _LINE_END.sub("\n", code)
-    yield _LINE_END.sub("\n", code.replace("\f", " "))
+    yield code, code.replace("\r\n", " \n").replace("\r", "\n")
+    unix = code.replace("\r\n", "\n")
+    lines = unix.replace("\r", "\n")
+    yield unix.translate(_LINE_ENDS), lines
+    yield unix.replace("\f", " ").translate(_LINE_ENDS), lines
 
 
-def _match_trigger(rule: ApprovalRule, trigger: str, code: str) -> str | None:
-    if trigger == "magics" and _MAGIC.search(code):
-        return "it uses a magic command"
-    if trigger == "shell" and _SHELL.search(code):
-        return "it runs a shell command"
-    if trigger == "imports":
-        return _match_import(rule, code)
-    if trigger == "pattern":
-        return _match_pattern(rule, code)
-    return None
+def _match_trigger(
+    rule: ApprovalRule, trigger: str, code: str, lines: str, approved: frozenset[str]
+) -> Iterator[ApprovalFinding]:
+    if trigger == "magics":
+        yield from (ApprovalFinding(trigger, "it uses a magic command", n) for n, _ in _matches(_MAGIC, code, lines))
+    elif trigger == "shell":
+        yield from (ApprovalFinding(trigger, "it runs a shell command", n) for n, _ in _matches(_SHELL, code, lines))
+    elif trigger == "pattern":
+        yield from _match_pattern(rule, code, lines)
+    else:
+        yield from _match_imports(rule, trigger, code, lines, approved)
 
 
-def _match_pattern(rule: ApprovalRule, code: str) -> str | None:
+def _matches(pattern: re.Pattern[str], code: str, lines: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the matches of a pattern, each with the number of its line."""
+    line, counted = 1, 0
+    for match in pattern.finditer(code):
+        # On from the match before: hostile code has thousands of matches.
+        line += lines.count("\n", counted, match.start())
+        counted = match.start()
+        yield line, match
+
+
+def _match_pattern(rule: ApprovalRule, code: str, lines: str) -> Iterator[ApprovalFinding]:
     if len(code) > MAX_PATTERN_SEARCHED_CHARACTERS:
-        return f"it has more than {MAX_PATTERN_SEARCHED_CHARACTERS} characters, in which no pattern is searched"
-    return "it matches the pattern of the policy" if re.search(rule.pattern, code) else None
+        many = MAX_PATTERN_SEARCHED_CHARACTERS
+        yield ApprovalFinding("", f"it has more than {many} characters, in which no pattern is searched")
+    # The first one: a slow expression takes its time for each.
+    elif match := re.search(rule.pattern, code):
+        line = 1 + lines.count("\n", 0, match.start())
+        yield ApprovalFinding("pattern", "it matches the pattern of the policy", line)
 
 
-def _match_import(rule: ApprovalRule, code: str) -> str | None:
+def _match_imports(
+    rule: ApprovalRule, trigger: str, code: str, lines: str, approved: frozenset[str]
+) -> Iterator[ApprovalFinding]:
     # Code decides how many names it imports: each different one is looked up once, in a set.
     modules = frozenset(rule.modules)
-    for match in _IMPORT.finditer(code):
+    # What was approved as an import is not new, either.
+    prefixes = ("import ", "new import ")[: 1 + (trigger == "new_imports")]
+    known = {kind.removeprefix(prefix) for kind in approved for prefix in prefixes if kind.startswith(prefix)}
+    for line, match in _matches(_IMPORT, code, lines):
         if match[1] is None and match[2] is None:
-            return "it imports by a function"
+            yield ApprovalFinding("", "it imports by a function", line)
+            continue
         listed = match[2] if match[1] is None else _module_of(match[1])
         # The name goes on in the next line, which `_IMPORT` does not read.
         if "\\" in listed:
-            return "it imports a module that is named on another line"
+            yield ApprovalFinding("", "it imports a module that is named on another line", line)
+            continue
         for name in dict.fromkeys(map(_dotted_name, listed.split(","))):
-            if name and (not modules or not modules.isdisjoint(_with_parents(name))):
-                return f"it imports {name[:100]}"
-    return None
+            is_asked = name and (not modules or not modules.isdisjoint(_with_parents(name)))
+            if is_asked and (not known or known.isdisjoint(_with_parents(name))):
+                yield ApprovalFinding(f"{prefixes[-1]}{name}", f"it imports {name[:100]}", line)
 
 
 def _module_of(rest: str) -> str:

@@ -61,6 +61,11 @@ def add_approve_command(commands: Any) -> None:
     for action in (accept, reject):
         action.add_argument("ids", nargs="+", metavar="ID", help=_ID_HELP)
         action.add_argument("--reason", default="", metavar="TEXT", help="for the agent to read")
+    accept.add_argument(
+        "--for-session",
+        action="store_true",
+        help="let later code of the same kinds run in the session unasked",
+    )
     replacement = accept.add_mutually_exclusive_group()
     replacement.add_argument("--edit", action="store_true", help="edit the code first, in $VISUAL or $EDITOR")
     replacement.add_argument("--code", metavar="FILE", help="run this file's code in its place")
@@ -106,7 +111,7 @@ def accept_executions(args: argparse.Namespace) -> int:
         for execution_id in args.ids:
             execution_id = _waiting_id(client, execution_id)
             code = _edit_waiting(client, execution_id) if args.edit else replacement
-            client.approvals.approve(execution_id, code=code, reason=args.reason)
+            client.approvals.approve(execution_id, code=code, reason=args.reason, for_session=args.for_session)
     return 0
 
 
@@ -204,7 +209,7 @@ def _describe(client: ExecClient, execution: Execution, code: str) -> str:
         ("token", _whose(client, execution)),
         ("language", execution.language or "the kernel's own"),
         ("input()", "the agent answers it, unseen" if execution.allow_input else "not answered"),
-        ("why", _reason(execution)),
+        ("why", _findings(execution)),
         ("until", exact_and_relative(_deadline(execution))),
     ]
     return f"{numbered(code, columns)}\n\n{fields(facts)}"
@@ -213,6 +218,13 @@ def _describe(client: ExecClient, execution: Execution, code: str) -> str:
 def _reason(execution: Execution) -> str:
     """Return the reason why an execution waits."""
     return execution.approval.why if execution.approval is not None else ""
+
+
+def _findings(execution: Execution) -> str:
+    """Return all reasons why an execution waits, with the lines of its code."""
+    found = execution.approval.findings if execution.approval is not None else ()
+    reasons = (each.why if each.line is None else f"line {each.line}: {each.why}" for each in found)
+    return "; ".join(reasons) or _reason(execution)
 
 
 def _deadline(execution: Execution) -> str:

@@ -37,6 +37,13 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "reader": ("sessions:read", "executions:read", "files:read"),
 }
 DEFAULT_PRESET = "agent"
+#: Rules for approval by name, as the panel in JupyterLab offers them.
+ASK_RULES: dict[str, Any] = {
+    "never": None,
+    "shell": {"when": ["shell", "magics"]},
+    "new-imports": {"when": ["new_imports"]},
+    "always": "always",
+}
 _TOKEN = """\
 Tokens for agents. A token may do what its scopes say, within its policy, until it expires or is revoked, and never more
 than its creator. It works with exec/v1 alone, not with the rest of the Jupyter server.
@@ -110,6 +117,12 @@ def _create_options(create: argparse.ArgumentParser) -> None:
         help="how long it is good: 90, 30m, 8h, 30d (default: the server's)",
     )
     create.add_argument(
+        "--ask",
+        choices=ASK_RULES,
+        help="ask you before code runs: 'shell' for shell commands and magics, 'new-imports' for modules that are new "
+        "in the session; beside what its policy asks (default: never)",
+    )
+    create.add_argument(
         "--limit",
         type=named_value,
         action="append",
@@ -126,9 +139,14 @@ def create_token(args: argparse.Namespace) -> int:
     scopes = chosen_scopes(args.scopes)
     if args.force and args.output is None:
         raise UsageError("--force goes with --output FILE, which is missing")
+    limits = dict(args.limits)
+    if rule := ASK_RULES.get(args.ask):
+        if "approval" in limits:
+            raise UsageError("--ask and --limit approval=… set the same field; leave one of them out")
+        limits["approval"] = rule
     # In this order, so that a file that cannot be written fails before the token exists.
     with _secret_output(args) as hand_out, api_client_for(args) as client:
-        options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": dict(args.limits)}
+        options = {"policy": args.policy, "expires_in_seconds": args.expires, "limits": limits}
         hand_out(client.tokens.create(args.name, scopes, **options))
     return 0
 

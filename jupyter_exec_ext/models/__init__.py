@@ -26,6 +26,7 @@ from .events import (
 )
 from .execution_details import (
     Approval,
+    ApprovalFinding,
     Decision,
     ErrorInfo,
     FileChange,
@@ -73,6 +74,7 @@ __all__ = [
     "ISOLATION_LEVELS",
     "Approval",
     "ApprovalAnswer",
+    "ApprovalFinding",
     "AuditKind",
     "AuditRecord",
     "ChainEnds",

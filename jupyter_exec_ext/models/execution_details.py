@@ -139,13 +139,33 @@ class Decision(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalFinding:
+    """One reason why code waits for a person's approval.
+
+    Parameters
+    ----------
+    kind : str
+        A trigger of the policy, such as ``shell``, or ``import`` and a module's name. A person can approve a kind for a
+        whole session. Empty where there is nothing that other code could share.
+    why : str
+        A clause, such as ``"it runs a shell command"``.
+    line : int or None
+        Number of the line, from 1; None if it is not about one line of the code that was sent.
+    """
+
+    kind: str
+    why: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """Approval of an execution by a person, and its outcome.
 
     Parameters
     ----------
     why : str
-        Findings of the policy in the code.
+        The first of the findings.
     expires_at : str
         End of the wait, in UTC ISO 8601.
     decision : Decision or None
@@ -154,6 +174,10 @@ class Approval:
         Remark of the person who decided.
     original_code : str or None
         Code as the caller sent it, if the person edited it.
+    findings : sequence of ApprovalFinding
+        Findings of the policies in the code as it was sent.
+    approved_kinds : sequence of str
+        Kinds of findings that the decision covers in the session's later executions.
     """
 
     why: str
@@ -163,6 +187,8 @@ class Approval:
     decided_at: str | None = None
     reason: str = ""
     original_code: str | None = None
+    findings: Sequence[ApprovalFinding] = ()
+    approved_kinds: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

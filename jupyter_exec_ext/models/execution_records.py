@@ -259,11 +259,14 @@ class ApprovalAnswer:
         Code to run in the place of the code that was sent.
     reason : str
         For the caller to read.
+    for_session : bool
+        Whether the approval covers later code of the same kinds in the session.
     """
 
     approve: bool
     code: str | None = None
     reason: str = ""
+    for_session: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _STATE_LOST = (
     "State lost: {reason} after the code before this had run. This ran in a fresh kernel: variables, imports and "
     "definitions from before are gone"
 )
+_EDITED = "Edited: a person has changed this code before it ran; the changed code is in the execution's record"
 _LATE = "Late: some of this output is from earlier code, which wrote it after its end"
 _INCOMPLETE = "Incomplete: some output may have been lost on its way (dropped by the server, or with a connection)"
 
@@ -121,6 +122,8 @@ def pieces_of(
     printed = ""
     if execution.session_state_lost is not None:
         yield _STATE_LOST.format(reason=execution.session_state_lost.reason)
+    if execution.approval is not None and execution.approval.original_code is not None:
+        yield _EDITED
     for output in execution.outputs:
         kind = output.get("output_type")
         if kind == "stream":

@@ -41,6 +41,13 @@ class Session:
         Grant by which a scoped token has attached to the kernel; the session ends with it.
     ended_reason : str or None
         One sentence, once `state` is ``ended``.
+    approved_kinds : sequence of str
+        Kinds of code that a person has approved for all of the session: see `ApprovalFinding.kind`.
+    waits_for : str or None
+        ``input`` or ``approval``, while the session stands still until a person acts.
+    last_outcome : str or None
+        State in which the session's last execution ended, such as ``timeout``; for an error, with the exception's name:
+        ``error: KeyError``. None before the first end.
     memory_bytes : int or None
         Memory of the kernel's process and those below it, if the record was requested with it. None in any other
         record, and for a kernel that does not run or runs elsewhere.
@@ -63,6 +70,9 @@ class Session:
     grant_id: str | None = None
     ended_at: str | None = None
     ended_reason: str | None = None
+    approved_kinds: Sequence[str] = ()
+    waits_for: str | None = None
+    last_outcome: str | None = None
     memory_bytes: int | None = None
 
 

@@ -7,6 +7,8 @@ https://nbformat.readthedocs.io/en/latest/format_description.html
 
 from __future__ import annotations
 
+import re
+
 from ..models import Execution, JSONObject, Session
 from .languages import source_for_kernel
 from .strict_json import dump_bytes
@@ -33,6 +35,19 @@ def notebook_start(session: Session, display_name: str) -> bytes:
     }
     # `cells` is the last key, so that the text can go on with cells once its end is removed.
     return dump_bytes(frame).removesuffix(NOTEBOOK_END)
+
+
+def cells_of(execution: Execution, kernel_language: str) -> list[JSONObject]:
+    """Return the cells of an execution: its code, after a note with the original if a person has edited it."""
+    cell, approval = cell_of(execution, kernel_language), execution.approval
+    if approval is None or approval.original_code is None:
+        return [cell]
+    # Neither a name nor code may act in Markdown: punctuation is escaped, and an indented block has no end to find.
+    who = re.sub(r"([^\w\s])", r"\\\1", " ".join(approval.decided_by.split())) or "A person"
+    original = "\n".join(f"    {line}" for line in approval.original_code.splitlines())
+    source = f"{who} edited the code below before it ran. The agent had sent:\n\n{original}"
+    cell["metadata"]["jupyter_exec_ext"]["edited_by"] = approval.decided_by
+    return [{"cell_type": "markdown", "id": f"{execution.id}-note", "source": source, "metadata": {}}, cell]
 
 
 def cell_of(execution: Execution, kernel_language: str) -> JSONObject:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ..errors import UnexpectedAnswer
 from ..models import (
     Approval,
+    ApprovalFinding,
     Change,
     ClearEvent,
     Decision,
@@ -63,6 +64,7 @@ Record = (
     | KernelSpecInfo
     | FileInfo
     | Approval
+    | ApprovalFinding
     | StateLoss
     | Token
     | Grant
@@ -220,22 +222,19 @@ def _build(cls: type[R], data: Any, convert: Mapping[str, Callable[[Any], Any]])
         raise UnexpectedAnswer(f"the server sent a {cls.__name__} that cannot be read: {error}") from None
 
 
+def _each(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that makes records of a list."""
+    return lambda items: tuple(_build(cls, item, {}) for item in items)
+
+
 def truncation_from_json(data: Any) -> Truncation:
     """Read a `Truncation`."""
-    return _build(Truncation, data, {"spooled": _spooled_from_json})
-
-
-def _spooled_from_json(data: Any) -> tuple[SpooledOutput, ...]:
-    return tuple(_build(SpooledOutput, item, {}) for item in data)
+    return _build(Truncation, data, {"spooled": _each(SpooledOutput)})
 
 
 def file_info_from_json(data: Any) -> FileInfo:
     """Read a `FileInfo`."""
     return _build(FileInfo, data, {})
-
-
-def _files_from_json(data: Any) -> tuple[FileInfo, ...]:
-    return tuple(file_info_from_json(item) for item in data)
 
 
 def execution_from_json(data: Any) -> Execution:
@@ -247,7 +246,7 @@ def execution_from_json(data: Any) -> Execution:
             "state": ExecutionState,
             "error": partial(_build, ErrorInfo, convert={}),
             "truncated": truncation_from_json,
-            "files": _files_from_json,
+            "files": _each(FileInfo),
             "approval": approval_from_json,
             "session_state_lost": partial(_build, StateLoss, convert={}),
             "late_from": tuple,  # JSON has no tuples
@@ -264,7 +263,7 @@ def execution_from_json(data: Any) -> Execution:
 
 def approval_from_json(data: Any) -> Approval:
     """Read an `Approval`."""
-    return _build(Approval, data, {"decision": Decision})
+    return _build(Approval, data, {"decision": Decision, "findings": _each(ApprovalFinding), "approved_kinds": tuple})
 
 
 def token_from_json(data: Any) -> Token:
@@ -296,7 +295,7 @@ def issued_token_to_json(issued: IssuedToken) -> JSONObject:
 
 def session_from_json(data: Any) -> Session:
     """Read a `Session`; raises `UnexpectedAnswer` if it is none."""
-    return _build(Session, data, {"state": SessionState})
+    return _build(Session, data, {"state": SessionState, "approved_kinds": tuple})
 
 
 def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:
@@ -342,7 +341,7 @@ def event_from_json(data: Any) -> OutputEvent | None:
             "state": ExecutionState,
             "execution": execution_from_json,
             "truncated": truncation_from_json,
-            "files": _files_from_json,
+            "files": _each(FileInfo),
         },
     )
     return replace(event, late_from=str(data.get("from", ""))) if data.get("late") else event

@@ -274,6 +274,9 @@ def approval_answer_from_json(data: Any) -> ApprovalAnswer:
         raise InvalidRequest("'code' is what runs instead, so it goes with the decision 'approve'")
     if code is not None and not is_encodable(code):
         raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
-    answer = ApprovalAnswer(decision == "approve", code, body.text("reason", MAX_REASON_LENGTH) or "")
+    for_session = body.flag("for_session")
+    if for_session and decision == "reject":
+        raise InvalidRequest("'for_session' is about later code that may run, so it goes with the decision 'approve'")
+    answer = ApprovalAnswer(decision == "approve", code, body.text("reason", MAX_REASON_LENGTH) or "", for_session)
     body.done()
     return answer

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Collection
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
@@ -10,22 +11,31 @@ from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_exec_ext.auth.approval_patterns import (
     ALWAYS,
     MATCHING,
+    MAX_FINDINGS,
     MAX_PATTERN_SEARCHED_CHARACTERS,
     MAX_SEARCHED_CHARACTERS,
     NO_APPROVAL,
     ApprovalRule,
-    approval_reason,
+    find_reasons,
 )
 
 
 def asked(code: str, *when: str, first_run: bool = False, **options: object) -> bool:
     rule = ApprovalRule(MATCHING, when, **options)  # type: ignore[arg-type]
-    return approval_reason(rule, code, first_run=first_run) is not None
+    return find_reasons(rule, code, first_run=first_run) != ()
+
+
+def found(code: str, *when: str, approved: Collection[str] = (), **options: object) -> list[tuple[str, int | None]]:
+    """Return the kinds and lines of what is found."""
+    rule = ApprovalRule(MATCHING, when, **options)  # type: ignore[arg-type]
+    return [(each.kind, each.line) for each in find_reasons(rule, code, first_run=False, approved=approved)]
 
 
 def test_never_and_always() -> None:
-    assert approval_reason(NO_APPROVAL, "!rm -rf /", first_run=True) is None
-    assert approval_reason(ApprovalRule(ALWAYS), "1", first_run=False) == "every execution needs approval"
+    assert find_reasons(NO_APPROVAL, "!rm -rf /", first_run=True) == ()
+    (only,) = find_reasons(ApprovalRule(ALWAYS), "1", first_run=False)
+    assert (only.kind, only.why, only.line) == (ALWAYS, "every execution needs approval", None)
+    assert find_reasons(ApprovalRule(ALWAYS), "1", first_run=False, approved=[ALWAYS]) == ()
 
 
 @pytest.mark.parametrize("code", ["%run x.py", "  %time f()", "%%time\nls", "x = %who_ls", "1\n%cd /", "\f%cd /"])
@@ -245,3 +255,49 @@ def test_a_module_is_asked_about_with_all_that_is_in_it() -> None:
         assert asked(code, "imports", modules=modules)
     for code in ("import a", "import a.bc", "import b", f"import {'m' * 257}", f"import {'m' * 300}.m"):
         assert not asked(code, "imports", modules=modules)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_finding_names_the_line_as_an_editor_counts_it(end: str) -> None:
+    code = end.join(["x = 1", "!ls", "", "import os", "y = 'a secret'"])
+    assert found(code, "shell", "imports", "pattern", pattern="sec.et") == [
+        ("shell", 2),
+        ("import os", 4),
+        ("pattern", 5),
+    ]
+
+
+@pytest.mark.parametrize("end", ["\f", "\v", "\u2028", "\x85", "\x1c"])
+def test_line_ends_that_no_editor_has_do_not_move_the_line(end: str) -> None:
+    assert found(f"x{end}y\n!ls", "shell") == [("shell", 2)]
+    assert found(f"x\r\r\n{end}!ls", "shell") == [("shell", 3)]
+
+
+def test_number_of_findings_is_bounded() -> None:
+    code = "".join(f"import m{n}\n!ls\n" for n in range(100))
+    assert found(code, "imports", "shell") == [(f"import m{n}", 2 * n + 1) for n in range(MAX_FINDINGS)]
+
+
+def test_approved_kinds_are_not_found_again() -> None:
+    code = "!ls\n%cd /\nimport a.b\nimport c"
+    when = ("shell", "magics", "imports")
+    assert found(code, *when, approved=["shell"]) == [("magics", 2), ("import a.b", 3), ("import c", 4)]
+    assert found(code, *when, approved=["shell", "magics", "import a"]) == [("import c", 4)]
+    assert found("import ab", "imports", approved=["import a"]) == [("import ab", 1)]
+    # Only a name can be approved, so that these wait each time.
+    for hidden in ("__import__('a')", "import \\\n a", "x" * (MAX_SEARCHED_CHARACTERS + 1)):
+        assert [kind for kind, _ in found(hidden, "imports", approved=["import a", ""])] == [""]
+
+
+def test_new_import_is_one_that_was_not_approved_in_either_way() -> None:
+    assert found("import a, b", "new_imports") == [("new import a", 1), ("new import b", 1)]
+    assert found("import a, b", "new_imports", approved=["new import a", "import b"]) == []
+    assert found("import a", "imports", approved=["new import a"]) == [("import a", 1)]
+    assert found("import a.x, b", "new_imports", modules=("a",)) == [("new import a.x", 1)]
+
+
+def test_thousands_of_approved_imports_do_not_hide_a_command() -> None:
+    code = "import a\n" * 7000 + "!id"
+    began = time.process_time()
+    assert found(code, "imports", "shell", approved=["import a"]) == [("shell", 7001)]
+    assert time.process_time() - began < 1.0

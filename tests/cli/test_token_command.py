@@ -18,7 +18,7 @@ import pytest
 from jupyter_exec_ext.auth.scopes import SCOPES
 from jupyter_exec_ext.cli import terminal_text
 from jupyter_exec_ext.cli.main import build_parser
-from jupyter_exec_ext.cli.token_command import PRESETS, chosen_scopes
+from jupyter_exec_ext.cli.token_command import ASK_RULES, PRESETS, chosen_scopes
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.models import Execution
 from tests.cli.kernelspecs.places import needs_sandbox
@@ -158,6 +158,16 @@ def test_a_token_goes_into_a_file_for_its_owner_alone(desk: Desk) -> None:
     assert (desk.home / "token").read_text().strip() not in ("", token)
     desk.ok("session", "list", env={"JUPYTER_TOKEN": token})  # for an hour still
     desk.ok("token", "revoke", id_of(token))
+
+
+@on_one_host
+def test_ask_chooses_what_waits_for_approval(desk: Desk) -> None:
+    for rule, limits in ASK_RULES.items():
+        token = desk.ok("token", "create", "agent", "--ask", rule, "--json")
+        assert json.loads(token)["limits"] == ({"approval": limits} if limits else {})
+        desk.ok("token", "revoke", json.loads(token)["id"])
+    done = desk("token", "create", "agent", "--ask", "shell", "--limit", "approval=always")
+    assert (done.returncode, "leave one of them out" in done.stderr) == (2, True)
 
 
 @on_one_host

@@ -195,6 +195,7 @@ def test_run_waits_for_approval(token_host: Host, connect: Connect) -> None:
         found = waiting(owner, session.id)
         assert found.approval is not None
         assert (found.code, found.approval.why) == ("!echo original", "it runs a shell command")
+        assert [(each.kind, each.line) for each in found.approval.findings] == [("shell", 1)]
         owner.approvals.approve(found.id, code="print('edited')", reason="no shell here")
         result = run.result(timeout=60)
         assert (result.state, result.stdout, result.code) == (ExecutionState.OK, "edited\n", "print('edited')")
@@ -210,6 +211,13 @@ def test_run_waits_for_approval(token_host: Host, connect: Connect) -> None:
         rejected = owner.get_execution(found.id).record
         assert (rejected.state, rejected.approval.decision) == (ExecutionState.REJECTED, Decision.REJECTED)
         assert "why?" in rejected.reason
+        assert owner.get_session(session.id).record.last_outcome == "rejected"
+
+        run = pool.submit(session.run, "!true")
+        owner.approvals.approve(waiting(owner, session.id).id, for_session=True)
+        assert run.result(timeout=60).approval.approved_kinds == ("shell",)
+        assert session.run("!echo later").stdout.strip() == "later"
+        assert owner.get_session(session.id).record.approved_kinds == ("shell",)
         owner.tokens.revoke(owner.get_session(session.id).record.owner.removeprefix("token:"))
         agent.close()
 

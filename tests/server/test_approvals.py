@@ -105,6 +105,104 @@ def test_edited_code_runs_and_both_versions_are_kept(host: Host, agent: Bearer) 
     assert (done["approval"]["decision"], done["approval"]["original_code"]) == ("edited", "!rm -rf .")
 
 
+def test_record_names_the_lines_that_ask(agent: Bearer) -> None:
+    record = submit(agent, agent.session(), "import math\n!ls\nimport socket")
+    shell = {"kind": "shell", "why": "it runs a shell command", "line": 2}
+    assert record["approval"]["findings"] == [
+        shell,
+        {"kind": "import socket", "why": "it imports socket", "line": 3},
+    ]
+    assert record["approval"]["why"] == shell["why"]
+
+
+def test_approval_for_the_session_covers_later_code_of_its_kinds_there_alone(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    record = submit(agent, session_id, "!true")
+    done = decide(host, record["id"], decision="approve", for_session=True).json()
+    assert done["approval"]["approved_kinds"] == ["shell"]
+    assert agent.call("GET", f"/sessions/{session_id}").json()["approved_kinds"] == ["shell"]
+    later = agent.run(session_id, "!echo again").json()
+    assert (later["state"], later["approval"]) == ("ok", None)
+    for code in ("import socket", "!true; import socket\nimport socket"):
+        other = submit(agent, session_id, code)
+        assert {each["kind"] for each in other["approval"]["findings"]} == {"import socket"}
+        decide(host, other["id"], decision="reject")
+    elsewhere = agent.session()
+    assert submit(agent, elsewhere, "!true")["state"] == "awaiting_approval"
+    records = owner_of(host).call("GET", f"/sessions/{session_id}/executions").json()["executions"]
+    assert records[0]["approval"]["approved_kinds"] == ["shell"]
+
+
+def test_approval_for_the_session_needs_a_kind_and_an_approval(host: Host) -> None:
+    agent = mint(host, policy="first")
+    record = submit(agent, agent.session(), "1")
+    refused = decide(host, record["id"], decision="approve", for_session=True)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request")
+    assert "it is the first execution of its session" in refused.json()["message"]
+    assert decide(host, record["id"], decision="reject", for_session=True).status_code == 400
+    assert waiting(host) == [record["id"]]
+    decide(host, record["id"], decision="reject")
+
+
+def test_new_imports_ask_once_for_each_module_that_is_approved(host: Host) -> None:
+    agent = mint(host, approval={"when": ["new_imports"]})
+    session_id = agent.session()
+    first = submit(agent, session_id, "import math")
+    decide(host, first["id"], decision="approve")
+    assert ended(agent, first["id"])["state"] == "ok"
+    assert agent.run(session_id, "import math").json()["approval"] is None
+    edited = submit(agent, session_id, "import json")
+    decide(host, edited["id"], decision="approve", code="1")
+    assert ended(agent, edited["id"])["state"] == "ok"
+    again = submit(agent, session_id, "import json")
+    assert again["state"] == "awaiting_approval"
+    decide(host, again["id"], decision="reject")
+
+
+def test_token_can_not_weaken_its_own_rule_nor_decide_about_its_code(host: Host) -> None:
+    agent = mint(host, approval={"when": ["shell"]})
+    below = mint(agent, approval="never")
+    for bearer in (agent, below):
+        record = submit(bearer, bearer.session(), "!true")
+        assert record["state"] == "awaiting_approval"
+        answer = {"decision": "approve", "for_session": True}
+        assert bearer.call("POST", f"/approvals/{record['id']}", json=answer).json()["code"] == "owner_only"
+        decide(host, record["id"], decision="reject")
+
+
+def test_session_tells_what_it_waits_for_and_how_its_last_code_ended(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+
+    def told() -> tuple[str | None, str | None]:
+        session = agent.call("GET", f"/sessions/{session_id}").json()
+        return session["waits_for"], session["last_outcome"]
+
+    assert told() == (None, None)
+    record = submit(agent, session_id, "!true")
+    assert told() == ("approval", None)
+    decide(host, record["id"], decision="reject")
+    assert told() == (None, "rejected")
+    agent.run(session_id, "{}['q5']")
+    assert told() == (None, "error: KeyError")
+    asking = agent.call(
+        "POST",
+        f"/sessions/{session_id}/executions",
+        json={"code": "input('?')", "allow_input": True},
+        headers={"Accept": "application/x-ndjson"},
+        stream=True,
+    )
+    with asking:
+        lines = (json.loads(line) for line in asking.iter_lines() if line)
+        assert any(event["type"] == "input_request" for event in lines)
+        assert told() == ("input", "error: KeyError")
+        execution_id = asking.headers["Location"].rpartition("/")[2]
+        agent.call("POST", f"/executions/{execution_id}/input", json={"value": "x"})
+        assert ended(agent, execution_id)["state"] == "ok"
+    assert told() == (None, "ok")
+    agent.call("DELETE", f"/sessions/{session_id}")
+    assert told() == (None, "ok")
+
+
 def test_rejected_code_does_not_run_and_the_reason_is_told(host: Host, agent: Bearer) -> None:
     session_id = agent.session()
     record = submit(agent, session_id, "import socket; ran = 1")

@@ -171,7 +171,7 @@ def test_f30_what_can_be_asked_for_is_what_is_known() -> None:
         # `env` of a run is set in a kernel that runs already.
         ExecutionRequest: {"code", "language", "timeout_seconds", "metadata", "allow_input", "env"},
         TokenRequest: {"name", "policy", "scopes", "expires_in_seconds", "limits"},
-        ApprovalAnswer: {"approve", "code", "reason"},
+        ApprovalAnswer: {"approve", "code", "reason", "for_session"},
     }
 
 

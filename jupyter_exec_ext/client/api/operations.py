@@ -314,9 +314,10 @@ def token_request(
     return {"name": name, "scopes": list(scopes)} | {k: value for k, value in optional.items() if value is not None}
 
 
-def approval(code: str | None, reason: str) -> dict[str, Any]:
+def approval(code: str | None, reason: str, *, for_session: bool = False) -> dict[str, Any]:
     """Return the body of ``POST /approvals/{eid}`` that approves code, or other code in its place."""
-    return {"decision": "approve", "reason": reason} | ({} if code is None else {"code": code})
+    optional = ({} if code is None else {"code": code}) | ({"for_session": True} if for_session else {})
+    return {"decision": "approve", "reason": reason} | optional
 
 
 def rejection(reason: str) -> dict[str, Any]:

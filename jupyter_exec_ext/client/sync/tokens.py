@@ -150,7 +150,9 @@ class ExecApprovals:
         """Return the executions that wait, oldest first, with their code; `Execution.approval` has the reason."""
         return self._driver.perform(self._api.approvals())
 
-    def approve(self, execution_id: str, *, code: str | None = None, reason: str = "") -> Execution:
+    def approve(
+        self, execution_id: str, *, code: str | None = None, reason: str = "", for_session: bool = False
+    ) -> Execution:
         """Approve an execution, so that it runs.
 
         Parameters
@@ -159,15 +161,19 @@ class ExecApprovals:
             Code to run instead of the caller's.
         reason : str
             A message for the caller.
+        for_session : bool
+            Whether later code of the same kinds runs without a question in the session: see `ApprovalFinding.kind`.
 
         Raises
         ------
         NotAwaitingApproval
             If a person has decided already.
+        InvalidRequest
+            With `for_session`, if there is no kind that later code could share.
         ExecutionNotFound
             If it has ended.
         """
-        return self._driver.perform(self._api.decide(execution_id, approval(code, reason)))
+        return self._driver.perform(self._api.decide(execution_id, approval(code, reason, for_session=for_session)))
 
     def reject(self, execution_id: str, *, reason: str = "") -> Execution:
         """Reject an execution, which ends as ``rejected``, with a reason for the caller; raise as `approve` does."""

@@ -14,6 +14,7 @@ from ...models import (
     Execution,
     ExecutionState,
     FilesEvent,
+    InputRequestEvent,
     OutputEvent,
     SessionStateLostEvent,
     SpooledOutput,
@@ -122,6 +123,8 @@ class LiveExecution:
         self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._finishing = False
+        self._on_change: list[Callable[[], object]] = []
+        self.waits_for_input = False
         self._state_is_news()
 
     def _state_is_news(self) -> None:
@@ -129,6 +132,20 @@ class LiveExecution:
         self.log.append(StateEvent(self.record.state))  # no output, so it passes neither fold nor cap
         if self._feed.wanted:
             self._feed.note_execution(self.record, self.owner)
+        self._changed()
+
+    def _changed(self) -> None:
+        for callback in self._on_change:
+            callback()
+
+    def on_change(self, callback: Callable[[], object]) -> None:
+        """Call `callback` at each change of its state, and when it asks for input or gets it."""
+        self._on_change.append(callback)
+
+    def note_input(self, *, wanted: bool) -> None:
+        """Note that the code asks for input, or has got it."""
+        self.waits_for_input = wanted
+        self._changed()
 
     @property
     def awaits_approval(self) -> bool:
@@ -176,6 +193,8 @@ class LiveExecution:
             self._overflow.see(event)
         for passed in self._limiter.feed(event):
             self._log(passed)
+        if event.type == InputRequestEvent.type:
+            self.note_input(wanted=True)
         # Asked again: the limiter may just have left something out for the first time.
         if self._overflow.active:
             self._overflow.flush()
@@ -223,6 +242,7 @@ class LiveExecution:
             self._wake_waiters()
 
     def _wake_waiters(self) -> None:
+        self.note_input(wanted=False)
         self._finished.set_result(self.record)
         if not self._outcome.done():
             self._outcome.set_result(self.record)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
-from ...auth.approval_patterns import approval_reason
+from ...auth.approval_patterns import MAX_FINDINGS, find_reasons
 from ...auth.caller import Caller
-from ...errors import ExecutionNotFound, NotAwaitingApproval, PayloadTooLarge
-from ...models import Approval, ApprovalAnswer, Decision, Execution, ExecutionState
+from ...errors import ExecutionNotFound, InvalidRequest, NotAwaitingApproval, PayloadTooLarge
+from ...models import Approval, ApprovalAnswer, ApprovalFinding, Decision, Execution, ExecutionState
 from ...protocol.records_json import seconds_of, utc_timestamp
 from ...protocol.strict_json import utf8_size
 from ..concurrency import BackgroundTasks
@@ -27,22 +29,37 @@ from .live_session import LiveSession
 from .session_registry import SessionRegistry
 
 _CHANGED = "the execution does not wait for approval: somebody has decided about it, it needed none, or it has ended"
+_MAX_APPROVED_KINDS = 200  # of one session
 
 
-def needed_approval(caller: Caller, code: str, source: str, *, is_first_run: bool) -> Approval | None:
+def needed_approval(
+    caller: Caller, code: str, source: str, *, is_first_run: bool, approved_kinds: Collection[str]
+) -> Approval | None:
     """Return the approval that a caller's policies require for code, None for none.
 
     Parameters
     ----------
     source : str
         The code as the kernel gets it: code in another language is wrapped in a magic.
+    approved_kinds : collection of str
+        Kinds of findings that a person has approved for the whole session.
     """
+    found: dict[ApprovalFinding, None] = {}
+    seconds = 0.0
     for policy in caller.policies:
         for text in dict.fromkeys((code, source)):
-            why = approval_reason(policy.approval, text, first_run=is_first_run)
-            if why is not None:
-                return Approval(why, utc_timestamp(time.time() + policy.approval.timeout_seconds))
-    return None
+            findings = find_reasons(policy.approval, text, first_run=is_first_run, approved=approved_kinds)
+            if findings and not found:
+                seconds = policy.approval.timeout_seconds
+            if text is not code:
+                # The person sees the code, which does not have the lines of the source.
+                known = {each.why for each in found}
+                findings = tuple(replace(each, line=None) for each in findings if each.why not in known)
+            found |= dict.fromkeys(findings)
+    if not found:
+        return None
+    shown = tuple(found)[:MAX_FINDINGS]
+    return Approval(shown[0].why, utc_timestamp(time.time() + seconds), findings=shown)
 
 
 class ApprovalService:
@@ -95,6 +112,8 @@ class ApprovalService:
             If there is none that the caller may see.
         NotAwaitingApproval
             If it was decided meanwhile, or has ended.
+        InvalidRequest
+            If the approval is to cover later code, and there is no kind that later code could share.
         PayloadTooLarge
             If the other code exceeds `max_code_bytes`.
         StorageFull, StoreUnavailable
@@ -121,13 +140,17 @@ class ApprovalService:
             if not execution.awaits_approval:
                 raise NotAwaitingApproval(_CHANGED)
             session.approve(execution, approval, code)
+            all_kinds = dict.fromkeys((*session.record.approved_kinds, *approval.approved_kinds))
+            # The oldest go first: each change of the session is sent with all of them.
+            session.note(approved_kinds=tuple(all_kinds)[-_MAX_APPROVED_KINDS:])
             decision = {"reason": answer.reason, "by": approval.decided_by}
-            self._record(str(approval.decision), caller.principal, execution.record, **decision)
+            kinds = {"approved_kinds": list(approval.approved_kinds)} if approval.approved_kinds else {}
+            self._record(str(approval.decision), caller.principal, execution.record, **decision, **kinds)
         finally:
             self._being_decided.discard(execution_id)
         return execution.record
 
-    def _record(self, action: str, principal: str, execution: Execution, **data: str) -> None:
+    def _record(self, action: str, principal: str, execution: Execution, **data: Any) -> None:
         digest = hashlib.sha256(execution.code.encode("utf-8", "surrogatepass")).hexdigest()
         self._audit.record(
             "approval", action, principal, execution.id, session_id=execution.session_id, code_sha256=digest, **data
@@ -149,6 +172,7 @@ class ApprovalService:
 def _decided(execution: Execution, answer: ApprovalAnswer, by: str) -> Approval:
     assert execution.approval is not None
     edited = answer.code is not None and answer.code != execution.code
+    kinds = _approved_kinds(execution.approval, answer, edited=edited)
     decision = Decision.EDITED if edited else Decision.APPROVED
     return replace(
         execution.approval,
@@ -157,4 +181,15 @@ def _decided(execution: Execution, answer: ApprovalAnswer, by: str) -> Approval:
         decided_at=utc_timestamp(time.time()),
         reason=answer.reason,
         original_code=execution.code if edited else None,
+        approved_kinds=kinds,
     )
+
+
+def _approved_kinds(approval: Approval, answer: ApprovalAnswer, *, edited: bool) -> tuple[str, ...]:
+    """Return the kinds of code that an answer approves for the whole session."""
+    kinds = tuple(dict.fromkeys(finding.kind for finding in approval.findings if finding.kind))
+    if answer.for_session and not kinds:
+        raise InvalidRequest(f"'for_session' needs a kind of code, and this waits because {approval.why}; leave it out")
+    # An import that a person has seen and approved is not new any more. Edited code may not have it.
+    news = tuple(kind for kind in kinds if kind.startswith("new ")) if answer.approve and not edited else ()
+    return kinds if answer.for_session else news

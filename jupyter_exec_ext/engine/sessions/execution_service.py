@@ -50,6 +50,7 @@ from ..ports import EventLog, ExecutionStore, FileReader, Store
 from ..settings import EngineSettings
 from .approval_service import ApprovalService, needed_approval
 from .live_session import LiveSession, ended_error
+from .session_outlook import follow_execution
 from .session_registry import SessionRegistry
 from .session_service import SessionService
 
@@ -159,6 +160,7 @@ class ExecutionService:
             if execution.awaits_approval:
                 self._approvals.request(caller, live, execution)
             await live.submit(execution)
+            follow_execution(live, execution)
         except Exception as error:
             await live.cancel(execution, f"the server failed: {type(error).__name__}")
             raise
@@ -196,7 +198,9 @@ class ExecutionService:
         for policy in caller.policies:
             check_code(policy, code_bytes)
         source = source_for_kernel(request.code, request.language, session.language)
-        approval = needed_approval(caller, request.code, source, is_first_run=not live.has_run)
+        approval = needed_approval(
+            caller, request.code, source, is_first_run=not live.has_run, approved_kinds=session.approved_kinds
+        )
         return Execution(
             id=f"exe_{secrets.token_hex(12)}",
             session_id=session.id,
@@ -287,6 +291,7 @@ class ExecutionService:
         session, execution = self._registry.executions.get(execution_id, (None, None))
         if session is None or execution is None or not session.answer_input(execution, value):
             raise NoInputRequested("the execution is not running")
+        execution.note_input(wanted=False)
 
 
 class OutputVerbs:

@@ -130,8 +130,7 @@ class LiveSession:
         if self.record.state is SessionState.STARTING:
             await self._update(state=SessionState.IDLE)
         self._rest()
-        seconds = self._limits.max_session_seconds
-        if seconds is not None and self._closing is None:
+        if (seconds := self._limits.max_session_seconds) is not None and self._closing is None:
             reason = f"its policy lets it live for {seconds:g} s (max_session_seconds)"
             self._life_timer = self._loop.call_later(seconds, self._begin_close, reason)
 
@@ -322,6 +321,11 @@ class LiveSession:
         if self._feed.wanted:
             self._feed.note_session(self.record)
 
+    def note(self, **changes: Any) -> None:
+        """Change fields of the record where they differ."""
+        if any(getattr(self.record, name) != value for name, value in changes.items()):
+            self._become(**changes)
+
     async def _update(self, **changes: Any) -> None:
         self._become(**changes)
         await self._store.save(self.record)
@@ -332,8 +336,7 @@ class LiveSession:
             return
         self._become(last_activity_at=utc_timestamp(time.time()), **changes)
         self._stop_idle_timer()
-        timeout = self.record.idle_timeout_seconds
-        if timeout > 0:
+        if (timeout := self.record.idle_timeout_seconds) > 0:
             self._idle_timer = self._loop.call_later(timeout, self._begin_close, f"idle for {timeout:g} s")
 
     def _stop_idle_timer(self) -> None:

@@ -9,7 +9,7 @@ from ...auth.caller import Caller
 from ...errors import Conflict, ExecutionNotFound
 from ...models import Execution, Session
 from ...protocol.large_values import collect, encode_in_pieces
-from ...protocol.notebook_format import NOTEBOOK_END, cell_of, notebook_start
+from ...protocol.notebook_format import NOTEBOOK_END, cells_of, notebook_start
 from ..concurrency import FairTurns
 from ..ports import KernelHost
 from .execution_service import ExecutionService
@@ -95,7 +95,8 @@ class NotebookExport:
         await write([NOTEBOOK_END])
 
     def _encode(self, execution: Execution) -> list[bytes]:
-        return collect(encode_in_pieces(cell_of(execution, self._session.language)))
+        note, *cells = (collect(encode_in_pieces(cell)) for cell in cells_of(execution, self._session.language))
+        return [*note, *(piece for cell in cells for piece in (b",", *cell))]
 
     async def collect(self) -> bytes:
         """Return the notebook as a whole.
