@@ -83,6 +83,7 @@ def test(arguments: list[str]) -> None:
 def make_pictures(arguments: list[str]) -> None:
     """Make the documentation's pictures anew."""
     PICTURE.write_text(make_picture(), encoding="utf-8")
+    os.environ["EXEC_TEST_FORKED"] = "0"  # the pictures show the usual kernelspec's name
     subprocess.run([str(prepare()), "-m", "pip", "install", "--quiet", *LIBRARIES], cwd=TESTS, check=True)
     test(["--screenshots", str(TESTS / "test_pictures.py"), *arguments])
 
