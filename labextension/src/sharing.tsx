@@ -8,7 +8,7 @@ import * as React from 'react';
 
 import { CommandIDs } from './commands/ids';
 import { botIcon } from './icons';
-import { sharing, tokenOf } from './model/sharing';
+import { isShared, sharing, tokenOf } from './model/sharing';
 import { IconButton } from './panel/button';
 import { headline, ownerName } from './panel/words';
 import { oneLine } from './safety/text';
@@ -32,10 +32,11 @@ export class SharingItem extends ReactWidget {
     const trans = this._trans;
     const { state } = this._model;
     const kernelId = this._context.session?.kernel?.id ?? null;
-    const { grants, sessions, running } = sharing(state, kernelId);
-    if (kernelId === null || grants.length + sessions.length === 0) {
+    const shared = sharing(state, kernelId);
+    if (kernelId === null || !isShared(shared)) {
       return null;
     }
+    const { grants, sessions, running } = shared;
     const names = new Set([
       ...grants.map(each => oneLine(tokenOf(state, each)?.name ?? each.token_id, 40)),
       ...sessions.map(each => ownerName(trans, each.owner, state.tokens.get(each.owner) ?? null, state.info))

@@ -54,6 +54,8 @@ export async function askToShare(
   const answer = await showDialog({
     title: trans.__('Share a kernel with an agent'),
     body: new Question(trans, state, kernels, kernel),
+    // Not the button: what it does is to be read first.
+    focusNodeSelector: '.jex-Share select',
     buttons: [
       Dialog.cancelButton({ label: trans.__('Cancel') }),
       Dialog.okButton({ label: trans.__('Share') })
@@ -170,7 +172,7 @@ class Question extends ReactWidget implements Dialog.IBodyWidget<IWish> {
             value={seconds ?? 0}
             onChange={event => this._choose({ seconds: Number(event.target.value) || null })}
           >
-            <option value={0}>{trans.__('as long as you do not end it')}</option>
+            <option value={0}>{trans.__('until you end it')}</option>
             {LIFETIMES_SECONDS.map(each => (
               <option key={each} value={each}>
                 {lifetimeWords(trans, each)}
@@ -178,7 +180,7 @@ class Question extends ReactWidget implements Dialog.IBodyWidget<IWish> {
             ))}
           </select>
         </label>
-        <p className="jex-Note jex-Warn">
+        <p className="jex-Share-warning">
           {trans.__(
             'Code that the agent runs in this kernel has your own rights: your files, your network, your variables. In this kernel alone, the isolation that protects you from it does not hold.'
           )}
@@ -249,8 +251,8 @@ function Shared(props: { trans: TranslationBundle; shared: IShared; url: string 
         what={trans.__('the snippet for %1', trans.__('Python'))}
         text={attachSnippet(url, issued?.secret ?? null, grant.kernel_id)}
       />
-      <h3>{trans.__('The kernel’s id')}</h3>
-      <Copyable trans={trans} what={trans.__('the kernel’s id')} text={grant.kernel_id} />
+      <h3>{trans.__('Kernel id')}</h3>
+      <Copyable trans={trans} what={trans.__('the kernel id')} text={grant.kernel_id} />
     </div>
   );
 }

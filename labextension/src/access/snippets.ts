@@ -86,8 +86,9 @@ export function attachSnippet(url: string, secret: string | null, kernelId: stri
     '',
     `url = ${python(url)}`,
     `token = ${secret === null ? 'os.environ["JUPYTER_TOKEN"]' : python(secret)}`,
-    `with ExecClient(url, token) as client, client.session(kernel_id=${python(kernelId)}) as session:`,
-    '    print(session.run("print(6 * 7)").stdout)'
+    'with ExecClient(url, token) as client:',
+    `    with client.session(kernel_id=${python(kernelId)}) as session:`,
+    '        print(session.run("print(6 * 7)").stdout)'
   );
 }
 

@@ -104,7 +104,7 @@ function Grants({ tokenId }: { tokenId: string }): React.ReactElement | null {
         return (
           <li key={grant.id} title={grant.kernel_id}>
             <linkIcon.react tag="span" className="jex-Caret" />
-            <span className="jex-Ellipsis">{trans.__('shares the kernel of %1', name)}</span>
+            <span className="jex-Ellipsis">{trans.__('kernel of %1', name)}</span>
             <IconButton
               icon={closeIcon}
               label={trans.__('Stop sharing the kernel of %1', name)}

@@ -2,7 +2,10 @@
 
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-function schema(properties: { [name: string]: string }): { args: ReadonlyJSONObject } {
+function schema(
+  properties: { [name: string]: string },
+  required = Object.keys(properties)
+): { args: ReadonlyJSONObject } {
   const described = Object.entries(properties).map(([name, description]) => [
     name,
     { type: 'string', description }
@@ -11,7 +14,7 @@ function schema(properties: { [name: string]: string }): { args: ReadonlyJSONObj
     args: {
       type: 'object',
       properties: Object.fromEntries(described) as ReadonlyJSONObject,
-      required: Object.keys(properties)
+      required
     }
   };
 }
@@ -19,7 +22,10 @@ function schema(properties: { [name: string]: string }): { args: ReadonlyJSONObj
 export const NO_ARGS = schema({});
 export const SESSION_ARGS = schema({ sessionId: 'The id of a session.' });
 export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
-export const KERNEL_ARGS = schema({ kernelId: 'The id of a running kernel.' });
+export const KERNEL_ARGS = schema(
+  { kernelId: 'The id of a running kernel; by default that of the current notebook or console.' },
+  []
+);
 export const CODE_ARGS = schema({ code: 'The text to copy.' });
 export const FILE_ARGS = schema({
   sessionId: 'The id of a session.',

@@ -2,11 +2,12 @@
 
 import { Notification } from '@jupyterlab/apputils';
 import { closeIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { revokeGrant } from '../access/calls';
 import { askToShare, type IKernelChoice, share, showShared } from '../access/share';
 import { botIcon } from '../icons';
-import { sharing } from '../model/sharing';
+import { type ISharing, isShared, sharing } from '../model/sharing';
 import { oneLine } from '../safety/text';
 import { KERNEL_ARGS, NO_ARGS, text } from './args';
 import type { ICommandContext } from './context';
@@ -51,12 +52,15 @@ export function addGeneralCommands(context: ICommandContext): void {
     }
   });
 
+  const sharedBy = (args: ReadonlyPartialJSONObject): ISharing =>
+    sharing(model.state, 'kernelId' in args ? text(args, 'kernelId') : context.currentKernelId());
   commands.addCommand(CommandIDs.stopSharing, {
     label: trans.__('Stop Sharing This Kernel'),
     icon: closeIcon,
     describedBy: KERNEL_ARGS,
+    isEnabled: args => isShared(sharedBy(args)),
     execute: async args => {
-      const shared = sharing(model.state, text(args, 'kernelId'));
+      const shared = sharedBy(args);
       const ends = shared.grants.map(grant => revokeGrant(model.client, grant.id));
       // Those of a grant end with it.
       for (const session of shared.sessions.filter(each => each.grant_id === null)) {

@@ -24,6 +24,10 @@ export function sharing(state: IExecState, kernelId: string | null): ISharing {
   return { grants, sessions, running };
 }
 
+export function isShared({ grants, sessions }: ISharing): boolean {
+  return grants.length + sessions.length > 0;
+}
+
 /** Return the token of a grant; null where tokens may not be read. */
 export function tokenOf(state: IExecState, grant: IGrant): IToken | null {
   return [...state.tokens.values()].find(each => each.id === grant.token_id) ?? null;

@@ -56,7 +56,13 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       currentKernelId: () => commandModules.kernelIdOf(app.shell.currentWidget),
       reveal: () => app.shell.activateById(panelModules.PANEL_ID)
     });
-    for (const command of [CommandIDs.open, CommandIDs.attach, CommandIDs.newToken, CommandIDs.reconnect]) {
+    for (const command of [
+      CommandIDs.open,
+      CommandIDs.attach,
+      CommandIDs.stopSharing,
+      CommandIDs.newToken,
+      CommandIDs.reconnect
+    ]) {
       palette?.addItem({ command, category: trans.__('Agents') });
     }
 
