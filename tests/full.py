@@ -124,9 +124,9 @@ def _run_each(*runs: Callable[[Options], Result]) -> Callable[[Options], Result]
     return run
 
 
-def _run_module(name: str) -> Callable[[Options], Result]:
+def _run_module(name: str, **environment: str) -> Callable[[Options], Result]:
     def run(options: Options) -> Result:
-        done = subprocess.run([sys.executable, "-m", name], cwd=ROOT, check=False)
+        done = subprocess.run([sys.executable, "-m", name], cwd=ROOT, env={**os.environ, **environment}, check=False)
         return Result([] if done.returncode == 0 else [f"{name} ended with {done.returncode}; see above"])
 
     return run
@@ -205,6 +205,11 @@ PARTS = {
         "every other test on every host, client and image that it is for, where a commit has one of each",
         "1 h",
         _run_pytest([f"--ignore=tests/{part}" for part in ("contract", "faults", "hostile", "browser", "docs/admin")]),
+    ),
+    "browser": Part(
+        "the front end in JupyterLab and Notebook 7, with as many sessions as it is to hold",
+        "10 min",
+        _run_module("tests.browser", **{VARIABLE: "1"}),
     ),
     "administration": Part(
         "the administrators' pages: reverse proxies, containers, Prometheus, and each recipe",
