@@ -24,6 +24,9 @@ export interface IExecModel extends IObservableDisposable {
   /** Keep a session's executions in `state.executions` until the returned function is called. */
   watch(sessionId: string): () => void;
 
+  /** List earlier executions of a session that is watched, before those that `state.executions` has. */
+  earlier(sessionId: string): Promise<void>;
+
   /** Have what the kernels of sessions use measured, for `state.memory`: the feed does not tell it. */
   measure(): Promise<void>;
 

@@ -107,6 +107,33 @@ describe('ExecModel', () => {
     expect(server.requests.filter(request => /sessions(\?|$)/.test(request.url))).toHaveLength(1);
   });
 
+  it('lists earlier executions page by page, each page once', async () => {
+    const stream = new FakeStream();
+    const page = (from: number, count: number): ReturnType<typeof execution>[] =>
+      Array.from({ length: count }, (_, n) =>
+        execution(`e${from + n}`, { created_at: new Date(Date.UTC(2026, 0, 1, 0, from + n)).toISOString() })
+      );
+    const [server, model] = connected([stream.response], {
+      'GET sessions/s1/executions?limit=50': json({ executions: page(60, 50) }),
+      'GET sessions/s1/executions?limit=50&before=e60': json({ executions: page(10, 50) }),
+      'GET sessions/s1/executions?limit=50&before=e10': json({ executions: page(0, 10) })
+    });
+    stream.send('reset', {}, 'b-1');
+    await until(() => model.state.connection.status === 'live');
+    model.watch('s1');
+    await until(() => model.state.executions.has('s1'));
+    await Promise.all([model.earlier('s1'), model.earlier('s1')]);
+    expect(model.state.executions.get('s1')).toHaveLength(100);
+    expect(model.state.whole.has('s1')).toBe(false);
+    await model.earlier('s1');
+    expect(model.state.executions.get('s1')?.map(each => each.id)).toEqual(
+      Array.from({ length: 110 }, (_, n) => `e${109 - n}`)
+    );
+    expect(model.state.whole.has('s1')).toBe(true);
+    await model.earlier('s1');
+    expect(server.requests.filter(each => each.url.includes('before='))).toHaveLength(2);
+  });
+
   it('lists again after a restart of the server, with the executions that are looked at', async () => {
     const first = new FakeStream();
     const second = new FakeStream();

@@ -69,6 +69,27 @@ describe('reduce', () => {
     expect(state.executions.get('s1')?.[0]?.id).toBe(`e${MAX_EXECUTIONS + 4}`);
   });
 
+  it('keeps earlier executions that were asked for, and knows whether the first is among them', () => {
+    const at = (n: number): ReturnType<typeof execution> =>
+      execution(`e${n}`, { created_at: new Date(Date.UTC(2026, 0, 1, 0, 0, n)).toISOString() });
+    const many = Array.from({ length: MAX_EXECUTIONS }, (_, n) => at(n + 1));
+    const listed = after({ type: 'executions', sessionId: 's1', executions: many });
+    expect(listed.whole.has('s1')).toBe(false);
+    const state = reduce(listed, {
+      type: 'executions',
+      sessionId: 's1',
+      executions: [at(0)],
+      earlier: true,
+      whole: true
+    });
+    expect(state.whole.has('s1')).toBe(true);
+    expect(state.executions.get('s1')).toHaveLength(MAX_EXECUTIONS + 1);
+    expect(state.executions.get('s1')?.[MAX_EXECUTIONS]?.id).toBe('e0');
+    const next = reduce(state, { type: 'execution', execution: at(999) });
+    expect(next.executions.get('s1')?.[MAX_EXECUTIONS]?.id).toBe('e1');
+    expect(next.whole.has('s1')).toBe(false);
+  });
+
   it('knows what is open in any session', () => {
     const waiting = execution('w', { session_id: 'x', state: 'awaiting_approval' });
     const state = after({ type: 'execution', execution: waiting });
@@ -108,12 +129,7 @@ describe('groups', () => {
       session('gone', { owner: 'token:a', state: 'ended', created_at: '2026-02-01T00:00:00Z' })
     ),
     { type: 'token', token: token('a', { name: 'zeta' }) },
-    { type: 'token', token: token('b', { name: 'alpha' }) },
-    {
-      type: 'executions',
-      sessionId: 'a1',
-      executions: [execution('e', { session_id: 'a1', code: 'import Pandas' })]
-    }
+    { type: 'token', token: token('b', { name: 'alpha' }) }
   );
   const ids = (filter: Partial<typeof NO_FILTER>): string[][] =>
     groups(state, { ...NO_FILTER, ...filter }).map(group => group.sessions.map(each => each.id));
@@ -131,10 +147,9 @@ describe('groups', () => {
     expect(ids({ show: 'idle' })).toEqual([['mine'], ['a2', 'a1']]);
   });
 
-  it('finds all words in names, tokens and code', () => {
+  it('finds all words in names and tokens', () => {
     expect(ids({ query: 'ANALYSIS' })).toEqual([['b1']]);
     expect(ids({ query: 'zeta idle' })).toEqual([['a2', 'a1']]);
-    expect(ids({ query: 'pandas' })).toEqual([['a1']]);
     expect(ids({ query: 'nothing like it' })).toEqual([]);
   });
 

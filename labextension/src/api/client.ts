@@ -10,6 +10,7 @@ import type {
   IExecution,
   IFileList,
   IFinishedExecution,
+  IFound,
   IGrant,
   IInfo,
   ISession,
@@ -21,6 +22,12 @@ const JSON_TYPE = 'application/json';
 
 /** The server sends a comment every 15 s; a connection that is silent for longer than this is dead. */
 export const SILENCE_SECONDS = 45;
+
+export interface IFoundPage {
+  readonly found: readonly IFound[];
+  /** Whether all executions are in the server's index yet. */
+  readonly complete: boolean;
+}
 
 export class ExecClient {
   constructor(readonly settings: ServerConnection.ISettings) {}
@@ -54,9 +61,16 @@ export class ExecClient {
     await this.request(`sessions/${part(sessionId)}`, { method: 'DELETE' });
   }
 
-  async executions(sessionId: string, limit: number): Promise<readonly IExecution[]> {
-    const path = `sessions/${part(sessionId)}/executions?limit=${limit}`;
+  /** List a session's newest executions, or the newest of those before one of them; the oldest first. */
+  async executions(sessionId: string, limit: number, before?: string): Promise<readonly IExecution[]> {
+    const path = `sessions/${part(sessionId)}/executions?limit=${limit}${cursor(before)}`;
     return (await this.json<{ executions: IExecution[] }>(path)).executions;
+  }
+
+  /** Find the newest executions that have a text, or the newest of those before one of them; the newest first. */
+  async search(text: string, limit: number, signal: AbortSignal, before?: string): Promise<IFoundPage> {
+    const path = `executions?query=${part(text)}&limit=${limit}${cursor(before)}`;
+    return (await (await this.request(path, { signal })).json()) as IFoundPage;
   }
 
   execution(executionId: string): Promise<IFinishedExecution> {
@@ -203,6 +217,10 @@ export class ExecClient {
       aborting.abort();
     }
   }
+}
+
+function cursor(before: string | undefined): string {
+  return before === undefined ? '' : `&before=${part(before)}`;
 }
 
 function part(text: string): string {

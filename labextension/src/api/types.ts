@@ -105,6 +105,15 @@ export interface IExecution {
   readonly approval: IApproval | null;
 }
 
+/** An execution that a search has found, and where it ran. */
+export interface IFound {
+  readonly execution: IExecution;
+  readonly owner: string;
+  readonly session_name: string;
+  /** Empty for the server's own user. */
+  readonly token_name: string;
+}
+
 /** A whole execution; the outputs are nbformat 4. */
 export interface IFinishedExecution extends IExecution {
   readonly stdout: string;

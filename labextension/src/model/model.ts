@@ -13,7 +13,7 @@ import { type Change, EMPTY, type IExecState, reduce } from './state';
 /** A burst of events is one change of what is shown. */
 const COALESCE_SECONDS = 0.05;
 
-/** How many of a session's executions are listed. */
+/** How many of a session's executions are listed at a time. */
 const LISTED_EXECUTIONS = 50;
 
 export class ExecModel implements IExecModel {
@@ -79,6 +79,25 @@ export class ExecModel implements IExecModel {
         this._apply({ type: 'forget', sessionId });
       }
     };
+  }
+
+  async earlier(sessionId: string): Promise<void> {
+    const executions = this._state.executions.get(sessionId) ?? [];
+    const first = executions[executions.length - 1];
+    if (first === undefined || this._state.whole.has(sessionId) || this._earlier.has(sessionId)) {
+      return;
+    }
+    this._earlier.add(sessionId);
+    try {
+      const change = await this._executions(sessionId, first.id);
+      const now = this._state.executions.get(sessionId) ?? [];
+      // What was listed anew meanwhile does not end where these begin.
+      if (now[now.length - 1]?.id === first.id) {
+        this._apply(change);
+      }
+    } finally {
+      this._earlier.delete(sessionId);
+    }
   }
 
   async measure(): Promise<void> {
@@ -153,15 +172,16 @@ export class ExecModel implements IExecModel {
       // The connection's own trouble is shown for all; what is left is a session that is no more.
       console.debug(`The executions of session ${sessionId} could not be listed.`, error);
       if (error instanceof ApiError && this._watched.has(sessionId)) {
-        this._apply({ type: 'executions', sessionId, executions: [] });
+        this._apply({ type: 'executions', sessionId, executions: [], whole: true });
       }
     }
   }
 
-  private async _executions(sessionId: string): Promise<Change> {
-    const executions = await this.client.executions(sessionId, LISTED_EXECUTIONS);
+  private async _executions(sessionId: string, before?: string): Promise<Change> {
+    const executions = await this.client.executions(sessionId, LISTED_EXECUTIONS, before);
+    const whole = executions.length < LISTED_EXECUTIONS;
     return this._watched.has(sessionId)
-      ? { type: 'executions', sessionId, executions }
+      ? { type: 'executions', sessionId, executions, whole, earlier: before !== undefined }
       : { type: 'forget', sessionId };
   }
 
@@ -183,6 +203,8 @@ export class ExecModel implements IExecModel {
   private readonly _disposed = new Signal<this, void>(this);
   /** How many look at the executions of each session. */
   private readonly _watched = new Map<string, number>();
+  /** The sessions whose earlier executions are just asked for. */
+  private readonly _earlier = new Set<string>();
   /** What the feed has said since each request that is not answered yet. */
   private readonly _readings = new Set<FeedEvent[]>();
   private _state: IExecState = EMPTY;

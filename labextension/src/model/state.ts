@@ -3,7 +3,7 @@
 import type { Trouble } from '../api/errors';
 import type { FeedEvent, IExecution, IGrant, IInfo, ISession, IToken } from '../api/types';
 
-/** Of one session's executions, the newest are kept. */
+/** Of one session's executions, the newest are kept, unless somebody has asked for earlier ones. */
 export const MAX_EXECUTIONS = 200;
 
 export type Connection =
@@ -25,6 +25,8 @@ export interface IExecState {
   readonly memory: ReadonlyMap<string, number>;
   /** By session, for those that somebody looks at; newest first. */
   readonly executions: ReadonlyMap<string, readonly IExecution[]>;
+  /** The sessions of those whose first execution is among them. */
+  readonly whole: ReadonlySet<string>;
   /** All that have not finished, by id, whoever looks. */
   readonly open: ReadonlyMap<string, IExecution>;
   /** By principal; empty for those who may not read tokens. */
@@ -47,7 +49,15 @@ export type Change =
       readonly approvals: readonly IExecution[];
       readonly withEnded: boolean;
     }
-  | { readonly type: 'executions'; readonly sessionId: string; readonly executions: readonly IExecution[] }
+  | {
+      readonly type: 'executions';
+      readonly sessionId: string;
+      readonly executions: readonly IExecution[];
+      /** Whether they come before those that are there already. */
+      readonly earlier?: boolean;
+      /** Whether none came before them. */
+      readonly whole?: boolean;
+    }
   | { readonly type: 'forget'; readonly sessionId: string }
   | { readonly type: 'memory'; readonly memory: ReadonlyMap<string, number> }
   | FeedEvent;
@@ -58,6 +68,7 @@ export const EMPTY: IExecState = {
   sessions: new Map(),
   memory: new Map(),
   executions: new Map(),
+  whole: new Set(),
   open: new Map(),
   tokens: new Map(),
   grants: new Map(),
@@ -89,11 +100,7 @@ export function reduce(state: IExecState, change: Change): IExecState {
       return { ...state, grants: grant.ended_at === null ? withEntry(grants, grant.id, grant) : grants };
     }
     case 'executions':
-      return {
-        ...state,
-        executions: withEntry(state.executions, change.sessionId, newestFirst(change.executions)),
-        open: withOpen(state.open, change.executions)
-      };
+      return listed(state, change);
     case 'memory':
       return { ...state, memory: change.memory };
     case 'forget':
@@ -134,13 +141,33 @@ function execution(state: IExecState, changed: IExecution): IExecState {
   const known = listed.some(each => each.id === changed.id);
   const next = known
     ? listed.map(each => (each.id === changed.id ? changed : each))
-    : newestFirst([changed, ...listed]);
-  return { ...state, open, executions: withEntry(state.executions, changed.session_id, next) };
+    : newestFirst([changed, ...listed]).slice(0, Math.max(MAX_EXECUTIONS, listed.length));
+  const isWhole = state.whole.has(changed.session_id) && (known || next.length > listed.length);
+  const whole = withMember(state.whole, changed.session_id, isWhole);
+  return { ...state, open, whole, executions: withEntry(state.executions, changed.session_id, next) };
+}
+
+function listed(state: IExecState, change: Extract<Change, { type: 'executions' }>): IExecState {
+  const { sessionId } = change;
+  const later = change.earlier ? (state.executions.get(sessionId) ?? []) : [];
+  return {
+    ...state,
+    executions: withEntry(state.executions, sessionId, [...later, ...newestFirst(change.executions)]),
+    whole: withMember(state.whole, sessionId, change.whole ?? false),
+    open: withOpen(state.open, change.executions)
+  };
 }
 
 function newestFirst(executions: readonly IExecution[]): readonly IExecution[] {
   // Stable, so that what was made in one moment stays in the server's order.
-  return [...executions].sort((a, b) => compare(b.created_at, a.created_at)).slice(0, MAX_EXECUTIONS);
+  return [...executions].sort((a, b) => compare(b.created_at, a.created_at));
+}
+
+function withMember(set: ReadonlySet<string>, member: string, is: boolean): ReadonlySet<string> {
+  if (set.has(member) === is) {
+    return set;
+  }
+  return is ? new Set([...set, member]) : new Set([...set].filter(each => each !== member));
 }
 
 function withOpen(

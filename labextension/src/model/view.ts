@@ -81,7 +81,6 @@ function passes(session: ISession, filter: IFilter): boolean {
 
 function searchText(session: ISession, state: IExecState): string {
   const token = state.tokens.get(session.owner);
-  const executions = state.executions.get(session.id) ?? [];
   const parts = [
     session.name,
     session.id,
@@ -90,7 +89,7 @@ function searchText(session: ISession, state: IExecState): string {
     session.isolation,
     session.state
   ];
-  parts.push(session.owner, token?.name ?? '', token?.policy ?? '', ...executions.map(each => each.code));
+  parts.push(session.owner, token?.name ?? '', token?.policy ?? '');
   return parts.join('\n').toLowerCase();
 }
 

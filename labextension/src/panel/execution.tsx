@@ -13,11 +13,11 @@ import { FileLinks } from './files';
 import { Outputs } from './outputs';
 import { Row } from './row';
 import { useServices } from './services';
-import { durationWords, executionStateWords, headline, ranSeconds, tone } from './words';
+import { clockWords, durationWords, executionStateWords, headline, ranSeconds, tone } from './words';
 
 interface IProps {
   execution: IExecution;
-  session: ISession;
+  session: Pick<ISession, 'language' | 'state'>;
   within: string;
   open: boolean;
   /** In milliseconds; counts only while it runs. */
@@ -51,6 +51,9 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
             {/* What went well needs no word; its time says it. */}
             <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State'}>{state}</span>
             {seconds !== null && <span className="jex-Age">{durationWords(trans, seconds)}</span>}
+            <time className="jex-Age jex-Time" dateTime={execution.created_at}>
+              {clockWords(execution.created_at)}
+            </time>
           </button>
         }
         actions={() => (

@@ -5,6 +5,7 @@ import * as React from 'react';
 import type { IExecState } from '../model/state';
 import { groups, type IFilter, type IGroup, NO_FILTER } from '../model/view';
 import { useRoving } from './roving';
+import { isSearched, SearchResults } from './search';
 import { type ISection, SectionWidget } from './section';
 import { SessionRow } from './session';
 import { useExecState, useNow, useServices } from './services';
@@ -54,11 +55,14 @@ function Sessions(): React.ReactElement {
   return (
     <div className="jex-Sessions" ref={element}>
       <FilterBar filter={filter} onChange={setFilter} />
-      {shown.length === 0 && <Empty filtered={isFiltered(deferredFilter)} loading={state.info === null} />}
+      {shown.length === 0 && !isSearched(filter.query) && (
+        <Empty filtered={isFiltered(deferredFilter)} loading={state.info === null} />
+      )}
       <div className="jex-Groups" ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
         {shown.map(group => (
           <Group key={group.principal} group={group} state={state} now={now} />
         ))}
+        <SearchResults text={filter.query} />
       </div>
     </div>
   );
@@ -107,7 +111,9 @@ function FilterBar(props: { filter: IFilter; onChange: (filter: IFilter) => void
         className="jex-Input"
         placeholder={trans.__('Search')}
         aria-label={trans.__('Search sessions')}
-        title={trans.__('Search names, tokens, kernels, and the code of sessions that are open')}
+        title={trans.__(
+          'Search names, tokens and kernels of sessions, and the code, errors and output of all that was run'
+        )}
         value={filter.query}
         onChange={event => onChange({ ...filter, query: event.target.value })}
       />

@@ -210,3 +210,27 @@ export function headline(code: string): string {
   const line = code.split('\n').find(each => each.trim() !== '') ?? '';
   return oneLine(line, 160);
 }
+
+// Made once: making one takes longer than using it a thousand times.
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const DAY = new Intl.DateTimeFormat(undefined, { weekday: 'short', day: 'numeric', month: 'short' });
+const DAY_OF_YEAR = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', year: 'numeric' });
+
+/** The time of day, in this place's time zone. */
+export function clockWords(iso: string): string {
+  return CLOCK.format(Date.parse(iso));
+}
+
+/** The day, in this place's time zone. */
+export function dayWords(trans: TranslationBundle, iso: string, now: number): string {
+  const [date, today, yesterday] = [new Date(iso), new Date(now), new Date(now)];
+  yesterday.setDate(today.getDate() - 1);
+  switch (date.toDateString()) {
+    case today.toDateString():
+      return trans.__('Today');
+    case yesterday.toDateString():
+      return trans.__('Yesterday');
+    default:
+      return (date.getFullYear() === today.getFullYear() ? DAY : DAY_OF_YEAR).format(date);
+  }
+}
