@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { downloadName, notebookName, notebookPaths } from '../src/commands/names';
 import {
   ageWords,
+  dayWords,
   durationWords,
   headline,
   ownerName,
@@ -22,6 +23,16 @@ describe('words', () => {
     const said = troubleWords(trans, 'policies', "policies.toml: unknown field 'max'\n(restart)");
     expect(said).toContain("It says: policies.toml: unknown field 'max' (restart)");
     expect(troubleWords(trans, 'unreachable', 'down')).not.toContain('down');
+  });
+
+  it('say the day, and the year only of another one', () => {
+    const now = new Date(2026, 5, 10, 12).getTime();
+    const day = (...date: [number, number, number]): string =>
+      dayWords(trans, new Date(...date).toISOString(), now);
+    expect([day(2026, 5, 10), day(2026, 5, 9)]).toEqual(['Today', 'Yesterday']);
+    expect(day(2026, 5, 8)).toContain('8');
+    expect(day(2026, 5, 8)).not.toContain('2026');
+    expect(day(2025, 5, 10)).toContain('2025');
   });
 
   it('say durations in what fits', () => {

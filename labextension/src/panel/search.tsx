@@ -108,7 +108,9 @@ function useResults(text: string): [IResults | null, () => void] {
       const page = await model.client.search(text, PAGE, signal, last);
       const found = [...known, ...page.found];
       const more = page.found.length === PAGE && found.length < MAX_SHOWN;
-      setResults({ found, complete: page.complete, more, problem: null });
+      if (!signal.aborted) {
+        setResults({ found, complete: page.complete, more, problem: null });
+      }
     } catch (reason) {
       if (!signal.aborted) {
         setResults({ found: known, complete: true, more: false, problem: messageOf(reason) });
