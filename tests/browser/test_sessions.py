@@ -192,12 +192,42 @@ def test_search_and_filter(panel: Panel, agent: Agent) -> None:
     search.fill("RED")
     expect(rows).to_have_text(["red"])
     search.fill("blue")
-    expect(panel.node).to_contain_text("No session fits")
+    expect(panel.node).to_contain_text("No matches")
     search.fill("")
     panel.node.get_by_role("combobox").select_option("Busy")
     expect(rows).to_have_count(0)
     panel.node.get_by_role("combobox").select_option("Active")
     expect(rows).to_have_count(2)
+
+
+def test_search_finds_what_was_run_in_ended_sessions(panel: Panel, agent: Agent, host: Host) -> None:
+    session = agent("open", name="gone by then", kernel_name="forked")
+    agent("run", session_id=session, code="print('needle'.upper() + ' in a haystack')")
+    agent("run", session_id=session, code="x = 1")
+    agent("close", session_id=session)
+    expect(panel.node.locator(".jex-Session")).to_have_count(0)
+    panel.node.get_by_role("searchbox").fill("NEEDLE in a")
+    found = panel.node.get_by_label("Executions found")
+    expect(found).to_contain_text("gone by then")
+    row = found.locator(".jex-Execution .jex-Row-main")
+    expect(row).to_have_count(1)
+    expect(row.locator("time")).to_have_text(re.compile(r"\d\d:\d\d"))
+    row.click()
+    expect(found.get_by_role("log")).to_contain_text("NEEDLE in a haystack")
+
+
+def test_all_executions_of_a_session_are_reached(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="long", kernel_name="forked")
+    for number in range(75):
+        agent("run", session_id=session, code=f"x = {number}")
+    item = panel.unfold("long")
+    rows = item.locator(".jex-Execution")
+    for count in (20, 40, 60, 75):
+        expect(rows).to_have_count(count)
+        if count < 75:
+            item.get_by_role("button", name="Show earlier").click()
+    expect(rows.last).to_contain_text("x = 0")
+    expect(item.get_by_role("button", name="Show earlier")).to_have_count(0)
 
 
 def test_a_console_shares_the_session_s_kernel(panel: Panel, agent: Agent) -> None:
