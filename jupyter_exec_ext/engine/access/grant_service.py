@@ -200,12 +200,12 @@ class GrantService:
 
     def _poll(self) -> None:
         self._timer = None
+        self._schedule_poll()  # first, so that a fault of the host is not the end of the polling
         for active in list(self._active.values()):
             try:
                 self._host.running(active.grant.kernel_id)
             except KernelNotFound:
                 self._end(active.grant.id, "the kernel was shut down")
-        self._schedule_poll()
 
     def close(self) -> None:
         """End all grants, since the server stops."""

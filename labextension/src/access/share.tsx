@@ -8,7 +8,7 @@ import type { IGrant, IToken } from '../api/types';
 import type { IExecState } from '../model/state';
 import { oneLine } from '../safety/text';
 import type { IExecModel } from '../tokens';
-import { createGrant, createToken, type IIssued } from './calls';
+import { createGrant, createToken, type IIssued, revokeToken } from './calls';
 import { Copyable, useOwnKeys } from './issued';
 import { USUAL } from './scopes';
 import { attachSnippet } from './snippets';
@@ -77,13 +77,19 @@ export async function share(model: IExecModel, wish: IWish): Promise<IShared> {
     });
   }
   const token = issued?.token ?? wish.token;
-  const grant = await createGrant(model.client, {
-    token_id: token?.id ?? '',
-    kernel_id: wish.kernel.kernelId,
-    name: wish.kernel.name,
-    expires_in_seconds: wish.seconds
-  });
-  return { grant, issued };
+  try {
+    const grant = await createGrant(model.client, {
+      token_id: token?.id ?? '',
+      kernel_id: wish.kernel.kernelId,
+      name: wish.kernel.name,
+      expires_in_seconds: wish.seconds
+    });
+    return { grant, issued };
+  } catch (error) {
+    // Nobody has its secret.
+    await (issued && revokeToken(model.client, issued.token.id));
+    throw error;
+  }
 }
 
 /** Show what to paste where the agent is; resolves when the person has closed it. */
