@@ -10,7 +10,7 @@ import { attempt } from './commands/context';
 import { CommandIDs } from './commands/ids';
 import { botIcon } from './icons';
 import { groups, NO_FILTER } from './model/view';
-import { isolationWords, ownerName, sessionName, sessionStateWords } from './panel/words';
+import { isolationWords, ownerName, sessionName, standingWords } from './panel/words';
 import type { IExecModel } from './tokens';
 
 export class RunningAgents implements IRunningSessions.IManager {
@@ -58,7 +58,7 @@ export class RunningAgents implements IRunningSessions.IManager {
   }
 
   private _item(session: ISession, owner: string): IRunningSessions.IRunningItem {
-    const state = sessionStateWords(this._trans, session.state);
+    const state = standingWords(this._trans, session);
     const isolation = isolationWords(this._trans, session.isolation);
     return {
       label: () => sessionName(session),

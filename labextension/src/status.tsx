@@ -6,6 +6,7 @@ import type { CommandRegistry } from '@lumino/commands';
 import type { Widget } from '@lumino/widgets';
 import * as React from 'react';
 
+import { waitingWords } from './approvals/badge';
 import { CommandIDs } from './commands/ids';
 import { botIcon } from './icons';
 import { counts, type ICounts } from './model/view';
@@ -28,17 +29,17 @@ export function createStatusItem(
 
 function Item(props: { counts: ICounts; trans: TranslationBundle; onClick: () => void }): React.ReactElement {
   const { trans } = props;
-  const { sessions, busy, awaiting } = props.counts;
+  const { sessions, busy, awaiting, asking } = props.counts;
   const title = [
     trans._n('One session of agents', '%1 sessions of agents', sessions),
     trans._n('one is busy', '%1 are busy', busy),
-    ...(awaiting > 0 ? [trans._n('one execution waits for you', '%1 executions wait for you', awaiting)] : [])
+    ...waitingWords(trans, props.counts)
   ].join(', ');
   return (
     <button className="jex-StatusItem-button" title={title} aria-label={title} onClick={props.onClick}>
       <botIcon.react tag="span" className="jex-StatusItem-icon" />
       <span>{busy > 0 ? `${busy}/${sessions}` : String(sessions)}</span>
-      {awaiting > 0 && <span className="jex-StatusItem-waiting">{awaiting}</span>}
+      {awaiting + asking > 0 && <span className="jex-StatusItem-waiting">{awaiting + asking}</span>}
     </button>
   );
 }

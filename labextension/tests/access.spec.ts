@@ -1,6 +1,7 @@
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
+import { askLimits } from '../src/access/ask';
 import { createToken, revokeToken, rotateToken } from '../src/access/calls';
 import { ordered, USUAL } from '../src/access/scopes';
 import { missing, python, shell, snippets } from '../src/access/snippets';
@@ -85,7 +86,13 @@ describe('calls', () => {
       'POST tokens/t/rotate': json(answer),
       'DELETE tokens/t': new Response(null, { status: 204 })
     });
-    const request = { name: 'n', policy: 'default', scopes: ['sessions:read'], expires_in_seconds: 60 };
+    const request = {
+      name: 'n',
+      policy: 'default',
+      scopes: ['sessions:read'],
+      expires_in_seconds: 60,
+      limits: askLimits('shell')
+    };
     const issued = await createToken(server.client, request);
     expect(issued.secret).toBe('jex_t_secret');
     expect(JSON.stringify(issued.token)).not.toContain('secret');

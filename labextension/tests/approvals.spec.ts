@@ -7,8 +7,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { IApproval, IExecution } from '../src/api/types';
 import { text } from '../src/commands/args';
 import { showWaiting } from '../src/approvals/badge';
-import { isEdited, NO_ENTRIES, synced, withEntry } from '../src/approvals/entries';
-import { ApprovalNotifier } from '../src/approvals/notifier';
+import { isEdited, kindsOf, NO_ENTRIES, synced, withEntry } from '../src/approvals/entries';
+import { notifyOfWaiting } from '../src/approvals/notifier';
 import { ApprovalQueue } from '../src/approvals/queue';
 import { goneWords, leftWords, ruleWords } from '../src/approvals/words';
 import { ExecModel } from '../src/model/model';
@@ -23,7 +23,9 @@ const APPROVAL: IApproval = {
   decided_by: '',
   decided_at: null,
   reason: '',
-  original_code: null
+  original_code: null,
+  findings: [],
+  approved_kinds: []
 };
 
 function waits(id: string, changes: Partial<IExecution> = {}): IExecution {
@@ -109,6 +111,17 @@ describe('synced', () => {
   });
 });
 
+describe('kindsOf', () => {
+  it('has each kind once, and none that cannot be approved or is approved with the code', () => {
+    const kinds = ['shell', '', 'shell', 'new import a', 'import b'];
+    const findings = kinds.map(kind => ({ kind, why: 'it does', line: 1 }));
+    const entry = synced(NO_ENTRIES, [waits('a', { approval: { ...APPROVAL, findings } })], new Set()).get(
+      'a'
+    );
+    expect(entry && kindsOf(entry)).toEqual(['shell', 'import b']);
+  });
+});
+
 describe('isEdited', () => {
   it('does not take other line ends for an edit', () => {
     const entry = synced(NO_ENTRIES, [waits('a')], new Set()).get('a');
@@ -151,6 +164,13 @@ describe('ApprovalQueue', () => {
     queue.note('e', ' why not ');
     expect(await queue.decide('e', true)).toBe('edited');
     expect(await sent(server)).toEqual({ decision: 'approve', code: 'print(3)', reason: 'why not' });
+  });
+
+  it('approves kinds for the session where a person wants that', async () => {
+    const { server, queue } = await queueOf({ ...whole, 'POST approvals/e': json(execution('e')) });
+    queue.allowForSession('e', true);
+    await queue.decide('e', true);
+    expect(await sent(server)).toEqual({ decision: 'approve', reason: '', for_session: true });
   });
 
   it('rejects without the code that was edited', async () => {
@@ -249,17 +269,19 @@ describe('ApprovalQueue', () => {
   });
 });
 
-describe('ApprovalNotifier', () => {
+describe('notifyOfWaiting', () => {
   function notifier(model: ExecModel): { ran: string[] } {
     const commands = new CommandRegistry();
     const ran: string[] = [];
-    for (const id of ['jupyter-exec-ext:review-approval', 'jupyter-exec-ext:reject-execution']) {
+    for (const id of ['review-approval', 'reject-execution', 'answer-input'].map(
+      name => `jupyter-exec-ext:${name}`
+    )) {
       commands.addCommand(id, {
         describedBy: { args: null },
-        execute: args => ran.push(`${id} ${text(args, 'executionId')}`)
+        execute: args => ran.push(`${id} ${text(args, id.endsWith('input') ? 'sessionId' : 'executionId')}`)
       });
     }
-    new ApprovalNotifier(model, commands, trans);
+    notifyOfWaiting(model, commands, trans);
     return { ran };
   }
 
@@ -272,6 +294,20 @@ describe('ApprovalNotifier', () => {
     expect(only?.message).toBe('Code of “report agent” waits for your approval: it imports os.');
     only?.options.actions?.forEach(action => action.callback(new MouseEvent('click')));
     expect(ran).toEqual(['jupyter-exec-ext:review-approval e', 'jupyter-exec-ext:reject-execution e']);
+  });
+
+  it('tells of code that asks for input, and takes it back with the answer', async () => {
+    const { stream, model } = await live([]);
+    const { ran } = notifier(model);
+    const asking = session('s1', { owner: 'token:t', state: 'busy', waits_for: 'input' });
+    stream.send('session', { session: asking }, 'b-1');
+    await until(() => Notification.manager.count === 1);
+    const [only] = Notification.manager.notifications;
+    expect(only?.message).toBe('Code of “report agent” waits for your input.');
+    only?.options.actions?.forEach(action => action.callback(new MouseEvent('click')));
+    expect(ran).toEqual(['jupyter-exec-ext:answer-input s1']);
+    stream.send('session', { session: { ...asking, waits_for: null } }, 'b-2');
+    await until(() => Notification.manager.count === 0);
   });
 
   it('takes it back when somebody has decided', async () => {
@@ -313,7 +349,7 @@ describe('showWaiting', () => {
     title.caption = trans.__('Agents');
     showWaiting(title, model, trans);
     expect(title.dataset).toEqual({ id: 'x', 'jex-waiting': '1' });
-    expect(title.caption).toBe('Agents (one execution waits for you)');
+    expect(title.caption).toBe('Agents (one run needs your approval)');
     stream.send('execution', { execution: decided('e', 'approved') }, 'b-1');
     await until(() => title.caption === 'Agents');
     expect(title.dataset).toEqual({ id: 'x' });
@@ -323,13 +359,9 @@ describe('showWaiting', () => {
 describe('words', () => {
   it('say what a policy asks about', () => {
     expect(ruleWords(trans, undefined)).toBe('');
-    expect(ruleWords(trans, { name: 'p', approval: 'never' })).toBe('');
-    expect(ruleWords(trans, { name: 'p', approval: { when: 'always', timeout_seconds: 1 } })).toBe(
-      'everything'
-    );
-    expect(ruleWords(trans, { name: 'p', approval: { when: ['shell', 'imports'], modules: ['os'] } })).toBe(
-      'shell, imports (os)'
-    );
+    expect(ruleWords(trans, 'never')).toBe('');
+    expect(ruleWords(trans, { when: 'always', timeout_seconds: 1 })).toBe('everything');
+    expect(ruleWords(trans, { when: ['shell', 'imports'], modules: ['os'] })).toBe('shell, imports (os)');
   });
 
   it('say how much time is left', () => {

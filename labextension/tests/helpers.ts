@@ -23,6 +23,9 @@ export function session(id: string, changes: Partial<ISession> = {}): ISession {
     grant_id: null,
     ended_at: null,
     ended_reason: null,
+    approved_kinds: [],
+    waits_for: null,
+    last_outcome: null,
     ...changes
   };
 }
@@ -55,6 +58,7 @@ export function token(id: string, changes: Partial<IToken> = {}): IToken {
     name: `name of ${id}`,
     policy: 'default',
     scopes: ['sessions:read'],
+    limits: {},
     created_at: '2026-01-01T00:00:00Z',
     expires_at: '2027-01-01T00:00:00Z',
     created_by: 'ann',

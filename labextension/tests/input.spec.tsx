@@ -4,6 +4,7 @@ import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { describe, expect, it } from 'vitest';
 
+import { wantedAnswer } from '../src/panel/answer';
 import { InputForm } from '../src/panel/input';
 import { type IServices, ServicesContext } from '../src/panel/services';
 import { until } from './helpers';
@@ -12,7 +13,7 @@ async function field(password: boolean): Promise<HTMLInputElement> {
   const services = { trans: nullTranslator.load('jupyter_exec_ext') } as IServices;
   const widget = ReactWidget.create(
     <ServicesContext.Provider value={services}>
-      <InputForm executionId="e" prompt="?" password={password} />
+      <InputForm executionId="e" sessionId="s" prompt="?" password={password} />
     </ServicesContext.Provider>
   );
   Widget.attach(widget, document.body);
@@ -21,6 +22,14 @@ async function field(password: boolean): Promise<HTMLInputElement> {
 }
 
 describe('InputForm', () => {
+  it('gets the focus when its session is wanted, once', async () => {
+    const input = await field(false);
+    wantedAnswer.want('another');
+    wantedAnswer.want('s');
+    await until(() => document.activeElement === input);
+    expect(wantedAnswer.isWanted('s')).toBe(false);
+  });
+
   it('hides what getpass() asks for, and offers no saved password', async () => {
     const [open, secret] = [await field(false), await field(true)];
     expect([open.type, secret.type]).toEqual(['text', 'text']);

@@ -154,7 +154,7 @@ describe('groups', () => {
   });
 
   it('counts', () => {
-    expect(counts(state)).toEqual({ sessions: 4, busy: 1, awaiting: 0 });
+    expect(counts(state)).toEqual({ sessions: 4, busy: 1, awaiting: 0, asking: 0 });
   });
 
   it('knows the id of a token by its principal', () => {

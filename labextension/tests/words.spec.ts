@@ -6,11 +6,15 @@ import {
   ageWords,
   dayWords,
   durationWords,
+  executionWords,
   headline,
+  kindWords,
+  lastOutcomeWords,
   ownerName,
   ranSeconds,
   sessionName,
   sizeWords,
+  standingWords,
   troubleWords
 } from '../src/panel/words';
 import { execution, INFO, session, token } from './helpers';
@@ -77,9 +81,60 @@ describe('words', () => {
     expect(ownerName(trans, 'token:x', token('x', { name: 'nightly\u0007' }), INFO)).toBe('nightly‹U+0007›');
   });
 
-  it('take of code the first line that says something', () => {
+  it('take of code the first line that is no import, comment or magic', () => {
     expect(headline('\n  \n  x = 1\ny')).toBe('x = 1');
+    expect(headline('# Load it\nimport a\nfrom b import (\n  c,\n  d\n)\n%time\n\ndata = a.b()')).toBe(
+      'data = a.b()'
+    );
+    expect(headline('%%bash\nls -l')).toBe('ls -l');
+    expect(headline('importance = 1')).toBe('importance = 1');
+  });
+
+  it('take the first line of code that has no other', () => {
+    expect(headline('\n# only\nimport a')).toBe('# only');
+    expect(headline('from a import (\n  b')).toBe('from a import (');
     expect(headline('')).toBe('');
+  });
+
+  it('say an error by its name and the first line of its message', () => {
+    const words = (name: string, value: string): string =>
+      executionWords(
+        trans,
+        execution('e', { state: 'error', error: { name, value, traceback: 'long' } }),
+        session('s')
+      );
+    expect(words('KeyError', "'q5'")).toBe("KeyError: 'q5'");
+    expect(words('ValueError', 'one\ntwo')).toBe('ValueError: one');
+    expect(words('E', '\u202Eevil')).toBe('E: ‹U+202E›evil');
+    expect(words('KeyboardInterrupt', '')).toBe('KeyboardInterrupt');
+  });
+
+  it('say what a session waits for, and how its last execution ended', () => {
+    const asking = session('s', { state: 'busy', waits_for: 'input', last_outcome: 'timeout' });
+    expect(standingWords(trans, asking)).toBe('waits for input');
+    expect(executionWords(trans, execution('e', { state: 'running' }), asking)).toBe('waits for input');
+    expect(executionWords(trans, execution('e', { state: 'queued' }), asking)).toBe('queued');
+    const outcomes = [null, 'ok', 'timeout', 'error: KeyError', 'error: ok', 'of a newer server'];
+    expect(outcomes.map(last_outcome => lastOutcomeWords(trans, session('s', { last_outcome })))).toEqual([
+      null,
+      null,
+      'timed out',
+      'KeyError',
+      'ok',
+      'of a newer server'
+    ]);
+    expect(lastOutcomeWords(trans, asking)).toBeNull();
+  });
+
+  it('name the kinds of code that are approved for a session', () => {
+    const kinds = ['shell', 'import a.b', 'new import c', 'always', 'import \u202E'];
+    expect(kinds.map(kind => kindWords(trans, kind))).toEqual([
+      'shell commands',
+      'imports of a.b',
+      'imports of c',
+      'everything',
+      'imports of ‹U+202E›'
+    ]);
   });
 });
 

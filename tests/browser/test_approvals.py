@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,8 @@ def test_approved_code_runs_as_it_is(panel: Panel, asking: Agent) -> None:
     asking.begin("run", session_id=session, code=ASKS)
     section = waiting(panel)
     expect(section).to_contain_text("cautious")
+    expect(section).to_contain_text("line 1: it runs a shell command")
+    expect(section.locator(".cm-line.jex-Asks")).to_have_text(ASKS)
     section.get_by_role("button", name="Approve", exact=True).click()
     done = asking.result()
     assert (done["state"], done["stdout"].strip()) == ("ok", "from the shell")
@@ -70,6 +73,21 @@ def test_edited_code_runs_in_its_place(panel: Panel, asking: Agent) -> None:
     done = asking.result()
     assert (done["state"], done["stdout"].strip()) == ("ok", "from a person")
     assert (done["approval"]["decision"], done["code"]) == ("edited", "print('from a person')")
+    # Later, too, it is told whose code is whose.
+    item = panel.unfold("to edit")
+    expect(item.locator(".jex-Execution .jex-State").first).to_have_text("edited")
+    expect(item.get_by_role("group", name=re.compile("has changed"))).to_contain_text(ASKS)
+
+
+def test_kind_that_is_approved_for_the_session_is_not_asked_about_again(panel: Panel, asking: Agent) -> None:
+    session = asking("open", name="trusted with shells", kernel_name="forked")
+    asking.begin("run", session_id=session, code=ASKS)
+    section = waiting(panel)
+    section.get_by_label("Approve from now on in this session: shell commands").check()
+    section.get_by_role("button", name="Approve", exact=True).click()
+    assert asking.result()["state"] == "ok"
+    assert asking("run", session_id=session, code=ASKS)["approval"] is None
+    expect(panel.unfold("trusted with shells")).to_contain_text("Approved until this session ends: shell commands")
 
 
 def test_rejected_code_does_not_run_and_the_agent_is_told_why(panel: Panel, asking: Agent) -> None:

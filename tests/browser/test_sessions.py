@@ -10,7 +10,7 @@ import nbformat
 from playwright.sync_api import Page, expect
 
 from tests.browser.agents import Agent
-from tests.browser.pages import Panel, close_all
+from tests.browser.pages import Panel, close_all, execute
 from tests.support.bearers import owner_of
 from tests.support.hosts import Host
 
@@ -181,6 +181,34 @@ def test_a_person_answers_what_the_code_asks(panel: Panel, agent: Agent) -> None
     item.get_by_role("button", name="Answer").click()
     expect(item.get_by_role("log")).to_contain_text("Hello Ada")
     assert agent.result() == "ok"
+
+
+def test_a_person_is_told_that_code_asks_and_led_to_the_answer(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="asks again")
+    execute(panel.page, "filebrowser:activate")
+    expect(panel.node).to_be_hidden()
+    agent.begin("ask", session_id=session, code="input('How many? ')")
+    expect(panel.page.locator(".jex-StatusItem-waiting")).to_have_text("1")
+    toast = panel.page.locator(".Toastify__toast:not([class*='-exit'])", has_text="waits for your input")
+    toast.get_by_role("button", name="Answer").click()
+    expect(panel.node.locator(".jex-Session", has_text="asks again")).to_contain_text("waits for input")
+    expect(panel.node.get_by_label("How many?")).to_be_focused()
+    panel.page.keyboard.type("3")
+    panel.page.keyboard.press("Enter")
+    assert agent.result() == "ok"
+    expect(toast).to_have_count(0)
+
+
+def test_an_error_is_named_in_the_rows_and_shown_to_its_end(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="fails")
+    code = "import os\n# Look.\ndef deep(n):\n    return deep(n - 1) if n else {}['q5']\nprint('x\\n' * 50)\ndeep(9)"
+    agent("run", session_id=session, code=code)
+    row = panel.node.locator(".jex-Session", has_text="fails")
+    expect(row.locator(".jex-Row-detail").first).to_contain_text("last run: KeyError")
+    item = panel.unfold("fails")
+    expect(item.locator(".jex-Execution .jex-Headline")).to_have_text("def deep(n):")
+    expect(item.locator(".jex-Execution .jex-State")).to_have_text("KeyError: 'q5'")
+    expect(item.get_by_role("log").get_by_text("KeyError: 'q5'")).to_be_in_viewport()
 
 
 def test_search_and_filter(panel: Panel, agent: Agent) -> None:

@@ -65,6 +65,20 @@ def test_a_token_works_until_it_is_revoked(panel: Panel, section: Locator, host:
     expect(section.locator(".jex-Token")).to_have_count(0)
 
 
+def test_a_token_asks_about_what_was_chosen(panel: Panel, section: Locator, host: Host) -> None:
+    execute(panel.page, "jupyter-exec-ext:new-token")
+    section.get_by_label("Name").fill("careful")
+    section.get_by_label("Policy").select_option("trusted")
+    section.get_by_label("Ask me").select_option("about shell commands and magics")
+    expect(section).to_contain_text("Uploads are refused")
+    section.get_by_role("button", name="Create").click()
+    panel.accept("Done")
+    (token,) = owner_of(host).call("GET", "/tokens").json()["tokens"]
+    assert token["limits"] == {"approval": {"when": ["shell", "magics"]}}
+    section.get_by_role("button", name="careful").first.click()
+    expect(section).to_contain_text("shell, magics")
+
+
 def _revoke(panel: Panel, section: Locator, name: str) -> None:
     row = section.locator(".jex-Row", has_text=name)
     row.hover()

@@ -1,5 +1,7 @@
 /** `exec/v1` about tokens, the kernels that are granted to them, and policies. */
 
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
 import type { ExecClient } from '../api/client';
 import type { IGrant, IPolicy, IToken } from '../api/types';
 
@@ -14,6 +16,7 @@ export interface ITokenRequest {
   readonly policy?: string;
   readonly scopes: readonly string[];
   readonly expires_in_seconds: number;
+  readonly limits?: ReadonlyPartialJSONObject;
 }
 
 export async function listPolicies(client: ExecClient): Promise<readonly IPolicy[]> {

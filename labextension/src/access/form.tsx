@@ -6,6 +6,7 @@ import { messageOf } from '../api/errors';
 import type { IPolicy } from '../api/types';
 import { useExecState, useServices } from '../panel/services';
 import { oneLine } from '../safety/text';
+import { type Ask, ASKS, askLimits, askWords } from './ask';
 import { createToken, type IIssued, listPolicies } from './calls';
 import { ordered, scopeWords, USUAL } from './scopes';
 import { lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from './words';
@@ -29,10 +30,12 @@ export function TokenForm(props: {
   const [scopes, setScopes] = React.useState<readonly string[]>(() =>
     USUAL.filter(each => own.includes(each))
   );
+  const [ask, setAsk] = React.useState<Ask>('never');
   const [sending, setSending] = React.useState(false);
   const [problem, setProblem] = React.useState<string | null>(null);
   const policy = policies.find(each => each.name === chosen) ?? policies[0];
   const describe = React.useId();
+  const asks = React.useId();
   const first = React.useRef<HTMLInputElement>(null);
   React.useEffect(() => {
     // The section may just have been opened, and take its place in the next frame.
@@ -47,7 +50,13 @@ export function TokenForm(props: {
     }
     setSending(true);
     setProblem(null);
-    const request = { name: name.trim(), policy: policy.name, scopes, expires_in_seconds: lifetime };
+    const request = {
+      name: name.trim(),
+      policy: policy.name,
+      scopes,
+      expires_in_seconds: lifetime,
+      limits: askLimits(ask)
+    };
     createToken(model.client, request)
       .then(props.onIssued, (error: unknown) => setProblem(messageOf(error)))
       .finally(() => setSending(false));
@@ -106,6 +115,26 @@ export function TokenForm(props: {
           ))}
         </select>
       </label>
+      <label>
+        <span>{trans.__('Ask me')}</span>
+        <select
+          className="jex-Select"
+          aria-describedby={asks}
+          value={ask}
+          onChange={event => setAsk(event.target.value as Ask)}
+        >
+          {ASKS.map(each => (
+            <option key={each} value={each}>
+              {askWords(trans, each)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <p id={asks} className="jex-Note">
+        {ask === 'never'
+          ? trans.__('Code runs without a question, unless the policy asks.')
+          : trans.__('Code waits for you in this panel. Uploads are refused, since a file may be code.')}
+      </p>
       <fieldset className="jex-Scopes">
         <legend>{trans.__('It may')}</legend>
         {ordered(own).map(scope => (

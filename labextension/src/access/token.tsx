@@ -3,6 +3,7 @@
 import { caretDownIcon, caretRightIcon, closeIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { ruleWords } from '../approvals/words';
 import { attempt } from '../commands/context';
 import { IconButton } from '../panel/button';
 import { useExecState, useServices } from '../panel/services';
@@ -120,9 +121,11 @@ function Grants({ tokenId }: { tokenId: string }): React.ReactElement | null {
 function Details({ node, state }: { node: INode; state: string }): React.ReactElement {
   const { trans } = useServices();
   const { token } = node;
+  const asks = ruleWords(trans, token.limits.approval);
   const time = (iso: string): string => new Date(iso).toLocaleString();
   const facts: [string, string][] = [
     [trans.__('State'), state],
+    ...(asks === '' ? [] : ([[trans.__('Asks you about'), asks]] as [string, string][])),
     [trans.__('Created'), time(token.created_at)],
     [trans.__('Created by'), oneLine(token.created_by, 80) || '–'],
     [trans.__('Expires'), time(token.expires_at)],

@@ -23,6 +23,12 @@ export interface ISession {
   readonly grant_id: string | null;
   readonly ended_at: string | null;
   readonly ended_reason: string | null;
+  /** The kinds of code that a person has approved for all of it. */
+  readonly approved_kinds: readonly string[];
+  /** Why it stands still until a person acts. */
+  readonly waits_for: 'input' | 'approval' | null;
+  /** The state in which its last execution ended; for an error with its name, as in `error: KeyError`. */
+  readonly last_outcome: string | null;
   /** What the kernel and the processes below it use, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
 }
@@ -76,6 +82,13 @@ export interface ITruncation {
   readonly unspooled_reason: string | null;
 }
 
+export interface IFinding {
+  /** What can be approved for a session; empty if nothing else can share it. */
+  readonly kind: string;
+  readonly why: string;
+  readonly line: number | null;
+}
+
 export interface IApproval {
   readonly why: string;
   readonly expires_at: string;
@@ -84,6 +97,8 @@ export interface IApproval {
   readonly decided_at: string | null;
   readonly reason: string;
   readonly original_code: string | null;
+  readonly findings: readonly IFinding[];
+  readonly approved_kinds: readonly string[];
 }
 
 /** An execution without its outputs, as lists and the change feed have it. */
@@ -162,6 +177,8 @@ export interface IToken {
   readonly name: string;
   readonly policy: string;
   readonly scopes: readonly string[];
+  /** Fields of the policy that the token narrows. */
+  readonly limits: ReadonlyPartialJSONObject;
   readonly created_at: string;
   readonly expires_at: string;
   readonly created_by: string;

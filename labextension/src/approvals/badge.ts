@@ -1,9 +1,9 @@
-/** The number of what waits, on the panel's icon. */
+/** The number of what waits for a person, on the panel's icon. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Title, Widget } from '@lumino/widgets';
 
-import { counts } from '../model/view';
+import { counts, type ICounts } from '../model/view';
 import type { IExecModel } from '../tokens';
 
 /** Of the tab's node; the style sheet draws what it holds. */
@@ -11,24 +11,32 @@ const ATTRIBUTE = 'jex-waiting';
 
 export function showWaiting(title: Title<Widget>, model: IExecModel, trans: TranslationBundle): void {
   const caption = title.caption;
-  let shown = 0;
+  let shown = '';
   const update = (): void => {
-    const { awaiting } = counts(model.state);
-    if (awaiting === shown) {
+    const waiting = counts(model.state);
+    const words = waitingWords(trans, waiting).join(', ');
+    if (words === shown) {
       return;
     }
-    shown = awaiting;
+    shown = words;
     const others = Object.entries(title.dataset).filter(([name]) => name !== ATTRIBUTE);
-    const badge = awaiting > 0 ? [[ATTRIBUTE, badgeText(awaiting)]] : [];
+    const badge = words === '' ? [] : [[ATTRIBUTE, badgeText(waiting.awaiting + waiting.asking)]];
     title.dataset = Object.fromEntries([...others, ...badge]) as Title.Dataset;
     // The caption is the tab's name for those who do not see it.
-    title.caption =
-      awaiting > 0
-        ? `${caption} (${trans._n('one execution waits for you', '%1 executions wait for you', awaiting)})`
-        : caption;
+    title.caption = words === '' ? caption : `${caption} (${words})`;
   };
   model.changed.connect(update);
   update();
+}
+
+/** What a person has to do; empty for nothing. */
+export function waitingWords(trans: TranslationBundle, { awaiting, asking }: ICounts): readonly string[] {
+  return [
+    ...(awaiting > 0
+      ? [trans._n('one run needs your approval', '%1 runs need your approval', awaiting)]
+      : []),
+    ...(asking > 0 ? [trans._n('one run waits for input', '%1 runs wait for input', asking)] : [])
+  ];
 }
 
 /** There is room for two characters. */

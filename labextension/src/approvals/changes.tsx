@@ -11,7 +11,7 @@ const SIGNS = { same: ' ', removed: '−', added: '+' } as const;
 /** As many are shown; nobody reads more. */
 const MAX_LINES = 400;
 
-export function Changes(props: { before: string; after: string }): React.ReactElement {
+export function Changes(props: { before: string; after: string; label: string }): React.ReactElement {
   const { trans } = useServices();
   const lines = React.useMemo(
     () => folded(diffLines(props.before, props.after)),
@@ -20,7 +20,7 @@ export function Changes(props: { before: string; after: string }): React.ReactEl
   // For those who do not see the signs.
   const names = { same: '', removed: trans.__('removed: '), added: trans.__('added: ') } as const;
   return (
-    <div className="jex-Changes" role="group" aria-label={trans.__('What you have changed')} tabIndex={0}>
+    <div className="jex-Changes" role="group" aria-label={props.label} tabIndex={0}>
       <ol className="jex-List">
         {lines.slice(0, MAX_LINES).map((line, at) =>
           line.kind === 'gap' ? (

@@ -1,5 +1,7 @@
 /** JupyterLab's own editor, for code that is to be approved. */
 
+import { StateField } from '@codemirror/state';
+import { Decoration, type DecorationSet, EditorView } from '@codemirror/view';
 import { CodeEditor, type IEditorServices } from '@jupyterlab/codeeditor';
 import * as React from 'react';
 
@@ -8,6 +10,8 @@ interface IProps {
   value: string;
   language: string;
   label: string;
+  /** Lines of `value`, from 1, that stand out, with the reasons. */
+  marks: ReadonlyMap<number, string>;
   /** Null where there is no editor: a plain field does. */
   services: IEditorServices | null;
   readOnly: boolean;
@@ -43,7 +47,8 @@ function Editor(props: IProps & { services: IEditorServices }): React.ReactEleme
     const made = services.factoryService.newInlineEditor({
       model,
       host: host.current,
-      config: { lineNumbers: true, lineWrap: true }
+      config: { lineNumbers: true, lineWrap: true },
+      extensions: [markedLines(latest.current.marks)]
     });
     editor.current = made;
     const node = host.current;
@@ -67,6 +72,23 @@ function Editor(props: IProps & { services: IEditorServices }): React.ReactEleme
   }, [label]);
 
   return <div className="jex-Editor" ref={host} />;
+}
+
+/** Lines that stand out, wherever edits move them. */
+function markedLines(marks: ReadonlyMap<number, string>): StateField<DecorationSet> {
+  return StateField.define<DecorationSet>({
+    create: ({ doc }) =>
+      Decoration.set(
+        [...marks]
+          .filter(([line]) => line <= doc.lines)
+          .map(([line, why]) =>
+            Decoration.line({ class: 'jex-Asks', attributes: { title: why } }).range(doc.line(line).from)
+          ),
+        true
+      ),
+    update: (lines, { changes }) => lines.map(changes),
+    provide: field => EditorView.decorations.from(field)
+  });
 }
 
 /** Tab leads on, as everywhere in the panel: somebody who goes through it by keyboard must not edit code on the way. */

@@ -13,6 +13,8 @@ export interface IEntry {
   readonly draft: string | null;
   /** What the agent is to be told. */
   readonly note: string;
+  /** Whether later code of the same kinds is approved, too. */
+  readonly forSession: boolean;
   readonly open: boolean;
   /** Whether a decision is on its way. */
   readonly sending: boolean;
@@ -32,6 +34,12 @@ export function awaiting(state: IExecState): readonly IExecution[] {
 
 export function isAwaiting(execution: IExecution): boolean {
   return execution.state === 'awaiting_approval';
+}
+
+/** Return the kinds that can be approved for the session; a new import is approved with the code that has it. */
+export function kindsOf(entry: IEntry): readonly string[] {
+  const kinds = (entry.execution.approval?.findings ?? []).map(each => each.kind);
+  return [...new Set(kinds)].filter(kind => kind !== '' && !kind.startsWith('new '));
 }
 
 export function isEdited(entry: IEntry): boolean {
@@ -88,6 +96,7 @@ function fresh(execution: IExecution): IEntry {
     original: null,
     draft: null,
     note: '',
+    forSession: false,
     open: false,
     sending: false,
     problem: null,

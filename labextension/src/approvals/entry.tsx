@@ -3,18 +3,26 @@
 import { caretDownIcon, caretRightIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import type { IPolicy } from '../api/types';
+import type { IApproval, IPolicy } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { Code } from '../panel/code';
 import { useExecState, useServices } from '../panel/services';
-import { ageWords, headline, isolationMeaning, isolationWords, ownerName, sessionName } from '../panel/words';
+import {
+  ageWords,
+  headline,
+  isolationMeaning,
+  isolationWords,
+  kindWords,
+  ownerName,
+  sessionName
+} from '../panel/words';
 import { oneLine, reveal } from '../safety/text';
 import { Changes } from './changes';
 import { unixLines } from './diff';
 import { CodeField } from './editor';
-import { type IEntry, isEdited } from './entries';
+import { type IEntry, isEdited, kindsOf } from './entries';
 import type { ApprovalQueue } from './queue';
-import { goneWords, leftWords, ruleWords } from './words';
+import { findingWords, goneWords, leftWords, rulesWords } from './words';
 
 /** What the server takes. */
 const MAX_NOTE_CHARS = 4096;
@@ -79,6 +87,8 @@ function Details(props: IProps & { who: string }): React.ReactElement {
   const [version, setVersion] = React.useState(0);
   const edited = isEdited(entry);
   const language = execution.language ?? session?.language ?? 'python';
+  const kinds = kindsOf(entry).map(kind => kindWords(trans, kind));
+  const marks = React.useMemo(() => marksOf(execution.approval), [execution.approval]);
   const decide = (yes: boolean): void => props.onDecide(id, yes);
 
   return (
@@ -108,10 +118,13 @@ function Details(props: IProps & { who: string }): React.ReactElement {
             language={language}
             label={trans.__('Code to approve')}
             services={editors}
+            marks={marks}
             readOnly={entry.sending || gone}
             onChange={text => queue.edit(id, text)}
           />
-          {edited && <Changes before={original} after={entry.draft ?? ''} />}
+          {edited && (
+            <Changes before={original} after={entry.draft ?? ''} label={trans.__('What you have changed')} />
+          )}
         </>
       )}
       {/* Below the code: what is decided about is in view where there is room for little. */}
@@ -157,6 +170,17 @@ function Details(props: IProps & { who: string }): React.ReactElement {
               onChange={event => queue.note(id, event.target.value)}
             />
           </label>
+          {kinds.length > 0 && (
+            <label className="jex-Check">
+              <input
+                type="checkbox"
+                checked={entry.forSession}
+                disabled={entry.sending}
+                onChange={event => queue.allowForSession(id, event.target.checked)}
+              />
+              <span>{trans.__('Approve from now on in this session: %1', kinds.join(', '))}</span>
+            </label>
+          )}
           <div className="jex-Actions">
             <button
               className="jex-Button jex-Primary"
@@ -207,10 +231,8 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
   const { approval } = execution;
   const session = state.sessions.get(execution.session_id);
   const token = session && state.tokens.get(session.owner);
-  const rule = ruleWords(
-    trans,
-    policies.find(each => each.name === token?.policy)
-  );
+  const policyOfToken = policies.find(each => each.name === token?.policy);
+  const rule = rulesWords(trans, policyOfToken, token);
   const facts: [string, string, string?][] = [[trans.__('From'), who, who]];
   if (token !== undefined) {
     const policy = oneLine(token.policy, 80);
@@ -220,7 +242,7 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
     ]);
   }
   if (approval !== null) {
-    facts.push([trans.__('Asked because'), oneLine(approval.why, 300)]);
+    facts.push([trans.__('Asked because'), findingWords(trans, approval).join('; ')]);
   }
   if (session !== undefined) {
     facts.push([trans.__('Session'), sessionName(session), `${sessionName(session)}\n${session.id}`]);
@@ -246,6 +268,18 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
       ))}
     </dl>
   );
+}
+
+/** The lines that ask, from 1, with the reasons. */
+function marksOf(approval: IApproval | null): ReadonlyMap<number, string> {
+  const marks = new Map<number, string>();
+  for (const { line, why } of approval?.findings ?? []) {
+    if (line !== null) {
+      const before = marks.get(line);
+      marks.set(line, before === undefined ? oneLine(why, 300) : `${before}; ${oneLine(why, 300)}`);
+    }
+  }
+  return marks;
 }
 
 function hasInvisible(code: string): boolean {

@@ -1,2 +1,2 @@
-export { ApprovalNotifier } from './notifier';
+export { notifyOfWaiting } from './notifier';
 export { addRejectCommand } from './reject';

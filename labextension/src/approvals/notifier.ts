@@ -8,22 +8,28 @@ import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
 import { ownerName } from '../panel/words';
 import type { IExecModel } from '../tokens';
-import type { IExecution } from '../api/types';
+import type { IExecution, ISession } from '../api/types';
 import { awaiting } from './entries';
 
+/** What is told of all that waits in one way. */
+interface INotice {
+  readonly message: string;
+  readonly actions: Notification.IAction[];
+}
+
 /** One notification for all that waits: it comes again with each new one, and goes with the last. */
-export class ApprovalNotifier {
+class Notifier<T extends { readonly id: string }> {
   constructor(
-    private readonly _model: IExecModel,
-    private readonly _commands: CommandRegistry,
-    private readonly _trans: TranslationBundle
+    model: IExecModel,
+    private readonly _waiting: () => readonly T[],
+    private readonly _notice: (waiting: readonly T[], first: T) => INotice
   ) {
-    _model.changed.connect(() => this._update());
+    model.changed.connect(() => this._update());
     this._update();
   }
 
   private _update(): void {
-    const waiting = awaiting(this._model.state);
+    const waiting = this._waiting();
     const fresh = waiting.some(each => !this._known.has(each.id));
     if (!fresh && waiting.length === this._known.size) {
       return;
@@ -36,8 +42,8 @@ export class ApprovalNotifier {
     if (first === undefined) {
       return;
     }
-    const options = { autoClose: false as const, actions: this._actions(waiting, first) };
-    const message = this._message(waiting, first);
+    const { message, actions } = this._notice(waiting, first);
+    const options = { autoClose: false as const, actions };
     if (fresh) {
       this._id = Notification.warning(message, options);
     } else if (this._id !== null) {
@@ -52,43 +58,88 @@ export class ApprovalNotifier {
     }
   }
 
-  private _message(waiting: readonly IExecution[], first: IExecution): string {
-    const { state } = this._model;
-    if (waiting.length > 1) {
-      return this._trans.__('%1 executions of agents wait for your approval.', waiting.length);
-    }
-    const owner = state.sessions.get(first.session_id)?.owner;
-    const why = oneLine(first.approval?.why ?? '', 60);
-    if (owner === undefined) {
-      return this._trans.__('Code of an agent waits for your approval: %1.', why);
-    }
-    const name = oneLine(ownerName(this._trans, owner, state.tokens.get(owner) ?? null, state.info), 40);
-    return this._trans.__('Code of “%1” waits for your approval: %2.', name, why);
-  }
-
-  private _actions(waiting: readonly IExecution[], first: IExecution): Notification.IAction[] {
-    const run = (command: string): void => {
-      void this._commands.execute(command, { executionId: first.id });
-    };
-    const review = {
-      label: this._trans.__('Review'),
-      caption: this._trans.__('Show the code in the panel, to approve, edit or reject it'),
-      displayType: 'accent' as const,
-      callback: () => run(CommandIDs.review)
-    };
-    if (waiting.length > 1) {
-      return [review];
-    }
-    return [
-      review,
-      {
-        label: this._trans.__('Reject…'),
-        caption: this._trans.__('Reject the code, with a reason if you like'),
-        callback: () => run(CommandIDs.reject)
-      }
-    ];
-  }
-
   private _known: ReadonlySet<string> = new Set();
   private _id: string | null = null;
+}
+
+/** Tell of code that waits for approval, and of code that waits for input. */
+export function notifyOfWaiting(
+  model: IExecModel,
+  commands: CommandRegistry,
+  trans: TranslationBundle
+): void {
+  const nameOf = (owner: string): string => {
+    const { tokens, info } = model.state;
+    return oneLine(ownerName(trans, owner, tokens.get(owner) ?? null, info), 40);
+  };
+  new Notifier(
+    model,
+    () => awaiting(model.state),
+    (waiting, first) => {
+      const owner = model.state.sessions.get(first.session_id)?.owner;
+      return {
+        message: approvalMessage(trans, waiting, owner === undefined ? null : nameOf(owner)),
+        actions: approvalActions(commands, trans, waiting, first)
+      };
+    }
+  );
+  new Notifier(
+    model,
+    () => [...model.state.sessions.values()].filter(each => each.waits_for === 'input'),
+    (waiting, first) => ({
+      message:
+        waiting.length > 1
+          ? trans.__('Code in %1 sessions waits for your input.', waiting.length)
+          : trans.__('Code of “%1” waits for your input.', nameOf(first.owner)),
+      actions: [answerAction(commands, trans, first)]
+    })
+  );
+}
+
+function approvalMessage(
+  trans: TranslationBundle,
+  waiting: readonly IExecution[],
+  name: string | null
+): string {
+  if (waiting.length > 1) {
+    return trans.__('%1 executions of agents wait for your approval.', waiting.length);
+  }
+  const why = oneLine(waiting[0]?.approval?.why ?? '', 60);
+  return name === null
+    ? trans.__('Code of an agent waits for your approval: %1.', why)
+    : trans.__('Code of “%1” waits for your approval: %2.', name, why);
+}
+
+function approvalActions(
+  commands: CommandRegistry,
+  trans: TranslationBundle,
+  waiting: readonly IExecution[],
+  first: IExecution
+): Notification.IAction[] {
+  const run = (command: string): void => void commands.execute(command, { executionId: first.id });
+  const review = {
+    label: trans.__('Review'),
+    caption: trans.__('Show the code in the panel, to approve, edit or reject it'),
+    displayType: 'accent' as const,
+    callback: () => run(CommandIDs.review)
+  };
+  const reject = {
+    label: trans.__('Reject…'),
+    caption: trans.__('Reject the code, with a reason if you like'),
+    callback: () => run(CommandIDs.reject)
+  };
+  return waiting.length > 1 ? [review] : [review, reject];
+}
+
+function answerAction(
+  commands: CommandRegistry,
+  trans: TranslationBundle,
+  session: ISession
+): Notification.IAction {
+  return {
+    label: trans.__('Answer'),
+    caption: trans.__('Show what the code asks in the panel'),
+    displayType: 'accent',
+    callback: () => void commands.execute(CommandIDs.answerInput, { sessionId: session.id })
+  };
 }

@@ -68,6 +68,10 @@ export class ApprovalQueue {
     this._change(id, { note });
   }
 
+  allowForSession(id: string, forSession: boolean): void {
+    this._change(id, { forSession });
+  }
+
   dismiss(id: string): void {
     this._set(withoutEntry(this._entries, id));
   }
@@ -171,7 +175,10 @@ function decision(entry: IEntry, approve: boolean): Decision {
   if (!approve) {
     return { decision: 'reject', reason };
   }
-  return entry.draft !== null && isEdited(entry)
-    ? { decision: 'approve', code: entry.draft, reason }
-    : { decision: 'approve', reason };
+  return {
+    decision: 'approve',
+    reason,
+    ...(entry.draft !== null && isEdited(entry) ? { code: entry.draft } : {}),
+    ...(entry.forSession ? { for_session: true } : {})
+  };
 }

@@ -2,7 +2,7 @@
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { IExecution, IPolicy } from '../api/types';
+import type { IApproval, IExecution, IPolicy, IToken } from '../api/types';
 import { executionStateWords } from '../panel/words';
 import { oneLine } from '../safety/text';
 import type { Outcome } from './queue';
@@ -59,9 +59,29 @@ export function leftWords(trans: TranslationBundle, expiresAt: string, now: numb
   return trans.__('%1 d', Math.floor(seconds / 86400));
 }
 
-/** What a policy asks about, in its own words; empty if that cannot be told. */
-export function ruleWords(trans: TranslationBundle, policy: IPolicy | undefined): string {
-  const rule = policy?.approval as { when?: unknown; modules?: unknown } | string | null | undefined;
+/** Why code waits: each finding with its line. */
+export function findingWords(trans: TranslationBundle, approval: IApproval): readonly string[] {
+  return approval.findings.map(({ why, line }) =>
+    line === null ? oneLine(why, 300) : trans.__('line %1: %2', line, oneLine(why, 300))
+  );
+}
+
+/** What a policy and the limits of a token ask about; empty if that cannot be told. */
+export function rulesWords(
+  trans: TranslationBundle,
+  policy: IPolicy | undefined,
+  token: IToken | undefined
+): string {
+  const words = [policy?.approval, token?.limits.approval].map(rule => ruleWords(trans, rule));
+  return words.filter(each => each !== '').join(', ');
+}
+
+/** What a rule asks about, in its own words; empty for nothing. */
+export function ruleWords(trans: TranslationBundle, approval: unknown): string {
+  const rule = approval as { when?: unknown; modules?: unknown } | string | null | undefined;
+  if (rule === 'always') {
+    return trans.__('everything');
+  }
   if (typeof rule !== 'object' || rule === null) {
     return '';
   }

@@ -11,6 +11,7 @@ export const CommandIDs = {
   showFiles: 'jupyter-exec-ext:show-files',
   downloadFile: 'jupyter-exec-ext:download-file',
   downloadOutput: 'jupyter-exec-ext:download-output',
+  answerInput: 'jupyter-exec-ext:answer-input',
   cancel: 'jupyter-exec-ext:cancel-execution',
   review: 'jupyter-exec-ext:review-approval',
   reject: 'jupyter-exec-ext:reject-execution',

@@ -23,7 +23,10 @@ export interface IGroup {
 export interface ICounts {
   readonly sessions: number;
   readonly busy: number;
+  /** Executions that a person has to approve. */
   readonly awaiting: number;
+  /** Sessions whose code asks for input. */
+  readonly asking: number;
 }
 
 export function isAlive(session: ISession): boolean {
@@ -56,15 +59,17 @@ export function groups(state: IExecState, filter: IFilter): readonly IGroup[] {
 export function counts(state: IExecState): ICounts {
   let sessions = 0;
   let busy = 0;
+  let asking = 0;
   for (const session of state.sessions.values()) {
     sessions += isAlive(session) ? 1 : 0;
     busy += session.state === 'busy' ? 1 : 0;
+    asking += session.waits_for === 'input' ? 1 : 0;
   }
   let awaiting = 0;
   for (const execution of state.open.values()) {
     awaiting += execution.state === 'awaiting_approval' ? 1 : 0;
   }
-  return { sessions, busy, awaiting };
+  return { sessions, busy, awaiting, asking };
 }
 
 /** Return what a token's principal ends with: its own id, without those of the tokens above it. */

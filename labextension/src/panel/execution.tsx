@@ -9,15 +9,24 @@ import { isOpen } from '../model/state';
 import { oneLine } from '../safety/text';
 import { IconButton } from './button';
 import { Code } from './code';
+import { Edited } from '../approvals/edited';
 import { FileLinks } from './files';
 import { Outputs } from './outputs';
 import { Row } from './row';
 import { useServices } from './services';
-import { clockWords, durationWords, executionStateWords, headline, ranSeconds, tone } from './words';
+import {
+  clockWords,
+  durationWords,
+  executionWords,
+  headline,
+  isAskingInput,
+  ranSeconds,
+  tone
+} from './words';
 
 interface IProps {
   execution: IExecution;
-  session: Pick<ISession, 'language' | 'state'>;
+  session: Pick<ISession, 'language' | 'state' | 'waits_for'>;
   within: string;
   open: boolean;
   /** In milliseconds; counts only while it runs. */
@@ -28,12 +37,15 @@ interface IProps {
 export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): React.ReactElement {
   const { execution, open } = props;
   const { commands, trans } = useServices();
-  const state = executionStateWords(trans, execution.state);
+  const state = executionWords(trans, execution, props.session);
   const seconds = ranSeconds(execution, props.now);
   const Caret = open ? caretDownIcon : caretRightIcon;
   const title = headline(execution.code);
   return (
-    <li className="jex-Execution" data-tone={tone(execution.state)}>
+    <li
+      className="jex-Execution"
+      data-tone={isAskingInput(execution, props.session) ? 'waiting' : tone(execution.state)}
+    >
       <Row
         main={
           <button
@@ -48,8 +60,13 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
             <Caret.react tag="span" className="jex-Caret" />
             <span className="jex-Prompt">[{execution.execution_count ?? ' '}]</span>
             <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
+            {execution.approval?.decision === 'edited' && (
+              <span className="jex-State">{trans.__('edited')}</span>
+            )}
             {/* What went well needs no word; its time says it. */}
-            <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State'}>{state}</span>
+            <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State jex-Ellipsis'}>
+              {state}
+            </span>
             {seconds !== null && <span className="jex-Age">{durationWords(trans, seconds)}</span>}
             <time className="jex-Age jex-Time" dateTime={execution.created_at}>
               {clockWords(execution.created_at)}
@@ -85,6 +102,7 @@ function sameRow(a: IProps, b: IProps): boolean {
     a.open === b.open &&
     a.now === b.now &&
     a.session.state === b.session.state &&
+    a.session.waits_for === b.session.waits_for &&
     a.session.language === b.session.language
   );
 }
@@ -94,6 +112,7 @@ function Details({ execution, session }: IProps): React.ReactElement {
   const approval = execution.approval;
   return (
     <div className="jex-Details">
+      <Edited execution={execution} />
       <Code code={execution.code} language={execution.language ?? session.language} />
       {approval !== null && approval.decision === null && (
         <p className="jex-Note">{trans.__('A person has to approve it: %1', oneLine(approval.why))}</p>

@@ -8,7 +8,7 @@ import { isOpen } from '../model/state';
 import type { IOutputs, Item } from '../outputs/fold';
 import { follow, type IFollowed, NOTHING_YET } from '../outputs/follower';
 import { chosen, plain, render } from '../outputs/renderers';
-import { oneLine, terminalText } from '../safety/text';
+import { oneLine } from '../safety/text';
 import { InputForm } from './input';
 import { useServices } from './services';
 import { sizeWords } from './words';
@@ -52,7 +52,9 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
           {trans.__('The kernel does not answer: %1', oneLine(outputs.unresponsive))}
         </p>
       )}
-      {outputs.input !== null && running && <InputForm executionId={execution.id} {...outputs.input} />}
+      {outputs.input !== null && running && (
+        <InputForm executionId={execution.id} sessionId={execution.session_id} {...outputs.input} />
+      )}
       {waiting && (
         <p className="jex-Note">
           {trans.__(
@@ -74,9 +76,11 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
 function useTail(outputs: IOutputs): { ref: React.RefObject<HTMLDivElement>; onScroll: () => void } {
   const ref = React.useRef<HTMLDivElement>(null);
   const atEnd = React.useRef(true);
+  const endsInError = outputs.items[outputs.items.length - 1]?.kind === 'error';
   React.useEffect(() => {
     const node = ref.current;
-    if (node === null || outputs.end !== null) {
+    // What has ended is read from its begin, but an error says at its end what it is.
+    if (node === null || (outputs.end !== null && !endsInError)) {
       return undefined;
     }
     // What is rendered takes its size later.
@@ -87,8 +91,9 @@ function useTail(outputs: IOutputs): { ref: React.RefObject<HTMLDivElement>; onS
     };
     const observer = new MutationObserver(follow);
     observer.observe(node, { childList: true, subtree: true, characterData: true });
+    follow();
     return () => observer.disconnect();
-  }, [outputs.end]);
+  }, [outputs.end, endsInError]);
   const onScroll = (): void => {
     const node = ref.current;
     atEnd.current = node === null || node.scrollTop + node.clientHeight >= node.scrollHeight - 24;
@@ -115,7 +120,13 @@ const OutputItem = React.memo(function OutputItem({ item }: { item: Item }): Rea
       return (
         <div className="jex-Output" data-stream="error">
           {/* Without the line of dashes that IPython begins with. */}
-          <pre>{terminalText(traceback.replace(/^-{20,}\n/, '') || `${name}: ${value}`, false)}</pre>
+          <Rendered
+            shown={plain(
+              traceback.replace(/^(?:\u001B\[[0-9;]*m)*-{20,}(?:\u001B\[[0-9;]*m)*\n/, '') ||
+                `${name}: ${value}`
+            )}
+            label={trans.__('Error')}
+          />
         </div>
       );
     }

@@ -17,7 +17,7 @@ const PAGE = 50;
 const MAX_SHOWN = 1000;
 
 /** A session that has ended, and is not listed. */
-const UNLISTED = { language: 'python', state: 'ended' } as const;
+const UNLISTED = { language: 'python', state: 'ended', waits_for: null } as const;
 
 interface IResults {
   readonly found: readonly IFound[];

@@ -6,6 +6,7 @@ import * as React from 'react';
 import type { ISession } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
+import { wantedAnswer } from './answer';
 import { IconButton } from './button';
 import { Row } from './row';
 import { useServices } from './services';
@@ -14,9 +15,11 @@ import {
   ageWords,
   isolationMeaning,
   isolationWords,
+  kindWords,
+  lastOutcomeWords,
   sessionName,
-  sessionStateWords,
-  sizeWords
+  sizeWords,
+  standingWords
 } from './words';
 
 export const SessionRow = React.memo(function SessionRow(props: {
@@ -29,8 +32,18 @@ export const SessionRow = React.memo(function SessionRow(props: {
   const memory = props.memory === undefined || session.state === 'ended' ? null : sizeWords(props.memory);
   const { commands, trans, openMenu } = useServices();
   const [open, setOpen] = React.useState(false);
+  React.useEffect(() => {
+    const show = (): void => setOpen(was => was || wantedAnswer.isWanted(session.id));
+    show();
+    wantedAnswer.changed.connect(show);
+    return () => {
+      wantedAnswer.changed.disconnect(show);
+    };
+  }, [session.id]);
   const name = sessionName(session);
-  const state = sessionStateWords(trans, session.state);
+  const state = standingWords(trans, session);
+  const outcome = lastOutcomeWords(trans, session);
+  const approved = session.approved_kinds.map(kind => kindWords(trans, kind)).join(', ');
   const run = (command: string): void => void commands.execute(command, { sessionId: session.id });
   const Caret = open ? caretDownIcon : caretRightIcon;
   const key = `session ${session.id}`;
@@ -54,11 +67,12 @@ export const SessionRow = React.memo(function SessionRow(props: {
             title={describe(session, name)}
           >
             <Caret.react tag="span" className="jex-Caret" />
-            <span className="jex-Dot" data-tone={session.state} />
+            <span className="jex-Dot" data-tone={session.waits_for === null ? session.state : 'waiting'} />
             <span className="jex-Row-text">
               <span className="jex-Row-name jex-Ellipsis">{name}</span>
               <span className="jex-Row-detail jex-Ellipsis">
-                <span>{state}</span>
+                <span className={session.waits_for === null ? '' : 'jex-Warn'}>{state}</span>
+                {outcome !== null && <span className="jex-Outcome">{trans.__('last run: %1', outcome)}</span>}
                 <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
                   {isolationWords(trans, session.isolation)}
                 </span>
@@ -98,6 +112,9 @@ export const SessionRow = React.memo(function SessionRow(props: {
           </>
         )}
       />
+      {open && approved !== '' && (
+        <p className="jex-Note jex-Approved">{trans.__('Approved until this session ends: %1', approved)}</p>
+      )}
       {open && <Timeline session={session} within={key} />}
     </li>
   );

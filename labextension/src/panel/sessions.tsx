@@ -4,11 +4,15 @@ import * as React from 'react';
 
 import type { IExecState } from '../model/state';
 import { groups, type IFilter, type IGroup, NO_FILTER } from '../model/view';
+import { SESSION_ARGS, text } from '../commands/args';
+import { CommandIDs } from '../commands/ids';
+import { wantedAnswer } from './answer';
+import { expand } from './expand';
 import { useRoving } from './roving';
 import { isSearched, SearchResults } from './search';
 import { type ISection, SectionWidget } from './section';
 import { SessionRow } from './session';
-import { useExecState, useNow, useServices } from './services';
+import { type IServices, useExecState, useNow, useServices } from './services';
 import { useWhileVisible } from './visible';
 import { ownerName } from './words';
 
@@ -20,8 +24,23 @@ const ID = 'jupyter-exec-ext-sessions';
 export const sessionsSection: ISection = {
   id: ID,
   title: trans => trans.__('Sessions'),
-  create: services => new SectionWidget(sessionsSection, services, <Sessions />)
+  create
 };
+
+function create(services: IServices): SectionWidget {
+  const { commands, trans } = services;
+  const widget = new SectionWidget(sessionsSection, services, <Sessions />);
+  commands.addCommand(CommandIDs.answerInput, {
+    label: trans.__('Answer Code That Waits for Input'),
+    describedBy: SESSION_ARGS,
+    execute: async args => {
+      await commands.execute(CommandIDs.open);
+      expand(widget);
+      wantedAnswer.want(text(args, 'sessionId'));
+    }
+  });
+  return widget;
+}
 
 function Sessions(): React.ReactElement {
   const { model, settings } = useServices();

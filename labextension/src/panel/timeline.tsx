@@ -6,7 +6,7 @@ import { isOpen } from '../model/state';
 import type { IExecution, ISession } from '../api/types';
 import { ExecutionRow } from './execution';
 import { useExecState, useNow, useServices } from './services';
-import { dayWords } from './words';
+import { dayWords, isAskingInput } from './words';
 
 /** Shown at once, and more with each click. */
 const PAGE = 20;
@@ -57,7 +57,7 @@ export function Timeline(props: { session: ISession; within: string }): React.Re
 /** Rows of executions of one session, the newest first; the children come after them. */
 export function Executions(props: {
   executions: readonly IExecution[];
-  session: Pick<ISession, 'language' | 'state'>;
+  session: Pick<ISession, 'language' | 'state' | 'waits_for'>;
   within: string;
   expandNewest: boolean;
   children?: React.ReactNode;
@@ -70,7 +70,9 @@ export function Executions(props: {
   return (
     <ol className="jex-Timeline" reversed aria-label={trans.__('Executions, the newest first')}>
       {executions.map((execution, index) => {
-        const open = toggled.get(execution.id) ?? (index === 0 && props.expandNewest);
+        // A question must not be overlooked, and may not be the newest: others wait behind it.
+        const asks = isAskingInput(execution, props.session);
+        const open = toggled.get(execution.id) ?? (asks || (index === 0 && props.expandNewest));
         const before = day;
         day = dayWords(trans, execution.created_at, now);
         return (

@@ -15,6 +15,67 @@ import type { Trouble } from '../api/errors';
 import { tokenId } from '../model/view';
 import { oneLine } from '../safety/text';
 
+/** What a session does or, where it stands still, what it waits for. */
+export function standingWords(trans: TranslationBundle, session: ISession): string {
+  return session.waits_for === null
+    ? sessionStateWords(trans, session.state)
+    : waitWords(trans, session.waits_for);
+}
+
+function waitWords(trans: TranslationBundle, waitsFor: 'input' | 'approval'): string {
+  return waitsFor === 'input' ? trans.__('waits for input') : trans.__('waits for approval');
+}
+
+/** How a session's last execution ended, unless it ended well or another one runs. */
+export function lastOutcomeWords(trans: TranslationBundle, session: ISession): string | null {
+  const [state, error] = (session.last_outcome ?? 'ok').split(/: (.*)/s);
+  if (state === 'ok' || session.state === 'busy') {
+    return null;
+  }
+  return error ? oneLine(error, 60) : executionStateWords(trans, state as ExecutionState);
+}
+
+export function isAskingInput(execution: IExecution, session: Pick<ISession, 'waits_for'>): boolean {
+  return execution.state === 'running' && session.waits_for === 'input';
+}
+
+/** How an execution stands; an error by its name and the first line of its message. */
+export function executionWords(
+  trans: TranslationBundle,
+  execution: IExecution,
+  session: Pick<ISession, 'waits_for'>
+): string {
+  const { error } = execution;
+  if (isAskingInput(execution, session)) {
+    return waitWords(trans, 'input');
+  }
+  if (execution.state !== 'error' || error === null) {
+    return executionStateWords(trans, execution.state);
+  }
+  const [first = ''] = error.value.trim().split('\n', 1);
+  return oneLine(first === '' ? error.name : `${error.name}: ${first}`, 120);
+}
+
+/** A kind of code that a person can approve for a session. */
+export function kindWords(trans: TranslationBundle, kind: string): string {
+  const module = /^(?:new )?import (.*)$/s.exec(kind)?.[1];
+  if (module !== undefined) {
+    return trans.__('imports of %1', oneLine(module, 60));
+  }
+  switch (kind) {
+    case 'shell':
+      return trans.__('shell commands');
+    case 'magics':
+      return trans.__('magics');
+    case 'pattern':
+      return trans.__('what the pattern of the policy finds');
+    case 'always':
+      return trans.__('everything');
+    default:
+      return oneLine(kind, 60);
+  }
+}
+
 export function sessionStateWords(trans: TranslationBundle, state: SessionState): string {
   switch (state) {
     case 'starting':
@@ -35,7 +96,7 @@ export function sessionStateWords(trans: TranslationBundle, state: SessionState)
 export function executionStateWords(trans: TranslationBundle, state: ExecutionState): string {
   switch (state) {
     case 'awaiting_approval':
-      return trans.__('awaits approval');
+      return waitWords(trans, 'approval');
     case 'queued':
       return trans.__('queued');
     case 'running':
@@ -205,10 +266,21 @@ export function sizeWords(bytes: number): string {
   return `${unit === 0 || size >= 99.5 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
 }
 
-/** The first line of code that says something. */
+const NOTHING_SAID = /^\s*(?:#|%|\/\/|$)/;
+const IMPORT = /^\s*(?:import|from)\s/;
+/** More lines are not looked at for one that says something. */
+const MAX_HEAD_LINES = 200;
+
+/** The first line of code that is no import, comment or magic; without one, the first of those. */
 export function headline(code: string): string {
-  const line = code.split('\n').find(each => each.trim() !== '') ?? '';
-  return oneLine(line, 160);
+  const lines = code.split('\n', MAX_HEAD_LINES);
+  let listing = false; // in the names of an import, between its parentheses
+  const said = lines.find(line => {
+    const skipped = listing || IMPORT.test(line);
+    listing = skipped && !line.includes(')') && (listing || line.includes('('));
+    return !skipped && !NOTHING_SAID.test(line);
+  });
+  return oneLine(said ?? lines.find(line => line.trim() !== '') ?? '', 160);
 }
 
 // Made once: making one takes longer than using it a thousand times.
