@@ -1,3 +1,4 @@
 import './base.css';
 import './approvals.css';
 import './access.css';
+import './view.css';

@@ -40,6 +40,21 @@ describe('ExecClient', () => {
     expect(await (await server.client.file('a', 'b c/d?.txt')).text()).toBe('content');
   });
 
+  it('does not load a file that is larger than what can be shown', async () => {
+    const answer = (): Response => new Response('content', { headers: { 'Content-Length': '7' } });
+    const server = new FakeServer({ 'GET sessions/a/files/b.txt': answer });
+    expect(await server.client.smallFile('a', 'b.txt', 6)).toBeNull();
+    const again = new FakeServer({ 'GET sessions/a/files/b.txt': answer });
+    expect(await (await again.client.smallFile('a', 'b.txt', 7))?.text()).toBe('content');
+  });
+
+  it('asks for a change by the time that the file had after it', async () => {
+    const change = { path: 'b?', before: 'x', after: 'y' };
+    const server = new FakeServer({ 'GET sessions/a/changes/b%3F?mtime=12%3A00': json(change) });
+    const file = { path: 'b?', size_bytes: 1, mtime: '12:00', mime_type: 'text/plain' };
+    expect(await server.client.fileChange('a', file)).toEqual(change);
+  });
+
   it('raises what the server says', async () => {
     const refusal = json({ message: 'no such session', code: 'session_not_found' }, 404);
     const server = new FakeServer({ 'DELETE sessions/a': refusal });

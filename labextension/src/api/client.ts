@@ -8,12 +8,15 @@ import { FrameParser, type IFrame } from './sse';
 import type {
   FeedEvent,
   IExecution,
+  IFile,
+  IFileChange,
   IFileList,
   IFinishedExecution,
   IFound,
   IGrant,
   IInfo,
   ISession,
+  ISessionUsage,
   IToken,
   OutputEvent
 } from './types';
@@ -47,6 +50,15 @@ export class ExecClient {
     const path = 'sessions?memory=true&no_track_activity=1';
     const { sessions } = await this.json<{ sessions: ISession[] }>(path);
     return new Map(sessions.flatMap(({ id, memory_bytes }) => (memory_bytes ? [[id, memory_bytes]] : [])));
+  }
+
+  session(sessionId: string): Promise<ISession> {
+    return this.json<ISession>(`sessions/${part(sessionId)}`);
+  }
+
+  /** Read what a session has used; a view that is left open is no reason for a server to stay. */
+  usage(sessionId: string): Promise<ISessionUsage> {
+    return this.json<ISessionUsage>(`sessions/${part(sessionId)}/usage?no_track_activity=1`);
   }
 
   interrupt(sessionId: string): Promise<ISession> {
@@ -100,7 +112,23 @@ export class ExecClient {
   }
 
   file(sessionId: string, path: string): Promise<Blob> {
-    return this._blob(`sessions/${part(sessionId)}/files/${path.split('/').map(part).join('/')}`);
+    return this._blob(filePath(sessionId, 'files', path));
+  }
+
+  /** Download a file if it has at most so many bytes; null if it has more. */
+  async smallFile(sessionId: string, path: string, mostBytes: number): Promise<Blob | null> {
+    const response = await this.request(filePath(sessionId, 'files', path), {});
+    if (Number(response.headers.get('Content-Length')) > mostBytes) {
+      await response.body?.cancel();
+      return null;
+    }
+    return response.blob();
+  }
+
+  /** Read the texts of a file before and after it was changed; the server keeps those of small files for a time. */
+  fileChange(sessionId: string, file: IFile): Promise<IFileChange> {
+    const mtime = encodeURIComponent(file.mtime);
+    return this.json<IFileChange>(`${filePath(sessionId, 'changes', file.path)}?mtime=${mtime}`);
   }
 
   /** Download an output that the cap left out of the record. */
@@ -221,6 +249,10 @@ export class ExecClient {
 
 function cursor(before: string | undefined): string {
   return before === undefined ? '' : `&before=${part(before)}`;
+}
+
+function filePath(sessionId: string, what: 'files' | 'changes', path: string): string {
+  return `sessions/${part(sessionId)}/${what}/${path.split('/').map(part).join('/')}`;
 }
 
 function part(text: string): string {

@@ -66,6 +66,22 @@ export interface IFileList {
   readonly truncated: boolean;
 }
 
+/** The text of a file before and after a run; `before` is null for a file that the run has made. */
+export interface IFileChange {
+  readonly path: string;
+  readonly before: string | null;
+  readonly after: string;
+}
+
+/** What a session's kernel has used over the last hour, and its limits. */
+export interface ISessionUsage {
+  readonly measured: boolean;
+  readonly samples: readonly { readonly at: string; readonly memory_bytes: number; readonly cpu: number }[];
+  readonly processors: number;
+  readonly max_memory_bytes: number | null;
+  readonly max_cpu_seconds: number | null;
+}
+
 export interface ISpooledOutput {
   readonly name: string;
   readonly mime_type: string;

@@ -2,6 +2,9 @@
 
 export const CommandIDs = {
   open: 'jupyter-exec-ext:open-panel',
+  openView: 'jupyter-exec-ext:open-view',
+  openAllView: 'jupyter-exec-ext:open-view-of-all',
+  copyFile: 'jupyter-exec-ext:copy-file',
   interrupt: 'jupyter-exec-ext:interrupt-session',
   restart: 'jupyter-exec-ext:restart-session',
   shutdown: 'jupyter-exec-ext:shutdown-session',
@@ -24,6 +27,7 @@ export const CommandIDs = {
 
 /** Of a session, in the order of its menu; a null is a line between two. */
 export const SESSION_MENU: readonly (string | null)[] = [
+  CommandIDs.openView,
   CommandIDs.openConsole,
   CommandIDs.openNotebook,
   CommandIDs.copySession,

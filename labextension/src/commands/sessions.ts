@@ -92,15 +92,26 @@ export function addSessionCommands(context: ICommandContext): void {
     describedBy: SESSION_ARGS,
     execute: async args => {
       const sessionId = text(args, 'sessionId');
+      const kernelId = alive(args) ? (known(args)?.kernel_id ?? null) : null;
       const wish = await InputDialog.getText({
         title: trans.__('Save the session as a notebook'),
         label: trans.__('Path on this server'),
         text: notebookName(known(args)?.name ?? '', sessionId),
-        okLabel: trans.__('Save and Open')
+        okLabel: trans.__('Save and Open'),
+        checkbox:
+          kernelId === null
+            ? null
+            : {
+                label: trans.__("Use the session's kernel"),
+                caption: trans.__(
+                  "With the session's variables: what you run there changes them. Without it, a new kernel is started."
+                )
+              }
       });
       if (wish.button.accept && wish.value) {
         const path = await attempt(save(context, sessionId, wish.value));
-        await (path && commands.execute('docmanager:open', { path }));
+        const kernel = wish.isChecked && kernelId !== null ? { kernel: { id: kernelId } } : {};
+        await (path && commands.execute('docmanager:open', { path, ...kernel }));
       }
     }
   });

@@ -108,7 +108,7 @@ function sameRow(a: IProps, b: IProps): boolean {
 }
 
 function Details({ execution, session }: IProps): React.ReactElement {
-  const { trans } = useServices();
+  const { trans, Files = FileLinks } = useServices();
   const approval = execution.approval;
   return (
     <div className="jex-Details">
@@ -122,7 +122,7 @@ function Details({ execution, session }: IProps): React.ReactElement {
       )}
       {execution.started_at !== null && <Outputs execution={execution} />}
       {execution.reason !== null && <p className="jex-Note">{oneLine(execution.reason, 1000)}</p>}
-      <FileLinks execution={execution} />
+      <Files execution={execution} />
     </div>
   );
 }

@@ -139,7 +139,7 @@ const OutputItem = React.memo(function OutputItem({ item }: { item: Item }): Rea
   }
 });
 
-function Rendered(props: { shown: ReturnType<typeof chosen>; label: string }): React.ReactElement {
+export function Rendered(props: { shown: ReturnType<typeof chosen>; label: string }): React.ReactElement {
   const { renderers } = useServices();
   const ref = React.useRef<HTMLDivElement>(null);
   const { mimeType, data } = props.shown;

@@ -7,6 +7,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
+import type { IExecution } from '../api/types';
 import type { IExecState } from '../model/state';
 import type { IExecModel } from '../tokens';
 import type { ISettings } from './settings';
@@ -22,6 +23,8 @@ export interface IServices {
   readonly languages: IEditorLanguageRegistry | null;
   /** Null where there are no editors. */
   readonly editors: IEditorServices | null;
+  /** Shows the files of an execution, where there is room for more than their names. */
+  readonly Files?: React.ComponentType<{ execution: IExecution }>;
   /** Show what can be done with a session. */
   readonly openMenu: (sessionId: string, x: number, y: number) => void;
 }

@@ -64,6 +64,13 @@ export const SessionRow = React.memo(function SessionRow(props: {
             tabIndex={-1}
             aria-expanded={open}
             onClick={() => setOpen(!open)}
+            onDoubleClick={() => run(CommandIDs.openView)}
+            onKeyDown={event => {
+              if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+                event.preventDefault();
+                run(CommandIDs.openView);
+              }
+            }}
             title={describe(session, name)}
           >
             <Caret.react tag="span" className="jex-Caret" />
@@ -132,7 +139,8 @@ export const SessionRow = React.memo(function SessionRow(props: {
       ...(memory === null ? [] : [trans.__('Memory: %1, with the processes below the kernel', memory)]),
       trans.__('Created: %1', new Date(each.created_at).toLocaleString()),
       trans.__('Last activity: %1', new Date(each.last_activity_at).toLocaleString()),
-      trans.__('Id: %1', each.id)
+      trans.__('Id: %1', each.id),
+      trans.__('Double-click or Ctrl Enter: open it in the main area')
     ];
     return each.ended_reason === null ? lines.join('\n') : [...lines, oneLine(each.ended_reason)].join('\n');
   }

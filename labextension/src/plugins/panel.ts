@@ -38,7 +38,11 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     languages: IEditorLanguageRegistry | null,
     editors: IEditorServices | null
   ) => {
-    const [commandModules, panelModules] = await Promise.all([import('../commands'), import('../panel')]);
+    const [commandModules, panelModules, { addViewCommands }] = await Promise.all([
+      import('../commands'),
+      import('../panel'),
+      import('./view')
+    ]);
     const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
     const { commands } = app;
     const settings = new panelModules.PanelSettings();
@@ -58,6 +62,7 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     });
     for (const command of [
       CommandIDs.open,
+      CommandIDs.openAllView,
       CommandIDs.attach,
       CommandIDs.stopSharing,
       CommandIDs.newToken,
@@ -66,19 +71,18 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       palette?.addItem({ command, category: trans.__('Agents') });
     }
 
-    const panel = panelModules.createPanel(
-      {
-        model,
-        commands,
-        trans,
-        settings,
-        languages,
-        editors,
-        renderers: panelModules.strictRenderers(),
-        openMenu: panelModules.menuOpener(commands, SESSION_MENU)
-      },
-      translator ?? nullTranslator
-    );
+    const services = {
+      model,
+      commands,
+      trans,
+      settings,
+      languages,
+      editors,
+      renderers: panelModules.strictRenderers(),
+      openMenu: panelModules.menuOpener(commands, SESSION_MENU)
+    };
+    addViewCommands(app, services, restorer);
+    const panel = panelModules.createPanel(services, translator ?? nullTranslator);
     panelModules.showWaiting(panel.title, model, trans);
     restorer?.add(panel, panel.id);
     app.shell.add(panel, 'left', { rank: RANK, type: "Agents' sessions" });
