@@ -303,7 +303,7 @@ describe('notifyOfWaiting', () => {
     stream.send('session', { session: asking }, 'b-1');
     await until(() => Notification.manager.count === 1);
     const [only] = Notification.manager.notifications;
-    expect(only?.message).toBe('Code of “report agent” waits for your input.');
+    expect(only?.message).toBe('Code in the session “s1” waits for your input.');
     only?.options.actions?.forEach(action => action.callback(new MouseEvent('click')));
     expect(ran).toEqual(['jupyter-exec-ext:answer-input s1']);
     stream.send('session', { session: { ...asking, waits_for: null } }, 'b-2');

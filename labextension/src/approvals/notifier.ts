@@ -6,7 +6,7 @@ import type { CommandRegistry } from '@lumino/commands';
 
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
-import { ownerName } from '../panel/words';
+import { ownerName, sessionName } from '../panel/words';
 import type { IExecModel } from '../tokens';
 import type { IExecution, ISession } from '../api/types';
 import { awaiting } from './entries';
@@ -90,7 +90,7 @@ export function notifyOfWaiting(
       message:
         waiting.length > 1
           ? trans.__('Code in %1 sessions waits for your input.', waiting.length)
-          : trans.__('Code of “%1” waits for your input.', nameOf(first.owner)),
+          : trans.__('Code in the session “%1” waits for your input.', oneLine(sessionName(first), 40)),
       actions: [answerAction(commands, trans, first)]
     })
   );

@@ -59,14 +59,20 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
           >
             <Caret.react tag="span" className="jex-Caret" />
             <span className="jex-Prompt">[{execution.execution_count ?? ' '}]</span>
-            <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
+            <span className="jex-Row-text">
+              <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
+              {/* It has a line of its own: what went wrong is what a person looks for. */}
+              {execution.state === 'error' && <span className="jex-State jex-Ellipsis">{state}</span>}
+            </span>
             {execution.approval?.decision === 'edited' && (
               <span className="jex-State">{trans.__('edited')}</span>
             )}
             {/* What went well needs no word; its time says it. */}
-            <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State jex-Ellipsis'}>
-              {state}
-            </span>
+            {execution.state !== 'error' && (
+              <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State jex-Ellipsis'}>
+                {state}
+              </span>
+            )}
             {seconds !== null && <span className="jex-Age">{durationWords(trans, seconds)}</span>}
             <time className="jex-Age jex-Time" dateTime={execution.created_at}>
               {clockWords(execution.created_at)}
