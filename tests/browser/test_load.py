@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,16 @@ import requests
 from playwright.sync_api import Page, expect
 
 from tests.browser.agents import Agent
-from tests.browser.pages import Panel
-from tests.browser.servers import FORKED
+from tests.browser.pages import Panel, open_lab
+from tests.browser.servers import FORKED, running_lab
 from tests.support.bearers import owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
+from tests.support.many_records import COMMON, PLANTED, fill_store
 
 SESSIONS = 200
+EXECUTIONS = 10_000
+MAX_MEMORY_BYTES = 40_000_000
 OUTPUT_BYTES = 50_000_000
 ANSWERS_WITHIN_MS = 200
 
@@ -94,6 +100,53 @@ def test_two_hundred_sessions(panel: Panel) -> None:
     panel.node.get_by_label("Which sessions").select_option("Active")
     expect(rows).to_have_count(SESSIONS)
     assert slow(page) == []
+
+
+def memory_of(page: Page) -> int:
+    """Return what a page's scripts and elements hold, in bytes, after what is garbage is collected."""
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.enable")
+    session.send("HeapProfiler.collectGarbage")
+    usage = session.send("Runtime.getHeapUsage")
+    return int(usage["usedSize"] + usage.get("embedderHeapUsedSize", 0))
+
+
+@only_in_full
+def test_ten_thousand_executions_of_ended_sessions(new_page: Callable[..., Page], tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:  # Playwright's own event loop runs in this one
+        filling = fill_store(tmp_path / "jupyter_data_dir" / "jupyter_exec_ext", EXECUTIONS, SESSIONS)
+        planted = thread.submit(asyncio.run, filling).result()
+    with running_lab(tmp_path) as host:
+        without = new_page()
+        open_lab(without, host, panel=False)
+        before_bytes = memory_of(without)
+        panel = open_lab(new_page(), host)
+        page, node = panel.page, panel.node
+        search, found = node.get_by_role("searchbox"), node.get_by_label("Executions found")
+        node.get_by_label("Which sessions").select_option("ended")
+        expect(node.locator(".jex-Session")).to_have_count(SESSIONS)
+        search.fill(COMMON)
+        expect(found.locator(".jex-Execution")).to_have_count(50, timeout=120_000)
+        expect(found).not_to_contain_text("still being indexed", timeout=120_000)
+        page.evaluate(_MEASURE)
+        for text, ident in planted.items():
+            search.fill("")
+            search.press_sequentially(text[:12])
+            search.fill(text)
+            expect(found.locator(".jex-Execution")).to_have_count(1)
+            expect(found.locator(f"[data-roving='execution {ident}']")).to_be_visible()
+        search.fill("")
+        item = panel.unfold(f"past-{SESSIONS - 1:03}")
+        while item.get_by_role("button", name="Show earlier").count():
+            item.get_by_role("button", name="Show earlier").click()
+        expect(item.locator(".jex-Execution")).to_have_count(EXECUTIONS // SESSIONS)
+        for _ in range(40):
+            page.keyboard.press("ArrowDown")
+        assert len(planted) == PLANTED
+        assert slow(page) == []
+        more_bytes = memory_of(page) - before_bytes
+        print(f"the panel takes {more_bytes / 1e6:.1f} MB")
+        assert more_bytes <= MAX_MEMORY_BYTES
 
 
 def test_fifty_megabytes_of_output(panel: Panel, agent: Agent) -> None:
