@@ -75,7 +75,7 @@ def started(kind: str, home: Path, token: str | None, **env: str) -> Iterator[Ho
     shell, option, line = json.loads(command)
     port = free_port()
     line = line.replace("8888", str(port)).replace("0.0.0.0", "127.0.0.1")
-    if kind == "lab" and os.geteuid() == 0:  # which nobody is in the container
+    if os.geteuid() == 0:  # which nobody is in the container
         line += " --allow-root"
     environ = clean_environment(home, **env)
     environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + environ["PATH"]
