@@ -46,20 +46,25 @@ call -X DELETE "$api/sessions/$session"
   it('name the kernel where the usual one is not the default', () => {
     expect(made[1]?.code).toContain('from_url(url, token)) as executor');
     expect(snippets(URL, 's', 'xeus')[1]?.code).toContain('from_url(url, token), "xeus") as executor');
-    const words = snippets(URL, 's', 'xeus')[2]?.code.split(/[\s,[\]]+/);
-    expect(words).toEqual(expect.arrayContaining(['"--kernel"', '"xeus"']));
+    expect(snippets(URL, 's', 'xeus')[2]?.code).toContain("agent.token --kernel='xeus'\n");
   });
 
-  it('give a client of MCP the token as a variable, and not on a command line', () => {
-    expect(JSON.parse(made[2]?.code ?? '')).toEqual({
-      mcpServers: {
-        jupyter: {
-          command: 'python',
-          args: ['-m', 'jupyter_exec_ext.adapters.mcp', '--server', URL],
-          env: { JUPYTER_TOKEN: 'jex_a_b' }
-        }
-      }
-    });
+  it('keep the token of a client of MCP in a file, and print a configuration without it', () => {
+    expect(made[2]?.code).toBe(`(umask 077; cat >agent.token) <<'END'
+jex_a_b
+END
+# prints the configuration of Cursor; also: claude-code, vscode, codex
+jupyter exec mcp --print-config cursor --server 'https://hub.example/user/ada/' --token-file agent.token
+`);
+  });
+
+  it('say how to install what they need', () => {
+    expect(made.map(each => each.install)).toEqual([
+      'pip install jupyter-exec-ext',
+      "pip install 'jupyter-exec-ext[autogen02]'",
+      "pip install 'jupyter-exec-ext[mcp]'",
+      null
+    ]);
   });
 
   it('say which scopes a token lacks for them', () => {
@@ -149,7 +154,7 @@ describe('words', () => {
       approval: { when: ['shell'] }
     };
     expect(policyWords(trans, policy)).toBe(
-      'isolation: sandbox, 1 session at once, at most 60 s for an execution, asks you for approval'
+      'isolation: sandbox, 1 session at once, at most 1 min for each run, asks you for approval'
     );
     expect(policyWords(trans, { name: 'p', isolation: 'none', max_sessions: null, approval: 'never' })).toBe(
       'no limits of its own'

@@ -322,7 +322,7 @@ describe('notifyOfWaiting', () => {
     const { stream, model } = await live([waits('e')]);
     notifier(model);
     stream.send('execution', { execution: waits('f') }, 'b-1');
-    await until(() => Notification.manager.notifications[0]?.message.startsWith('2 executions') === true);
+    await until(() => Notification.manager.notifications[0]?.message.startsWith('2 runs need') === true);
     expect(Notification.manager.count).toBe(1);
     stream.send('execution', { execution: decided('e', 'rejected') }, 'b-2');
     await until(() => Notification.manager.notifications[0]?.message.startsWith('Code of') === true);

@@ -308,6 +308,21 @@ describe('ExecModel', () => {
     expect(model.state.connection).toMatchObject({ attempt: 1 });
   });
 
+  it('does not let a person wait who comes back to the page, nor one whose network is back', async () => {
+    const streams = [1, 2, 3].map(() => new FakeStream());
+    const [, model] = connected(streams.map(each => each.response));
+    streams[0]?.send('reset', {}, 'b-0');
+    vi.spyOn(Math, 'random').mockReturnValue(1000); // for minutes
+    for (const [n, event] of ['focus', 'online'].entries()) {
+      await until(() => model.state.connection.status === 'live');
+      streams[n]?.fail();
+      await until(() => model.state.connection.status === 'waiting');
+      window.dispatchEvent(new Event(event));
+    }
+    await until(() => model.state.connection.status === 'live');
+    vi.restoreAllMocks();
+  });
+
   it('does not take a connection that was given up for one that lives', async () => {
     const [first, second] = [new FakeStream(), new FakeStream()];
     const late = new Late();
@@ -323,10 +338,13 @@ describe('ExecModel', () => {
 });
 
 describe('delaySeconds', () => {
-  it('doubles up to half a minute, and never by less than half', () => {
-    expect([1, 2, 3, 4].map(attempt => delaySeconds(attempt, 1))).toEqual([0.5, 1, 2, 4]);
-    expect(delaySeconds(1000, 1)).toBe(30);
-    expect(delaySeconds(1000, 0)).toBe(15);
+  it('doubles up to four seconds, and never by less than half', () => {
+    expect([1, 2, 3, 4, 5, 200].map(attempt => delaySeconds(attempt, 1))).toEqual([0.5, 1, 2, 4, 4, 4]);
+    expect([1, 200].map(attempt => delaySeconds(attempt, 0))).toEqual([0.25, 2]);
+  });
+
+  it('grows to half a minute after ten minutes without the server', () => {
+    expect([0, 1].map(random => delaySeconds(201, random))).toEqual([15, 30]);
   });
 
   it('is half a minute to a minute where only a restart helps', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { type Change, EMPTY, type IExecState, MAX_EXECUTIONS, reduce } from '../src/model/state';
-import { counts, groups, NO_FILTER, tokenId } from '../src/model/view';
+import { counts, groups, inOrderOf, NO_FILTER, tokenId } from '../src/model/view';
 import { execution, INFO, session, token } from './helpers';
 
 function after(...changes: Change[]): IExecState {
@@ -161,5 +161,32 @@ describe('groups', () => {
     expect(tokenId('token:a/b')).toBe('b');
     expect(tokenId('token:a')).toBe('a');
     expect(tokenId('owner')).toBeNull();
+  });
+});
+
+describe('order of sessions', () => {
+  const state = after(
+    snapshot(
+      session('idle', { name: 'c', created_at: '2026-01-04T00:00:00Z' }),
+      session('asks', { name: 'd', created_at: '2026-01-01T00:00:00Z', waits_for: 'input' }),
+      session('busy', { name: 'b', created_at: '2026-01-02T00:00:00Z', state: 'busy' }),
+      session('new', { name: 'a', created_at: '2026-01-05T00:00:00Z' })
+    )
+  );
+  const ids = (all: readonly { sessions: readonly { id: string }[] }[]): string[] =>
+    all.flatMap(group => group.sessions.map(each => each.id));
+
+  it('has those first that wait for a person, and then those that run', () => {
+    expect(ids(groups(state, { ...NO_FILTER, order: 'busy' }))).toEqual(['asks', 'busy', 'new', 'idle']);
+    expect(ids(groups(state, { ...NO_FILTER, order: 'newest' }))).toEqual(['new', 'idle', 'busy', 'asks']);
+    expect(ids(groups(state, { ...NO_FILTER, order: 'name' }))).toEqual(['new', 'busy', 'idle', 'asks']);
+  });
+
+  it('stays as it was while that is wanted, with new ones at the end', () => {
+    const before = groups(after(snapshot(session('busy'), session('asks'), session('gone'))), NO_FILTER);
+    const now = inOrderOf(groups(state, { ...NO_FILTER, order: 'busy' }), before);
+    expect(ids(before)).toEqual(['asks', 'busy', 'gone']);
+    expect(ids(now)).toEqual(['asks', 'busy', 'new', 'idle']);
+    expect(ids(inOrderOf(groups(state, NO_FILTER), before))).toEqual(['asks', 'busy', 'new', 'idle']);
   });
 });

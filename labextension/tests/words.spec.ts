@@ -10,12 +10,12 @@ import {
   headline,
   kindWords,
   lastOutcomeWords,
+  limitWords,
   ownerName,
   ranSeconds,
   sessionName,
   sizeWords,
-  standingWords,
-  troubleWords
+  standingWords
 } from '../src/panel/words';
 import { execution, INFO, session, token } from './helpers';
 
@@ -23,10 +23,21 @@ const trans = nullTranslator.load('jupyter_exec_ext');
 const NOW = Date.parse('2026-01-02T00:00:00Z');
 
 describe('words', () => {
-  it('say what the server says of its policies, in one line', () => {
-    const said = troubleWords(trans, 'policies', "policies.toml: unknown field 'max'\n(restart)");
-    expect(said).toContain("It says: policies.toml: unknown field 'max' (restart)");
-    expect(troubleWords(trans, 'unreachable', 'down')).not.toContain('down');
+  it('give the limits of a policy their units', () => {
+    const limits: [string, number][] = [
+      ['max_execution_seconds', 600],
+      ['max_execution_seconds', 90],
+      ['max_idle_seconds', 7200],
+      ['max_output_bytes', 8388608],
+      ['max_sessions', 5]
+    ];
+    expect(limits.map(([name, value]) => limitWords(trans, name, value))).toEqual([
+      '10 min',
+      '90 s',
+      '2 h',
+      '8.4 MB',
+      '5'
+    ]);
   });
 
   it('say the day, and the year only of another one', () => {

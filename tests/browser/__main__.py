@@ -42,7 +42,7 @@ def prepare() -> Path:
             *project["optional-dependencies"]["lab"],
             *project["optional-dependencies"]["mcp"],
             *settings["build-system"]["requires"],
-            *("nbformat>=5.10", "notebook>=7.4", "playwright>=1.55"),
+            *("jupyterlab-language-pack-de-DE", "nbformat>=5.10", "notebook>=7.4", "playwright>=1.55"),
             *TOOLS,
         ],
     )

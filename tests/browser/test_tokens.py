@@ -91,25 +91,29 @@ def _refused(agent: Agent) -> str:
     return str(agent.answer()["error"])
 
 
-# Does what a client does with its configuration, but for looking for `python` in the PATH.
+# Does what a client does with its configuration, which the snippet prints.
 MCP_CLIENT = """
-import asyncio, json, sys
+import asyncio, json, subprocess, sys
 from mcp import Client, StdioServerParameters
 
 async def main(told):
-    async with Client(StdioServerParameters(**{**told, "command": sys.executable})) as client:
+    async with Client(StdioServerParameters(**told)) as client:
         print((await client.call_tool("execute_code", {"code": "print(6 * 7)"})).content[0].text)
 
-asyncio.run(main(json.loads(sys.argv[1])["mcpServers"]["jupyter"]))
+printed = subprocess.run(["bash", "-euo", "pipefail", "-c", sys.argv[1]], check=True, capture_output=True, text=True)
+with open("agent.token") as file:
+    assert file.read().strip() not in printed.stdout
+asyncio.run(main(json.loads(printed.stdout)["mcpServers"]["jupyter"]))
 """
 
 
 def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator, tmp_path: Path) -> None:
     dialog = create(panel, section, "to paste", "trusted")
-    snippets = {
-        each.get_attribute("aria-label"): each.locator("pre").inner_text()
-        for each in dialog.locator("section[aria-label]").all()
-    }
+    snippets, installs = {}, {}
+    for tab in dialog.get_by_role("tab").all():
+        tab.click()
+        title, shown = tab.inner_text(), dialog.get_by_role("tabpanel").locator("pre").all_inner_texts()
+        *installs[title], snippets[title] = shown
     panel.accept("Done")
     commands = {
         "Python": [sys.executable, "-c"],
@@ -117,9 +121,11 @@ def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator,
         "MCP client": [sys.executable, "-c", MCP_CLIENT],
         "curl": ["bash", "-euo", "pipefail", "-c"],
     }
+    assert {title: len(lines) for title, lines in installs.items()} == dict.fromkeys(commands, 1) | {"curl": 0}
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for title, command in commands.items():
         done = subprocess.run(
-            [*command, snippets[title]], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=60
+            [*command, snippets[title]], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, (title, done.stderr)
         assert "42" in done.stdout, (title, done.stdout)

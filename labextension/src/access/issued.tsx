@@ -51,35 +51,92 @@ function Issued(props: {
         {trans.__('This is shown once. Whoever has it can act with it until %1.', until(token.expires_at))}
       </p>
       <Copyable trans={trans} what={trans.__('the token')} text={secret} />
-      {snippets(url, secret, kernelName).map(snippet => {
-        const lacking = missing(snippet, token.scopes);
-        const title = titleOf(trans, snippet.id);
-        return (
-          <section key={snippet.id} aria-label={title}>
-            <h3>{title}</h3>
-            {lacking.length > 0 && (
-              <p className="jex-Note jex-Warn">
-                {trans.__('The token may not do all of this: it lacks %1.', lacking.join(', '))}
-              </p>
-            )}
-            <Copyable trans={trans} what={trans.__('the snippet for %1', title)} text={snippet.code} />
-          </section>
-        );
-      })}
+      <Snippets trans={trans} all={snippets(url, secret, kernelName)} scopes={token.scopes} />
     </div>
   );
 }
 
+/** A tab for each place where a token can be pasted. */
+function Snippets(props: {
+  trans: TranslationBundle;
+  all: readonly ISnippet[];
+  scopes: readonly string[];
+}): React.ReactElement | null {
+  const { trans, all } = props;
+  const [chosen, setChosen] = React.useState(all[0]?.id);
+  const prefix = React.useId();
+  const snippet = all.find(each => each.id === chosen);
+  if (snippet === undefined) {
+    return null;
+  }
+  const lacking = missing(snippet, props.scopes);
+  const title = titleOf(trans, snippet.id);
+  return (
+    <>
+      <div role="tablist" className="jex-Tabs" aria-label={trans.__('Where the agent runs')}>
+        {all.map(({ id }) => (
+          <button
+            key={id}
+            id={`${prefix}${id}`}
+            type="button"
+            role="tab"
+            aria-selected={id === chosen}
+            aria-controls={`${prefix}panel`}
+            tabIndex={id === chosen ? 0 : -1}
+            onClick={() => setChosen(id)}
+          >
+            {titleOf(trans, id)}
+          </button>
+        ))}
+      </div>
+      <div role="tabpanel" id={`${prefix}panel`} aria-labelledby={`${prefix}${snippet.id}`}>
+        {lacking.length > 0 && (
+          <p className="jex-Note jex-Warn">
+            {trans.__('The token may not do all of this: it lacks %1.', lacking.join(', '))}
+          </p>
+        )}
+        {snippet.install !== null && (
+          <>
+            <h3>{trans.__('Install')}</h3>
+            <Copyable
+              key={`install ${snippet.id}`}
+              trans={trans}
+              what={trans.__('the install line for %1', title)}
+              text={snippet.install}
+            />
+          </>
+        )}
+        <h3>{snippet.id === 'mcp' ? trans.__('Run where the client is') : trans.__('Run')}</h3>
+        <Copyable
+          key={snippet.id}
+          trans={trans}
+          what={trans.__('the snippet for %1', title)}
+          text={snippet.code}
+        />
+      </div>
+    </>
+  );
+}
+
 /**
- * Enter is for the button that has the focus: the dialog would take it for its own one, and close. And Tab leads from
- * its last button to the first of ours, which was not there yet when the dialog looked for one.
+ * Enter is for the button that has the focus: the dialog would take it for its own one, and close. Arrows lead from tab
+ * to tab, not to the dialog's buttons. And Tab leads from its last button to the first of ours, which was not there yet
+ * when the dialog looked for one.
  */
 export function useOwnKeys(body: React.RefObject<HTMLElement>): void {
   React.useEffect(() => {
     const keep = (event: KeyboardEvent): void => {
       const { key, target } = event;
       const buttons = body.current?.closest('.jp-Dialog')?.querySelectorAll('button');
-      if (key === 'Enter' && target instanceof Node && body.current?.contains(target)) {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[key];
+      if (step !== undefined && target instanceof HTMLElement && target.matches('.jex-Issued [role="tab"]')) {
+        event.stopPropagation();
+        event.preventDefault();
+        const tabs = [...(target.parentElement?.querySelectorAll('button') ?? [])];
+        const next = tabs[(tabs.findIndex(each => each === target) + step + tabs.length) % tabs.length];
+        next?.click();
+        next?.focus();
+      } else if (key === 'Enter' && target instanceof Node && body.current?.contains(target)) {
         event.stopPropagation();
       } else if (key === 'Tab' && !event.shiftKey && buttons && target === buttons[buttons.length - 1]) {
         event.stopPropagation();

@@ -10,6 +10,7 @@ import { NO_ARGS } from '../commands/args';
 import { attempt } from '../commands/context';
 import { CommandIDs } from '../commands/ids';
 import { expand, resize } from '../panel/expand';
+import { NotYet } from '../panel/notYet';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -114,7 +115,8 @@ function Tokens({ form }: { form: Switch }): React.ReactElement {
           {oneLine(problem, 500)}
         </p>
       )}
-      {nodes.length === 0 && (
+      {info === null && <NotYet />}
+      {info !== null && nodes.length === 0 && (
         <p className="jex-Empty">
           {trans.__(
             'No tokens. A token gives an agent limited access to this server, for as long as you say.'

@@ -3,6 +3,8 @@
 export interface ISnippet {
   readonly id: 'python' | 'autogen' | 'mcp' | 'curl';
   readonly code: string;
+  /** Installs what the code needs; null if it needs nothing of ours. */
+  readonly install: string | null;
   /** The scopes without which it does not work. */
   readonly needs: readonly string[];
 }
@@ -17,11 +19,13 @@ const NEEDS = ['sessions:create', 'sessions:delete', 'executions:create', 'execu
  */
 export function snippets(url: string, secret: string, kernelName: string): ISnippet[] {
   const kernel = kernelName === 'python3' ? '' : `, ${python(kernelName)}`;
+  const option = kernelName === 'python3' ? '' : ` --kernel=${shell(kernelName)}`;
   const place = [`url = ${python(url)}`, `token = ${python(secret)}`];
   return [
     {
       id: 'python',
       needs: NEEDS,
+      install: 'pip install jupyter-exec-ext',
       code: lines(
         'from jupyter_exec_ext import ExecClient',
         '',
@@ -33,6 +37,7 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
     {
       id: 'autogen',
       needs: NEEDS,
+      install: "pip install 'jupyter-exec-ext[autogen02]'",
       code: lines(
         'from jupyter_exec_ext import CodeBlock, JupyterCodeExecutor, JupyterConnectionInfo',
         '',
@@ -46,11 +51,20 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
     {
       id: 'mcp',
       needs: NEEDS,
-      code: lines(JSON.stringify({ mcpServers: { jupyter: mcpServer(url, secret, kernelName) } }, null, 2))
+      install: "pip install 'jupyter-exec-ext[mcp]'",
+      // The configuration names absolute paths where the client is, so it is made there; it never holds the token.
+      code: lines(
+        "(umask 077; cat >agent.token) <<'END'",
+        secret,
+        'END',
+        '# prints the configuration of Cursor; also: claude-code, vscode, codex',
+        `jupyter exec mcp --print-config cursor --server ${shell(url)} --token-file agent.token${option}`
+      )
     },
     {
       id: 'curl',
       needs: NEEDS,
+      install: null,
       code: lines(
         `api=${shell(`${url.replace(/\/*$/, '/')}exec/v1`)}`,
         `auth=${shell(`Authorization: Bearer ${secret}`)}`,
@@ -62,16 +76,6 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
       )
     }
   ];
-}
-
-/** Return what a client of the Model Context Protocol starts; `python` is to be one that has this package. */
-function mcpServer(url: string, secret: string, kernelName: string): object {
-  const kernel = kernelName === 'python3' ? [] : ['--kernel', kernelName];
-  return {
-    command: 'python',
-    args: ['-m', 'jupyter_exec_ext.adapters.mcp', '--server', url, ...kernel],
-    env: { JUPYTER_TOKEN: secret }
-  };
 }
 
 /**

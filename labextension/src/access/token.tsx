@@ -6,6 +6,7 @@ import * as React from 'react';
 import { ruleWords } from '../approvals/words';
 import { attempt } from '../commands/context';
 import { IconButton } from '../panel/button';
+import { useOpened } from '../panel/opened';
 import { useExecState, useServices } from '../panel/services';
 import { ageWords } from '../panel/words';
 import { oneLine } from '../safety/text';
@@ -27,13 +28,13 @@ export function TokenRow(props: {
 }): React.ReactElement {
   const { node, now, actions } = props;
   const { trans } = useServices();
-  const [open, setOpen] = React.useState(false);
   const { token, children } = node;
   const name = tokenName(token);
   const state = tokenState(token, now);
   const active = state === 'active';
-  const Caret = open ? caretDownIcon : caretRightIcon;
   const key = `token ${token.id}`;
+  const [open, setOpen] = useOpened(key, false);
+  const Caret = open ? caretDownIcon : caretRightIcon;
   return (
     <li className="jex-Token" data-state={state}>
       <div className="jex-Row">

@@ -3,6 +3,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IPolicy, IToken } from '../api/types';
+import { limitWords } from '../panel/words';
 import { oneLine } from '../safety/text';
 import type { TokenState } from './tree';
 
@@ -82,7 +83,7 @@ export function policyWords(trans: TranslationBundle, policy: IPolicy): string {
     words.push(trans._n('1 session at once', '%1 sessions at once', sessions));
   }
   if (typeof seconds === 'number') {
-    words.push(trans.__('at most %1 s for an execution', seconds));
+    words.push(trans.__('at most %1 for each run', limitWords(trans, 'max_execution_seconds', seconds)));
   }
   if (policy.approval !== undefined && policy.approval !== 'never') {
     words.push(trans.__('asks you for approval'));

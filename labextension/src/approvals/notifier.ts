@@ -102,7 +102,7 @@ function approvalMessage(
   name: string | null
 ): string {
   if (waiting.length > 1) {
-    return trans.__('%1 executions of agents wait for your approval.', waiting.length);
+    return trans._n('one run needs your approval', '%1 runs need your approval', waiting.length);
   }
   const why = oneLine(waiting[0]?.approval?.why ?? '', 60);
   return name === null

@@ -21,6 +21,10 @@ function schema(
 
 export const NO_ARGS = schema({});
 export const SESSION_ARGS = schema({ sessionId: 'The id of a session.' });
+export const OWNER_ARGS = schema(
+  { owner: 'The principal whose sessions it is about; all if it is left out.' },
+  []
+);
 export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
 export const KERNEL_ARGS = schema(
   { kernelId: 'The id of a running kernel; by default that of the current notebook or console.' },

@@ -1,7 +1,7 @@
 /** Commands on the whole: show the panel, share a notebook's kernel, connect again. */
 
 import { Notification } from '@jupyterlab/apputils';
-import { closeIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
+import { closeIcon, infoIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { revokeGrant } from '../access/calls';
@@ -11,16 +11,24 @@ import { type ISharing, isShared, sharing } from '../model/sharing';
 import { oneLine } from '../safety/text';
 import { KERNEL_ARGS, NO_ARGS, text } from './args';
 import type { ICommandContext } from './context';
+import { showHelp } from './help';
 import { CommandIDs } from './ids';
 
 export function addGeneralCommands(context: ICommandContext): void {
   const { commands, model, trans, attempt } = context;
 
   commands.addCommand(CommandIDs.open, {
-    label: trans.__("Show Agents' Sessions"),
+    label: trans.__("Agents' Sessions"),
     icon: botIcon,
     describedBy: NO_ARGS,
     execute: () => context.reveal()
+  });
+
+  commands.addCommand(CommandIDs.help, {
+    label: trans.__("Help on Agents' Sessions"),
+    icon: infoIcon,
+    describedBy: NO_ARGS,
+    execute: () => showHelp(trans)
   });
 
   commands.addCommand(CommandIDs.reconnect, {

@@ -14,18 +14,29 @@ import {
 import { ApiError, messageOf } from '../api/errors';
 import type { ISession } from '../api/types';
 import { isAlive } from '../model/view';
-import { sessionName } from '../panel/words';
-import { SESSION_ARGS, text } from './args';
+import { ownerName, sessionName } from '../panel/words';
+import { OWNER_ARGS, SESSION_ARGS, text } from './args';
 import type { ICommandContext } from './context';
 import { copy } from './copy';
 import { fileDialog } from './fileDialog';
 import { CommandIDs } from './ids';
 import { notebookName, notebookPaths } from './names';
 
+/** Code that runs on for so long after an interrupt ignores it. */
+const IGNORED_SECONDS = 5;
+/** How long the offer to restart stands. */
+const OFFER_SECONDS = 60;
+/** Of a session's executions, the newest: what waits behind the one that runs is among them, too. */
+const LOOKED_THROUGH = 50;
+
 export function addSessionCommands(context: ICommandContext): void {
   const { commands, model, trans, attempt } = context;
   const known = (args: object): ISession | undefined =>
     model.state.sessions.get(String((args as { sessionId?: unknown }).sessionId));
+  const owned = ({ owner }: { owner?: unknown }): ISession[] =>
+    [...model.state.sessions.values()].filter(
+      each => isAlive(each) && (owner === undefined || each.owner === owner)
+    );
   const alive = (args: object): boolean => {
     const session = known(args);
     return session !== undefined && isAlive(session);
@@ -36,7 +47,61 @@ export function addSessionCommands(context: ICommandContext): void {
     icon: stopIcon,
     describedBy: SESSION_ARGS,
     isEnabled: alive,
-    execute: args => attempt(model.client.interrupt(text(args, 'sessionId')))
+    execute: async args => {
+      const session = known(args);
+      await (session && interrupt(context, session));
+    }
+  });
+
+  commands.addCommand(CommandIDs.interruptAll, {
+    label: trans.__("Interrupt All of the Agents' Code"),
+    icon: stopIcon,
+    describedBy: OWNER_ARGS,
+    isEnabled: args => owned(args).some(isBusy),
+    execute: args =>
+      Promise.all(
+        owned(args)
+          .filter(isBusy)
+          .map(each => interrupt(context, each))
+      )
+  });
+  let anyBusy = false;
+  model.changed.connect(() => {
+    if (anyBusy !== owned({}).some(isBusy)) {
+      anyBusy = !anyBusy;
+      commands.notifyCommandChanged(CommandIDs.interruptAll);
+    }
+  });
+
+  commands.addCommand(CommandIDs.shutdownAll, {
+    label: trans.__("Shut Down All of the Agents' Sessions…"),
+    icon: closeIcon,
+    describedBy: OWNER_ARGS,
+    isEnabled: args => owned(args).length > 0,
+    execute: async args => {
+      const sessions = owned(args);
+      const { info, tokens } = model.state;
+      const { owner } = args;
+      const title =
+        typeof owner === 'string'
+          ? trans._n(
+              'Shut down the session of “%2”?',
+              'Shut down all %1 sessions of “%2”?',
+              sessions.length,
+              ownerName(trans, owner, tokens.get(owner) ?? null, info)
+            )
+          : trans._n(
+              "Shut down the agents' session?",
+              'Shut down all %1 sessions of agents?',
+              sessions.length
+            );
+      const body = trans.__(
+        'What runs in them is stopped, and their variables are lost. Files and executions are kept.'
+      );
+      if (await confirmed(title, body, trans.__('Shut Down All'))) {
+        await attempt(Promise.all(sessions.map(each => model.client.shutdown(each.id))));
+      }
+    }
   });
 
   commands.addCommand(CommandIDs.restart, {
@@ -154,6 +219,45 @@ export function addSessionCommands(context: ICommandContext): void {
     const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
     return (await showDialog({ title, body, buttons })).button.accept;
   }
+}
+
+function isBusy(session: ISession): boolean {
+  return session.state === 'busy';
+}
+
+/** Interrupt; if the same code still runs some seconds later, offer to restart the kernel. */
+async function interrupt(context: ICommandContext, session: ISession): Promise<void> {
+  const { commands, model, trans, attempt } = context;
+  const [listed] =
+    (await attempt(
+      Promise.all([model.client.executions(session.id, LOOKED_THROUGH), model.client.interrupt(session.id)])
+    )) ?? [];
+  const running = listed?.find(each => each.state === 'running');
+  if (running === undefined || session.attached) {
+    return; // a person's kernel is not ours to restart
+  }
+  window.setTimeout(() => {
+    model.client.execution(running.id).then(
+      ({ state }) => {
+        if (state === 'running') {
+          const restart = { sessionId: session.id };
+          Notification.warning(
+            trans.__('“%1” still runs: its code ignores the interrupt.', sessionName(session)),
+            {
+              autoClose: OFFER_SECONDS * 1000,
+              actions: [
+                {
+                  label: trans.__('Restart Kernel…'),
+                  callback: () => void commands.execute(CommandIDs.restart, restart)
+                }
+              ]
+            }
+          );
+        }
+      },
+      (reason: unknown) => console.debug('Whether an interrupt was ignored cannot be found out.', reason)
+    );
+  }, IGNORED_SECONDS * 1000);
 }
 
 /** Save under the first name that is free. */

@@ -1,7 +1,11 @@
 /** How long to wait before the next attempt: twice as long each time, and by chance, so that pages do not come at once. */
 
 const FIRST_SECONDS = 0.5;
-const MOST_SECONDS = 30;
+/** A page is back within 5 s of its server: one pause, and the requests after it. */
+const MOST_SECONDS = 4;
+/** A restart is over after so many attempts, which take ten minutes; a person who comes back hurries the next one. */
+const MANY_ATTEMPTS = 200;
+const MOST_SECONDS_AFTER_MANY = 30;
 /** For what only a restart of the server ends. */
 const RESTART_SECONDS = 60;
 
@@ -10,8 +14,8 @@ const RESTART_SECONDS = 60;
  * @param random Between 0 and 1.
  */
 export function delaySeconds(attempt: number, random: number): number {
-  const most = Math.min(MOST_SECONDS, FIRST_SECONDS * 2 ** Math.min(attempt - 1, 16));
-  return spread(most, random);
+  const most = attempt > MANY_ATTEMPTS ? MOST_SECONDS_AFTER_MANY : MOST_SECONDS;
+  return spread(Math.min(most, FIRST_SECONDS * 2 ** Math.min(attempt - 1, 16)), random);
 }
 
 /** How long to wait for a restart of the server, however many attempts have failed. */

@@ -24,6 +24,8 @@ export class Feed {
     private readonly _listener: IFeedListener
   ) {
     document.addEventListener('visibilitychange', this._onVisibility);
+    window.addEventListener('focus', this._onReturn);
+    window.addEventListener('online', this._onReturn);
   }
 
   start(): void {
@@ -52,6 +54,8 @@ export class Feed {
     this.stop();
     window.clearTimeout(this._hiding);
     document.removeEventListener('visibilitychange', this._onVisibility);
+    window.removeEventListener('focus', this._onReturn);
+    window.removeEventListener('online', this._onReturn);
   }
 
   private async _run(signal: AbortSignal): Promise<void> {
@@ -77,7 +81,7 @@ export class Feed {
       const random = Math.random();
       const seconds =
         trouble === 'policies' ? restartDelaySeconds(random) : delaySeconds(this._attempt, random);
-      await pause(seconds, signal);
+      await this._pause(seconds, signal);
     }
   }
 
@@ -110,8 +114,25 @@ export class Feed {
       this._hiding = window.setTimeout(() => this.stop(), HIDDEN_SECONDS * 1000);
     } else {
       this.start();
+      this._onReturn();
     }
   };
+
+  /** A person is back, or the network: the next attempt is due now. */
+  private readonly _onReturn = (): void => this._hurry?.();
+
+  private _pause(seconds: number, signal: AbortSignal): Promise<void> {
+    return new Promise(resolve => {
+      const done = (): void => {
+        window.clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = window.setTimeout(done, seconds * 1000);
+      signal.addEventListener('abort', done);
+      this._hurry = done;
+    });
+  }
 
   private _running: AbortController | null = null;
   private _last: string | null = null;
@@ -119,16 +140,6 @@ export class Feed {
   private _liveSince: number | null = null;
   private _hiding: number | undefined;
   private _disposed = false;
-}
-
-function pause(seconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise(resolve => {
-    const timer = window.setTimeout(done, seconds * 1000);
-    signal.addEventListener('abort', done);
-    function done(): void {
-      window.clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    }
-  });
+  /** Ends a pause; does nothing after it. */
+  private _hurry: (() => void) | null = null;
 }

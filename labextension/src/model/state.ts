@@ -16,6 +16,13 @@ export type Connection =
       readonly attempt: number;
     };
 
+/** Whether to say that there is no connection: one attempt that fails is nothing to tell anybody about. */
+export function isOutOfReach(
+  connection: Connection
+): connection is Extract<Connection, { status: 'waiting' }> {
+  return connection.status === 'waiting' && (connection.trouble !== 'unreachable' || connection.attempt >= 2);
+}
+
 export interface IExecState {
   readonly connection: Connection;
   /** Null until the server has answered once. */

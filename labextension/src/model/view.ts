@@ -8,9 +8,13 @@ export interface IFilter {
   readonly query: string;
   readonly show: 'all' | 'busy' | 'idle';
   readonly ended: boolean;
+  readonly order: Order;
 }
 
-export const NO_FILTER: IFilter = { query: '', show: 'all', ended: false };
+/** Of the sessions of one owner; `busy` has those first that wait for a person, and then those that run. */
+export type Order = 'busy' | 'newest' | 'name';
+
+export const NO_FILTER: IFilter = { query: '', show: 'all', ended: false, order: 'newest' };
 
 /** The sessions of one owner: a token, or the server's own user. */
 export interface IGroup {
@@ -33,7 +37,7 @@ export function isAlive(session: ISession): boolean {
   return session.state !== 'ended';
 }
 
-/** Return the sessions that pass the filter, by owner: the server's user first, the newest session of each first. */
+/** Return the sessions that pass the filter, by owner: the server's user first. */
 export function groups(state: IExecState, filter: IFilter): readonly IGroup[] {
   const words = filter.query.toLowerCase().split(/\s+/).filter(Boolean);
   const byPrincipal = new Map<string, ISession[]>();
@@ -47,13 +51,25 @@ export function groups(state: IExecState, filter: IFilter): readonly IGroup[] {
       }
     }
   }
+  const order = comparison(filter.order);
   return [...byPrincipal.entries()]
     .map(([principal, sessions]) => ({
       principal,
       token: state.tokens.get(principal) ?? null,
-      sessions: sessions.sort(newestFirst)
+      sessions: sessions.sort(order)
     }))
     .sort(byOwner);
+}
+
+/** Keep sessions in the order in which they were, so that no row moves from under a person's hand; new ones come last. */
+export function inOrderOf(groups: readonly IGroup[], before: readonly IGroup[]): readonly IGroup[] {
+  const known = before.flatMap(group => group.sessions.map(session => session.id));
+  const places = new Map(known.map((id, place) => [id, place]));
+  const place = (session: ISession): number => places.get(session.id) ?? places.size;
+  return groups.map(group => ({
+    ...group,
+    sessions: [...group.sessions].sort((a, b) => place(a) - place(b))
+  }));
 }
 
 export function counts(state: IExecState): ICounts {
@@ -96,6 +112,18 @@ function searchText(session: ISession, state: IExecState): string {
   ];
   parts.push(session.owner, token?.name ?? '', token?.policy ?? '');
   return parts.join('\n').toLowerCase();
+}
+
+function comparison(order: Order): (a: ISession, b: ISession) => number {
+  const rank = (each: ISession): number => (each.waits_for !== null ? 2 : Number(each.state === 'busy'));
+  switch (order) {
+    case 'busy':
+      return (a, b) => rank(b) - rank(a) || newestFirst(a, b);
+    case 'name':
+      return (a, b) => (a.name || a.id).localeCompare(b.name || b.id) || newestFirst(a, b);
+    default:
+      return newestFirst;
+  }
 }
 
 function newestFirst(a: ISession, b: ISession): number {

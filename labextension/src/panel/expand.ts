@@ -11,7 +11,10 @@ export function expand(section: Widget): void {
   }
 }
 
-/** Give an open section a share of the height, between 0 and 1; the other open ones keep theirs of what is left. */
+/** A section with less height shows too little to be used. */
+export const LEAST_PIXELS = 120;
+
+/** Give an open section a share of the height, between 0 and 1; the other open ones share what is left, as far as it goes. */
 export function resize(section: Widget, share: number): void {
   const panel = section.parent;
   if (!(panel instanceof AccordionPanel) || section.isHidden) {
@@ -23,8 +26,10 @@ export function resize(section: Widget, share: number): void {
   const at = panel.widgets.indexOf(section);
   const others = 1 - (sizes[at] ?? 0);
   if (others > 0) {
+    const least = Math.min(LEAST_PIXELS / Math.max(1, panel.node.clientHeight), 1 - share);
+    const rest = (size: number): number => Math.max(least, (size / others) * (1 - share));
     panel.setRelativeSizes(
-      sizes.map((size, index) => (index === at ? share : (size / others) * (1 - share)))
+      sizes.map((size, index) => (index === at ? share : panel.widgets[index]?.isHidden ? 0 : rest(size)))
     );
   }
 }

@@ -14,6 +14,15 @@ export function menuOpener(
     for (const command of entries) {
       menu.addItem(command === null ? { type: 'separator' } : { command, args: { sessionId } });
     }
+    // The menu takes the focus: it goes back to where it was, before what is chosen asks for it.
+    const before = document.activeElement;
+    const back = (): void => {
+      menu.aboutToClose.disconnect(back);
+      if (menu.node.contains(document.activeElement) && before instanceof HTMLElement) {
+        before.focus();
+      }
+    };
+    menu.aboutToClose.connect(back);
     menu.open(x, y);
   };
 }

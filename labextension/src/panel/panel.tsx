@@ -2,11 +2,15 @@
 
 import { ReactWidget, SidePanel } from '@jupyterlab/ui-components';
 import type { ITranslator } from '@jupyterlab/translation';
+import { MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, Panel } from '@lumino/widgets';
 import * as React from 'react';
 
 import { botIcon } from '../icons';
-import { resize } from './expand';
+import { isOutOfReach } from '../model/state';
+import { LEAST_PIXELS, resize } from './expand';
+import { rememberOpened, wasOpened } from './opened';
+import { oneLine } from '../safety/text';
 import { SECTIONS } from './sections';
 import { type IServices, ServicesContext, useExecState, useServices } from './services';
 import { troubleWords } from './words';
@@ -35,40 +39,67 @@ export function createPanel(services: IServices, translator: ITranslator): SideP
   SECTIONS.forEach((section, index) => {
     const { collapsed } = section;
     panel.addWidget(section.create(services));
-    if (
-      (typeof collapsed === 'function' ? collapsed(services) : collapsed) &&
-      panel.content instanceof AccordionPanel
-    ) {
+    const closed = typeof collapsed === 'function' ? collapsed(services) : collapsed === true;
+    if (!(wasOpened(section.id) ?? !closed) && panel.content instanceof AccordionPanel) {
       panel.content.collapse(index);
     }
   });
   if (panel.content instanceof AccordionPanel) {
     giveRoom(panel.content);
   }
+  MessageLoop.installMessageHook(panel, (_, message) => {
+    if (message.type === 'activate-request') {
+      focusWithin(panel.node);
+    }
+    return true;
+  });
   return panel;
 }
 
-/** What is opened would otherwise get what little the others leave. */
+/** What is opened would otherwise get what little the others leave; where there is too little for all, others close. */
 function giveRoom(sections: AccordionPanel): void {
   sections.expansionToggled.connect((_, index) => {
     const section = sections.widgets[index];
-    if (section !== undefined && !section.isHidden && (sections.relativeSizes()[index] ?? 1) < FAIR_SHARE) {
+    if (section === undefined) {
+      return;
+    }
+    rememberOpened(section.id, !section.isHidden);
+    const height =
+      sections.node.clientHeight - sections.titles.reduce((sum, each) => sum + each.offsetHeight, 0);
+    if (section.isHidden || height <= 0) {
+      return;
+    }
+    const others = sections.widgets.filter(each => each !== section && !each.isHidden);
+    const room = Math.max(0, Math.floor(height / LEAST_PIXELS) - 1);
+    others.slice(room).forEach(each => sections.collapse(sections.widgets.indexOf(each)));
+    if ((sections.relativeSizes()[index] ?? 1) < FAIR_SHARE) {
       resize(section, FAIR_SHARE);
     }
   });
+}
+
+/** Who shows the panel by keys goes on in it: at the row that had the focus last, or at the search. */
+function focusWithin(panel: HTMLElement): void {
+  if (!panel.contains(document.activeElement)) {
+    const rows = [...panel.querySelectorAll<HTMLElement>('[data-roving][tabindex="0"]')];
+    const shown = rows.find(row => row.offsetParent !== null);
+    (shown ?? panel.querySelector<HTMLElement>('input[type="search"]'))?.focus();
+  }
 }
 
 /** Nothing while all is well. */
 function ConnectionBanner(): React.ReactElement | null {
   const { model, trans } = useServices();
   const { connection } = useExecState();
-  // One attempt that fails is nothing to tell anybody about.
-  if (connection.status !== 'waiting' || (connection.trouble === 'unreachable' && connection.attempt < 2)) {
+  if (!isOutOfReach(connection)) {
     return null;
   }
   return (
     <div className="jex-Banner" role="alert">
-      <span>{troubleWords(trans, connection.trouble, connection.message)}</span>
+      <span>
+        {troubleWords(trans, connection.trouble)}
+        {connection.trouble === 'policies' && <code>{oneLine(connection.message, 1000)}</code>}
+      </span>
       <button className="jex-Button" title={connection.message} onClick={() => model.retry()}>
         {trans.__('Try again')}
       </button>

@@ -5,9 +5,10 @@ import * as React from 'react';
 import type { IInfo, IPolicy } from '../api/types';
 import { isAlive } from '../model/view';
 import { oneLine } from '../safety/text';
+import { NotYet } from './notYet';
 import { type ISection, SectionWidget } from './section';
 import { useExecState, useServices } from './services';
-import { isolationMeaning, isolationWords } from './words';
+import { isolationMeaning, isolationWords, limitWords } from './words';
 
 export const policySection: ISection = {
   id: 'jupyter-exec-ext-policy',
@@ -20,7 +21,7 @@ function PolicyView(): React.ReactElement {
   const { trans } = useServices();
   const { info, sessions } = useExecState();
   if (info === null) {
-    return <p className="jex-Empty">{trans.__('Connecting…')}</p>;
+    return <NotYet />;
   }
   const open = [...sessions.values()].filter(each => isAlive(each) && each.isolation === 'none').length;
   return (
@@ -108,17 +109,15 @@ function Facts(props: { facts: { readonly [name: string]: unknown }; none: unkno
           <dt className="jex-Ellipsis" title={name}>
             {oneLine(name, 80)}
           </dt>
-          <dd>{value === props.none ? trans.__('no limit') : oneLine(shown(value))}</dd>
+          <dd title={typeof value === 'number' ? String(value) : undefined}>
+            {value === props.none
+              ? trans.__('no limit')
+              : typeof value === 'number'
+                ? limitWords(trans, name, value)
+                : oneLine(typeof value === 'string' ? value : JSON.stringify(value))}
+          </dd>
         </React.Fragment>
       ))}
     </dl>
   );
-}
-
-function shown(value: unknown): string {
-  return typeof value === 'string'
-    ? value
-    : typeof value === 'number'
-      ? value.toLocaleString()
-      : JSON.stringify(value);
 }

@@ -22,9 +22,19 @@ export function useRoving(): {
     }
   };
 
+  /** What has the focus, and the number of its row. */
+  const focused = React.useRef<{ element: Element; at: number } | null>(null);
+
   React.useEffect(() => {
     const ensure = (): void => {
       const all = rows();
+      const lost = focused.current !== null && !focused.current.element.isConnected ? focused.current : null;
+      if (lost !== null) {
+        focused.current = null;
+        if (document.activeElement === document.body) {
+          all[Math.min(lost.at, all.length - 1)]?.focus(); // the row that has taken its place
+        }
+      }
       if (!all.some(row => row.tabIndex === 0)) {
         choose(all[0]);
       }
@@ -39,8 +49,15 @@ export function useRoving(): {
   }, []);
 
   const onFocus = (event: React.FocusEvent): void => {
-    if (event.target instanceof HTMLElement && event.target.matches(ROWS)) {
-      choose(event.target);
+    const { target: element } = event;
+    if (element instanceof HTMLElement) {
+      const before = rows().filter(
+        row => row.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING
+      );
+      focused.current = { element, at: element.matches(ROWS) ? before.length : before.length - 1 };
+      if (element.matches(ROWS)) {
+        choose(element);
+      }
     }
   };
 

@@ -16,10 +16,17 @@ export function Row(props: {
       onMouseEnter={() => setHovered(true)}
       onMouseLeave={() => setHovered(false)}
       onFocus={() => setFocused(true)}
-      onBlur={event => setFocused(event.currentTarget.contains(event.relatedTarget))}
+      onBlur={event =>
+        // A dialog or a menu gives the focus back to the button that has opened it.
+        setFocused(event.currentTarget.contains(event.relatedTarget) || isPassing(event.relatedTarget))
+      }
     >
       {props.main}
       {(hovered || focused) && <span className="jex-Row-actions">{props.actions()}</span>}
     </div>
   );
+}
+
+function isPassing(to: EventTarget | null): boolean {
+  return to instanceof Element && to.closest('.jp-Dialog, .lm-Menu') !== null;
 }

@@ -1,7 +1,8 @@
 /** The parts of the panel: each is a module that makes one widget. */
 
-import { ReactWidget, type Toolbar } from '@jupyterlab/ui-components';
+import { CommandToolbarButton, ReactWidget, Toolbar } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import type { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
 import { type IServices, ServicesContext } from './services';
@@ -14,6 +15,15 @@ export interface ISection {
   /** Whether it is closed until somebody opens it; a function is asked when the panel is made. */
   readonly collapsed?: boolean | ((services: IServices) => boolean);
   create(services: IServices): Toolbar.IWidgetToolbar;
+}
+
+/** Return a toolbar of icons for the title of a section. */
+export function commandToolbar(commands: CommandRegistry, ids: readonly string[]): Toolbar {
+  const toolbar = new Toolbar();
+  for (const id of ids) {
+    toolbar.addItem(id, new CommandToolbarButton({ commands, id, label: '', caption: commands.label(id) }));
+  }
+  return toolbar;
 }
 
 /** A section that React draws. */

@@ -8,6 +8,7 @@ import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
 import { wantedAnswer } from './answer';
 import { IconButton } from './button';
+import { useOpened } from './opened';
 import { Row } from './row';
 import { useServices } from './services';
 import { Timeline } from './timeline';
@@ -27,13 +28,20 @@ export const SessionRow = React.memo(function SessionRow(props: {
   /** What its kernel uses, in bytes. */
   memory: number | undefined;
   now: number;
+  /** The `data-roving` of its group. */
+  within: string;
 }) {
   const { session, now } = props;
   const memory = props.memory === undefined || session.state === 'ended' ? null : sizeWords(props.memory);
   const { commands, trans, openMenu } = useServices();
-  const [open, setOpen] = React.useState(false);
+  const key = `session ${session.id}`;
+  const [open, setOpen] = useOpened(key, false);
   React.useEffect(() => {
-    const show = (): void => setOpen(was => was || wantedAnswer.isWanted(session.id));
+    const show = (): void => {
+      if (wantedAnswer.isWanted(session.id)) {
+        setOpen(true);
+      }
+    };
     show();
     wantedAnswer.changed.connect(show);
     return () => {
@@ -46,7 +54,6 @@ export const SessionRow = React.memo(function SessionRow(props: {
   const approved = session.approved_kinds.map(kind => kindWords(trans, kind)).join(', ');
   const run = (command: string): void => void commands.execute(command, { sessionId: session.id });
   const Caret = open ? caretDownIcon : caretRightIcon;
-  const key = `session ${session.id}`;
   return (
     <li className="jex-Session" data-state={session.state}>
       <Row
@@ -61,6 +68,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
           <button
             className="jex-Row-main"
             data-roving={key}
+            data-within={props.within}
             tabIndex={-1}
             aria-expanded={open}
             onClick={() => setOpen(!open)}
@@ -126,11 +134,16 @@ export const SessionRow = React.memo(function SessionRow(props: {
     </li>
   );
 
+  function restarts(count: number): string[] {
+    return count > 0 ? [trans._n('restarted once', 'restarted %1 times', count)] : [];
+  }
+
   function describe(each: ISession, called: string): string {
     const lines = [
       called,
       trans.__('State: %1', state),
-      trans.__('Kernel: %1, started %2 times', oneLine(each.kernel_name, 60), each.kernel_starts),
+      trans.__('Kernel: %1', oneLine(each.kernel_name, 60)),
+      ...restarts(each.kernel_starts - 1),
       trans.__(
         'Isolation: %1. %2',
         isolationWords(trans, each.isolation),

@@ -1,16 +1,21 @@
 /** The section of all sessions: search, filter, and the sessions of each owner. */
 
+import { caretDownIcon, caretRightIcon, closeIcon, stopIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { IExecState } from '../model/state';
-import { groups, type IFilter, type IGroup, NO_FILTER } from '../model/view';
 import { SESSION_ARGS, text } from '../commands/args';
 import { CommandIDs } from '../commands/ids';
+import { groups, type IFilter, type IGroup, inOrderOf, isAlive, NO_FILTER, type Order } from '../model/view';
 import { wantedAnswer } from './answer';
+import { IconButton } from './button';
 import { expand } from './expand';
+import { NotYet } from './notYet';
+import { useOpened } from './opened';
 import { useRoving } from './roving';
+import { Row } from './row';
 import { isSearched, SearchResults } from './search';
-import { type ISection, SectionWidget } from './section';
+import { commandToolbar, type ISection, SectionWidget } from './section';
 import { SessionRow } from './session';
 import { type IServices, useExecState, useNow, useServices } from './services';
 import { useWhileVisible } from './visible';
@@ -29,7 +34,8 @@ export const sessionsSection: ISection = {
 
 function create(services: IServices): SectionWidget {
   const { commands, trans } = services;
-  const widget = new SectionWidget(sessionsSection, services, <Sessions />);
+  const toolbar = commandToolbar(commands, [CommandIDs.interruptAll, CommandIDs.attach, CommandIDs.help]);
+  const widget = new SectionWidget(sessionsSection, services, <Sessions />, toolbar);
   commands.addCommand(CommandIDs.answerInput, {
     label: trans.__('Answer Code That Waits for Input'),
     describedBy: SESSION_ARGS,
@@ -45,11 +51,16 @@ function create(services: IServices): SectionWidget {
 function Sessions(): React.ReactElement {
   const { model, settings } = useServices();
   const state = useExecState();
-  const [filter, setFilter] = React.useState<IFilter>({ ...NO_FILTER, ended: settings.showEnded });
+  const [filter, setFilter] = React.useState<IFilter>({
+    ...NO_FILTER,
+    ended: settings.showEnded,
+    order: settings.order
+  });
   const now = useNow(30);
   const roving = useRoving();
   React.useEffect(() => {
-    const update = (): void => setFilter(each => ({ ...each, ended: settings.showEnded }));
+    const update = (): void =>
+      setFilter(each => ({ ...each, ended: settings.showEnded, order: settings.order }));
     settings.changed.connect(update);
     return () => {
       settings.changed.disconnect(update);
@@ -70,13 +81,18 @@ function Sessions(): React.ReactElement {
 
   // What is typed is there at once; the rows follow.
   const [deferredState, deferredFilter] = [React.useDeferredValue(state), React.useDeferredValue(filter)];
-  const shown = React.useMemo(() => groups(deferredState, deferredFilter), [deferredState, deferredFilter]);
+  const last = React.useRef<{ filter: IFilter; groups: readonly IGroup[] }>({ filter, groups: [] });
+  const shown = React.useMemo(() => {
+    const next = groups(deferredState, deferredFilter);
+    const { filter: before, groups: shownBefore } = last.current;
+    const hold = before === deferredFilter && isInUse(element.current);
+    last.current = { filter: deferredFilter, groups: hold ? inOrderOf(next, shownBefore) : next };
+    return last.current.groups;
+  }, [deferredState, deferredFilter]);
   return (
     <div className="jex-Sessions" ref={element}>
       <FilterBar filter={filter} onChange={setFilter} />
-      {shown.length === 0 && !isSearched(filter.query) && (
-        <Empty filtered={isFiltered(deferredFilter)} loading={state.info === null} />
-      )}
+      {shown.length === 0 && !isSearched(filter.query) && <Empty filtered={isFiltered(deferredFilter)} />}
       <div className="jex-Groups" ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
         {shown.map(group => (
           <Group key={group.principal} group={group} state={state} now={now} />
@@ -85,6 +101,11 @@ function Sessions(): React.ReactElement {
       </div>
     </div>
   );
+}
+
+/** Whether the mouse or the focus is on a row. */
+function isInUse(element: HTMLElement | null): boolean {
+  return element?.querySelector('.jex-Row:is(:hover, :focus-within)') != null;
 }
 
 function isAnyAlive(state: IExecState): boolean {
@@ -99,23 +120,67 @@ function isFiltered(filter: IFilter): boolean {
 }
 
 function Group(props: { group: IGroup; state: IExecState; now: number }): React.ReactElement {
-  const { trans } = useServices();
+  const { commands, trans } = useServices();
   const { info, memory } = props.state;
   const { principal, token, sessions } = props.group;
   const name = ownerName(trans, principal, token, info);
   const kind = token === null ? '' : trans.__('token, policy %1', token.policy);
+  const key = `group ${principal}`;
+  const [open, setOpen] = useOpened(key, true);
+  const Caret = open ? caretDownIcon : caretRightIcon;
+  const run = (command: string): void => void commands.execute(command, { owner: principal });
   return (
     <section className="jex-Group" aria-label={trans.__('Sessions of %1', name)}>
-      <h3 className="jex-Group-title" title={kind ? `${name} (${kind})` : name}>
-        <span className="jex-Ellipsis">{name}</span>
-        {kind && <span className="jex-Group-kind">{kind}</span>}
-        <span className="jex-Count">{sessions.length}</span>
-      </h3>
-      <ul className="jex-List">
-        {sessions.map(session => (
-          <SessionRow key={session.id} session={session} memory={memory.get(session.id)} now={props.now} />
-        ))}
-      </ul>
+      <Row
+        main={
+          <h3 className="jex-Group-title">
+            <button
+              className="jex-Row-main"
+              data-roving={key}
+              tabIndex={-1}
+              aria-expanded={open}
+              onClick={() => setOpen(!open)}
+              title={kind ? `${name} (${kind})` : name}
+            >
+              <Caret.react tag="span" className="jex-Caret" />
+              <span className="jex-Ellipsis">{name}</span>
+              {kind && <span className="jex-Group-kind">{kind}</span>}
+              <span className="jex-Count">{sessions.length}</span>
+            </button>
+          </h3>
+        }
+        actions={() => (
+          <>
+            {sessions.some(each => each.state === 'busy') && (
+              <IconButton
+                icon={stopIcon}
+                label={trans.__('Interrupt all of %1', name)}
+                onClick={() => run(CommandIDs.interruptAll)}
+              />
+            )}
+            {sessions.some(isAlive) && (
+              <IconButton
+                icon={closeIcon}
+                label={trans.__('Shut down all of %1', name)}
+                onClick={() => run(CommandIDs.shutdownAll)}
+              />
+            )}
+          </>
+        )}
+      />
+      {open && (
+        <ul className="jex-List">
+          {sessions.map(session => (
+            <SessionRow
+              key={session.id}
+              session={session}
+              memory={memory.get(session.id)}
+              now={props.now}
+              within={key}
+            />
+          ))}
+        </ul>
+      )}
     </section>
   );
 }
@@ -147,6 +212,17 @@ function FilterBar(props: { filter: IFilter; onChange: (filter: IFilter) => void
         <option value="idle">{trans.__('Not busy')}</option>
         <option value="ended">{trans.__('With ended')}</option>
       </select>
+      <select
+        className="jex-Select"
+        aria-label={trans.__('Order of sessions')}
+        title={trans.__('Order of sessions')}
+        value={filter.order}
+        onChange={event => onChange({ ...filter, order: event.target.value as Order })}
+      >
+        <option value="busy">{trans.__('Busy first')}</option>
+        <option value="newest">{trans.__('Newest first')}</option>
+        <option value="name">{trans.__('By name')}</option>
+      </select>
     </div>
   );
 }
@@ -161,18 +237,35 @@ function chosen(value: string): Pick<IFilter, 'show' | 'ended'> {
   }
 }
 
-function Empty(props: { filtered: boolean; loading: boolean }): React.ReactElement {
-  const { trans } = useServices();
-  if (props.loading) {
-    return <p className="jex-Empty">{trans.__('Connecting…')}</p>;
+function Empty(props: { filtered: boolean }): React.ReactElement {
+  const { commands, trans } = useServices();
+  const { info } = useExecState();
+  if (info === null) {
+    return <NotYet />;
   }
   if (props.filtered) {
-    return <p className="jex-Empty">{trans.__('No session fits what you look for.')}</p>;
+    return <p className="jex-Empty">{trans.__('No matches')}</p>;
   }
+  const button = (command: string, label: string): React.ReactElement => (
+    <button className="jex-Button" onClick={() => void commands.execute(command)}>
+      {label}
+    </button>
+  );
   return (
     <div className="jex-Empty">
       <p>{trans.__('No agent has a session on this server.')}</p>
-      <p>{trans.__('Sessions appear here as soon as an agent runs code, with everything it runs.')}</p>
+      <ol className="jex-Steps">
+        <li>
+          {trans.__('Create a token. It limits what the agent can do, and you can revoke it.')}
+          {button(CommandIDs.newToken, trans.__('New token…'))}
+        </li>
+        <li>{trans.__('Paste the text that appears with the token where the agent runs.')}</li>
+        <li>
+          {trans.__('Watch here what the agent runs. To work together in a notebook, share its kernel.')}
+          {button(CommandIDs.attach, trans.__('Share a kernel…'))}
+        </li>
+      </ol>
+      <p>{button(CommandIDs.help, trans.__('Help'))}</p>
     </div>
   );
 }

@@ -4,11 +4,15 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { ISignal } from '@lumino/signaling';
 import { Signal } from '@lumino/signaling';
 
+import type { Order } from '../model/view';
+
 export interface ISettings {
   /** Whether sessions that have ended are shown when the panel opens. */
   readonly showEnded: boolean;
   /** Whether a session's newest execution is shown with its output. */
   readonly expandNewest: boolean;
+  /** In which order sessions are shown when the panel opens. */
+  readonly order: Order;
   readonly changed: ISignal<ISettings, void>;
 }
 
@@ -20,6 +24,11 @@ export class PanelSettings implements ISettings {
 
   get expandNewest(): boolean {
     return this._value('expandNewest', true);
+  }
+
+  get order(): Order {
+    const value = this._settings?.composite.order;
+    return value === 'newest' || value === 'name' ? value : 'busy';
   }
 
   get changed(): ISignal<ISettings, void> {

@@ -5,6 +5,7 @@ import * as React from 'react';
 import { isOpen } from '../model/state';
 import type { IExecution, ISession } from '../api/types';
 import { ExecutionRow } from './execution';
+import { rememberOpened, wasOpened } from './opened';
 import { useExecState, useNow, useServices } from './services';
 import { dayWords, isAskingInput } from './words';
 
@@ -72,7 +73,10 @@ export function Executions(props: {
       {executions.map((execution, index) => {
         // A question must not be overlooked, and may not be the newest: others wait behind it.
         const asks = isAskingInput(execution, props.session);
-        const open = toggled.get(execution.id) ?? (asks || (index === 0 && props.expandNewest));
+        const open =
+          toggled.get(execution.id) ??
+          wasOpened(`execution ${execution.id}`) ??
+          (asks || (index === 0 && props.expandNewest));
         const before = day;
         day = dayWords(trans, execution.created_at, now);
         return (
@@ -84,7 +88,10 @@ export function Executions(props: {
               within={props.within}
               open={open}
               now={isOpen(execution) ? now : 0}
-              onToggle={setOpen => setToggled(each => new Map(each).set(execution.id, setOpen))}
+              onToggle={setOpen => {
+                rememberOpened(`execution ${execution.id}`, setOpen);
+                setToggled(each => new Map(each).set(execution.id, setOpen));
+              }}
             />
           </React.Fragment>
         );

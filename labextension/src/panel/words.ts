@@ -175,8 +175,7 @@ export function isolationMeaning(trans: TranslationBundle, isolation: Isolation)
   }
 }
 
-/** @param message What the server has said. */
-export function troubleWords(trans: TranslationBundle, trouble: Trouble, message: string): string {
+export function troubleWords(trans: TranslationBundle, trouble: Trouble): string {
   switch (trouble) {
     case 'no-extension':
       return trans.__('This server does not have the jupyter_exec_ext server extension, or it is disabled.');
@@ -187,7 +186,7 @@ export function troubleWords(trans: TranslationBundle, trouble: Trouble, message
     case 'forbidden':
       return trans.__('The server refuses to show what agents run. You may have to log in again.');
     case 'policies':
-      return trans.__('This server runs no code of agents. It says: %1', oneLine(message, 1000));
+      return trans.__('There is a mistake in the policies, so this server runs no code of agents.');
     default:
       return trans.__('There is no connection to the server. What you see may be out of date.');
   }
@@ -228,7 +227,7 @@ export function durationWords(trans: TranslationBundle, seconds: number): string
     return trans.__('%1 ms', Math.round(seconds * 1000));
   }
   if (seconds < 9.95) {
-    return trans.__('%1 s', seconds.toFixed(1));
+    return trans.__('%1 s', tenths(seconds));
   }
   if (seconds < 59.5) {
     return trans.__('%1 s', Math.round(seconds));
@@ -263,7 +262,26 @@ export function sizeWords(bytes: number): string {
     size /= 1000;
     unit += 1;
   }
-  return `${unit === 0 || size >= 99.5 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+  return `${unit === 0 || size >= 99.5 ? Math.round(size) : tenths(size)} ${UNITS[unit]}`;
+}
+
+/** As the browser writes decimals, which dates follow, too. */
+function tenths(value: number): string {
+  return value.toLocaleString(undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+}
+
+/** A limit of the configuration; the end of its name says what it counts. */
+export function limitWords(trans: TranslationBundle, name: string, value: number): string {
+  if (name.endsWith('_bytes')) {
+    return sizeWords(value);
+  }
+  if (!name.endsWith('_seconds')) {
+    return value.toLocaleString();
+  }
+  if (value > 0 && value % 60 === 0) {
+    return value % 3600 === 0 ? trans.__('%1 h', value / 3600) : trans.__('%1 min', value / 60);
+  }
+  return trans.__('%1 s', value.toLocaleString());
 }
 
 const NOTHING_SAID = /^\s*(?:#|%|\/\/|$)/;

@@ -4,6 +4,7 @@ import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } fro
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
 import { IEditorLanguageRegistry } from '@jupyterlab/codemirror';
+import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
@@ -26,7 +27,8 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     ILayoutRestorer,
     ISettingRegistry,
     IEditorLanguageRegistry,
-    IEditorServices
+    IEditorServices,
+    ILauncher
   ],
   activate: async (
     app: JupyterFrontEnd,
@@ -36,7 +38,8 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     restorer: ILayoutRestorer | null,
     registry: ISettingRegistry | null,
     languages: IEditorLanguageRegistry | null,
-    editors: IEditorServices | null
+    editors: IEditorServices | null,
+    launcher: ILauncher | null
   ) => {
     const [commandModules, panelModules, { addViewCommands }] = await Promise.all([
       import('../commands'),
@@ -66,7 +69,10 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       CommandIDs.attach,
       CommandIDs.stopSharing,
       CommandIDs.newToken,
-      CommandIDs.reconnect
+      CommandIDs.interruptAll,
+      CommandIDs.shutdownAll,
+      CommandIDs.reconnect,
+      CommandIDs.help
     ]) {
       palette?.addItem({ command, category: trans.__('Agents') });
     }
@@ -86,5 +92,6 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     panelModules.showWaiting(panel.title, model, trans);
     restorer?.add(panel, panel.id);
     app.shell.add(panel, 'left', { rank: RANK, type: "Agents' sessions" });
+    launcher?.add({ command: CommandIDs.open });
   }
 };
