@@ -44,6 +44,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "token show": ("token show k3jm2x",),
     "token rotate": ("token rotate k3jm2x --overlap 1h --output token",),
     "token revoke": ("token revoke k3jm2x",),
+    "token grant": ("token grant k3jm2x 7f3c1a52-91d4-4f0e-8a3b-5d2e6c7f8a90",),
+    "token grants": ("token grants --ended",),
     "token policies": ("token policies",),
     "approve": ("approve watch",),
     "approve list": ("approve list",),
