@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import requests
 
+from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.server.routes import ROUTES
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
 from tests.support.hosts import Host, running_host
@@ -28,10 +29,12 @@ BODIES: dict[tuple[str, str], Any] = {
     ("/tokens", "POST"): {"name": "stolen", "scopes": ["sessions:read"]},
     ("/tokens/{token_id}/rotate", "POST"): {},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
+    ("/grants", "POST"): {"token_id": "stolen", "kernel_id": "stolen"},
     ("/executions/{execution_id}/input", "POST"): {"value": "stolen"},
 }
+QUERIES = {("/executions", "GET"): "?query=stolen"}
 # What no scoped token may do, whatever the body is.
-OWNERS = ("/approvals/{execution_id}", "/sessions/{session_id}/notebook")
+OWNERS = ("/approvals/{execution_id}", "/sessions/{session_id}/notebook", "/grants")
 
 
 @dataclass
@@ -43,24 +46,26 @@ class World:
     session: str
     asking: str
     approvable: str
+    grant: str
     cookies: dict[str, str]
 
-    def path(self, path: str) -> str:
+    def path(self, path: str, method: str) -> str:
         execution = self.approvable if path.startswith("/approvals") else self.asking
         ids = {
             "session_id": self.session,
             "execution_id": execution,
             "token_id": self.agent.id,
+            "grant_id": self.grant,
             "path": "stolen" if "files" in path else "kept",
             "name": "0",
         }
-        return re.sub(r"\{(\w+)\}", lambda match: ids[match[1]], path)
+        return re.sub(r"\{(\w+)\}", lambda match: ids[match[1]], path) + QUERIES.get((path, method), "")
 
     def send(self, path: str, method: str, token: str | None = None, **options: Any) -> requests.Response:
         headers = dict(options.pop("headers", {}))
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        url = f"{self.host.info.url}exec/v1{self.path(path)}"
+        url = f"{self.host.info.url}exec/v1{self.path(path, method)}"
         return requests.request(method, url, headers=headers, timeout=60, allow_redirects=False, **options)
 
     def state(self) -> Any:
@@ -74,6 +79,7 @@ class World:
             "waits for input": owner.call("GET", f"/executions/{self.asking}").json()["state"],
             "files": owner.call("GET", f"/sessions/{self.session}/files").json(),
             "tokens": [t["id"] for t in owner.call("GET", "/tokens").json()["tokens"]],
+            "grants": [g["id"] for g in owner.call("GET", "/grants").json()["grants"]],
             "secret": self.agent.call("GET", "/").status_code,
             "approvals": [e["id"] for e in owner.call("GET", "/approvals").json()["executions"]],
             "root": sorted(path.name for path in (self.host.home / "root").rglob("*")),
@@ -94,11 +100,18 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         while agent.call("GET", f"/executions/{asking}").json()["state"] != "running":
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        browser = requests.Session()
-        browser.get(f"{host.info.url}api/status?token={host.info.token}", timeout=30)
-        browser.get(f"{host.info.url}api/kernelspecs?token={host.info.token}", timeout=30)
-        cookies = {str(cookie.name): str(cookie.value) for cookie in browser.cookies}
-        yield World(host, agent, session, asking, approvable, cookies)
+        with ExecClient(host.owner) as client, client.standard_session() as notebook:
+            shared = {"token_id": agent.id, "kernel_id": notebook.id}
+            grant = owner_of(host).call("POST", "/grants", json=shared).json()["id"]
+            yield World(host, agent, session, asking, approvable, grant, cookies_of(host))
+
+
+def cookies_of(host: Host) -> dict[str, str]:
+    """Return the cookies of a browser in which the owner has logged in."""
+    browser = requests.Session()
+    browser.get(f"{host.info.url}api/status?token={host.info.token}", timeout=30)
+    browser.get(f"{host.info.url}api/kernelspecs?token={host.info.token}", timeout=30)
+    return {str(cookie.name): str(cookie.value) for cookie in browser.cookies}
 
 
 def body_of(path: str, method: str) -> dict[str, Any]:
@@ -123,7 +136,7 @@ def test_the_world_has_something_to_change_for_each(world: World) -> None:
         "/executions/{execution_id}/cancel",
     }
     for path, method in CELLS:
-        if method == "GET" and "outputs" not in path and "events" not in path and "files/" not in path:
+        if method == "GET" and "outputs" not in path and "events" not in path and "{path}" not in path:
             expected = 403 if path in ("/policies", "/approvals") else 200
             assert world.send(path, method, world.agent.token).status_code == expected, path
 

@@ -46,6 +46,7 @@ HOMES = {
 RETURNED = (
     "jupyter_exec_ext.client.access_tokens.AccessTokenLike",
     "jupyter_exec_ext.client.api.file_transfers.FileListing",
+    "jupyter_exec_ext.client.api.operations.FoundExecutions",
     "jupyter_exec_ext.client.sync.tokens.ExecTokens",
     "jupyter_exec_ext.client.sync.tokens.ExecApprovals",
     "jupyter_exec_ext.client.aio.tokens.AsyncExecTokens",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -27,9 +27,11 @@ SHUT_DOWN = "its kernel was shut down outside the session"
 
 
 @pytest.fixture
-def server_sessions(manager: AsyncMappingKernelManager) -> SessionManager:
+def server_sessions(manager: AsyncMappingKernelManager) -> Iterator[SessionManager]:
     """The session manager that Jupyter Server uses."""
-    return SessionManager(kernel_manager=manager)
+    sessions = SessionManager(kernel_manager=manager)
+    yield sessions
+    sessions.close()  # its cursor must not be closed by another thread, when the garbage is collected
 
 
 @pytest.fixture
