@@ -209,7 +209,7 @@ def test_names_do_nothing(watched: Watched, host: Host, agent: Agent) -> None:
     expect(panel.node.locator("dt", has_text="odd")).to_have_attribute("title", re.compile("canary"))
     expect(panel.unfold("makes files").locator(".jex-File")).to_have_count(len(files))
     execute(watched.page, "running:show-panel")
-    expect(watched.page.locator(".jp-RunningSessions-item", has_text="makes files")).to_be_visible()
+    expect(watched.page.locator(".jp-RunningSessions-item.jp-mod-kernel", has_text="makes files")).to_be_visible()
     execute(watched.page, "jupyter-exec-ext:open-panel")
     expect(panel.node).to_be_visible()
     watched.page.evaluate("() => { window.executed = [] }")

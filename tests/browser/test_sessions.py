@@ -144,7 +144,7 @@ def test_the_session_opens_as_a_valid_notebook(panel: Panel, agent: Agent, host:
     agent("run", session_id=session, code="print('one')\n1 + 1")
     agent("run", session_id=session, code="1 / 0")
     panel.menu("A name: with / everything?", "Open as Notebook")
-    panel.page.locator(".jp-Dialog input").fill("opened.ipynb")
+    panel.page.locator(".jp-Dialog input[type=text]").fill("opened.ipynb")
     panel.accept("Save and Open")
     opened = panel.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
     expect(opened.locator(".jp-OutputArea-output").first).to_have_text("one")

@@ -59,6 +59,8 @@ def test_shut_down_unused_ends_no_session(
 ) -> None:
     open_list(page, host)
     kernels, headers = f"{host.info.url}api/kernels", host.owner.auth_headers
+    for left in requests.get(kernels, headers=headers, timeout=60).json():  # by other tests
+        requests.delete(f"{kernels}/{left['id']}", headers=headers, timeout=60).raise_for_status()
     unused = requests.post(kernels, json={"name": FORKED}, headers=headers, timeout=60).json()["id"]
     agent = mint(host, policy="trusted", name="ci")
     runs = begin_sessions(agent, tmp_path / "go on")

@@ -113,7 +113,7 @@ class Question extends ReactWidget implements Dialog.IBodyWidget<IWish> {
   ) {
     super();
     this.addClass('jex-Share');
-    this._wish = this._checked({ kernel, token: null, newName: '', seconds: null }, true);
+    this._wish = { kernel, token: null, newName: '', seconds: null };
   }
 
   getValue(): IWish {
@@ -149,12 +149,12 @@ class Question extends ReactWidget implements Dialog.IBodyWidget<IWish> {
               this._choose({ token: this._tokens().find(each => each.id === event.target.value) ?? null })
             }
           >
+            <option value="">{trans.__('a new token')}</option>
             {this._tokens().map(each => (
               <option key={each.id} value={each.id}>
                 {oneLine(`${tokenName(each)} (${each.policy})`, 80)}
               </option>
             ))}
-            <option value="">{trans.__('a new token')}</option>
           </select>
         </label>
         {token === null && (
@@ -201,17 +201,15 @@ class Question extends ReactWidget implements Dialog.IBodyWidget<IWish> {
   }
 
   private _choose(change: Partial<IWish>): void {
-    this._wish = this._checked({ ...this._wish, ...change }, change.kernel !== undefined);
+    // Another kernel may be shared with the chosen token already.
+    const token = change.kernel === undefined ? this._wish.token : null;
+    this._wish = { ...this._wish, token, ...change };
     this.update();
   }
 
-  /** Another kernel may be shared with the chosen token already. */
-  private _checked(wish: IWish, choose: boolean): IWish {
-    return choose ? { ...wish, token: this._tokens(wish.kernel)[0] ?? null } : wish;
-  }
-
   /** Tokens that can be granted the kernel: active ones of the person's own, the newest first. */
-  private _tokens(kernel = this._wish.kernel): readonly IToken[] {
+  private _tokens(): readonly IToken[] {
+    const { kernel } = this._wish;
     const has = new Set(
       [...this._state.grants.values()]
         .filter(each => each.kernel_id === kernel.kernelId)
