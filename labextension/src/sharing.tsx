@@ -1,4 +1,4 @@
-/** The item of a notebook's toolbar that shows with whom its kernel is shared, what they run, and ends it. */
+/** Toolbar item of a shared notebook: names the token and its running code, and ends the sharing. */
 
 import type { ISessionContext } from '@jupyterlab/apputils';
 import { closeIcon, ReactWidget } from '@jupyterlab/ui-components';

@@ -32,7 +32,7 @@ _Known = dict[int, tuple[tuple[float, float, int], int]]
 
 @dataclass(frozen=True, slots=True)
 class TreeUse:
-    """What a process and those below it have used since its start, at the time `at`."""
+    """Use of a process and those below it since its start, at the time `at`."""
 
     at: float
     pid: int

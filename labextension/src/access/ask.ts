@@ -1,4 +1,4 @@
-/** What a token asks a person about, beside its policy: a choice of a few rules. Pure. */
+/** Rules for code that waits for a person: the choices of a token's form. Pure. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';

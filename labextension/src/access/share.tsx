@@ -1,4 +1,4 @@
-/** Shares a kernel with one token: what is asked, what is done, and what the agent needs to know. */
+/** Dialog that shares a kernel with one token, and gives the snippet for the agent. */
 
 import { Dialog, ReactWidget, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';

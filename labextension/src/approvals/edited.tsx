@@ -1,4 +1,4 @@
-/** Who has changed code before it ran, and how: what a person has written is not the agent's. */
+/** Note on code that a person has edited before it ran, with the changes. */
 
 import * as React from 'react';
 

@@ -1,4 +1,4 @@
-/** What the panel's sections are for, and its keys: it is there without a network, too. */
+/** Help of the panel: its sections and its keys. It is shown without a network, too. */
 
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';

@@ -1,4 +1,4 @@
-/** With whom a kernel of a person is shared, and what they run in it: pure. */
+/** Tokens that share a person's kernel, and the code that they run in it. Pure. */
 
 import type { IExecution, IGrant, ISession, IToken } from '../api/types';
 import type { IExecState } from './state';

@@ -1,4 +1,4 @@
-/** Leads a person to the field in which code's question is answered: its rows open, and it gets the focus. */
+/** Opens the rows of code that asks for input, and focuses the field for the answer. */
 
 import { Signal } from '@lumino/signaling';
 

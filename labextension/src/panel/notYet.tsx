@@ -1,4 +1,4 @@
-/** Stands where the server has not answered yet. */
+/** Placeholder of a section until the server has answered. */
 
 import * as React from 'react';
 

@@ -1,4 +1,4 @@
-/** Which rows a person has opened or closed: kept for the tab of the browser, so that it survives a reload. */
+/** Rows that a person has opened or closed, kept in the browser's tab, so that they survive a reload. */
 
 import * as React from 'react';
 

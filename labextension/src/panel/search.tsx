@@ -1,4 +1,4 @@
-/** What the server finds in all executions, those of sessions that have ended included. */
+/** Results of the server's search in all executions, those of ended sessions included. */
 
 import * as React from 'react';
 

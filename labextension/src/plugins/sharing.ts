@@ -1,4 +1,4 @@
-/** Shows in a notebook's toolbar with whom its kernel is shared. */
+/** Toolbar item of notebooks that names the tokens with which the kernel is shared. */
 
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { type ISessionContext, IToolbarWidgetRegistry } from '@jupyterlab/apputils';

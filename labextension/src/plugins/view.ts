@@ -1,4 +1,4 @@
-/** Commands that open views in the main area, and copy files from there; what they show is loaded with the first. */
+/** Commands that open views in the main area, which are loaded when the first one opens. */
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { type MainAreaWidget, Notification, WidgetTracker } from '@jupyterlab/apputils';

@@ -1,4 +1,4 @@
-/** What a session uses over time: drawn here, since a library for charts is larger than all of this extension. */
+/** Charts of a session's use over time, in plain SVG: a library for charts is larger than this extension. */
 
 import * as React from 'react';
 

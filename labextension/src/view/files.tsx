@@ -1,4 +1,4 @@
-/** The files that an execution made or changed: what it changed in them, what is in them, and a copy. */
+/** Files that an execution made or changed: their changes, a preview, and a copy. */
 
 import { caretDownIcon, caretRightIcon, copyIcon, downloadIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';

@@ -1,4 +1,4 @@
-/** What of a file can be shown: pure, but for the reading of a blob. */
+/** Preview of a file: text or picture, never HTML. Pure, but for the reading of a blob. */
 
 import type { MimeBundle } from '../api/types';
 

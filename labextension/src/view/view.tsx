@@ -1,4 +1,4 @@
-/** One session as a whole: what it uses and what ran when, and below it each execution with its code and outputs. */
+/** View of one session: its use, a time axis, and each execution with code and outputs. */
 
 import * as React from 'react';
 
