@@ -100,6 +100,7 @@ class World:
         self.done = self.run(self.idle, "print('x' * 9); display({'text/plain': 'y'}, raw=True); 1")
         self.failed = self.run(self.idle, "1 / 0")
         self._running = self._asking = self._token = self._approvable = ""
+        self.notebooks_kernel = self._start_kernel()
         agent = mint(host, policy="trusted", approval="always")
         self._agent, self._agents_session = agent, agent.session()
         for name in FILES:
@@ -150,6 +151,20 @@ class World:
         if not self._token or self.call("GET", f"/tokens/{self._token}")["revoked_at"] is not None:
             self._token = mint(self._host).id
         return self._token
+
+    def grant(self) -> str:
+        """Return the id of a grant that can be ended."""
+        grants = self.call("GET", "/grants")["grants"]
+        if not grants:
+            asked = {"token_id": self.token(), "kernel_id": self.notebooks_kernel}
+            grants = [self.call("POST", "/grants", json=asked)]
+        return str(grants[0]["id"])
+
+    def _start_kernel(self) -> str:
+        """Return the id of a kernel that was started by Jupyter's own API, as a notebook's are."""
+        answer = self.http.post(f"{self._host.info.url}api/kernels", json={}, timeout=60)
+        answer.raise_for_status()
+        return str(answer.json()["id"])
 
     def _unfinished(self, execution_id: str) -> bool:
         open_states = ("awaiting_approval", "queued", "running")
@@ -215,6 +230,8 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
             path["execution_id"] = world.execution_for(operation) if rng.random() < 0.8 else rng.choice(others)
         if "token_id" in path and rng.random() < 0.9:
             path["token_id"] = world.token()
+        if "grant_id" in path and rng.random() < 0.9:
+            path["grant_id"] = world.grant()
         if "path" in path and rng.random() < 0.5:
             path["path"] = rng.choice(FILES)
     for name, values in HEADERS.get(operation, {}).items():
@@ -232,9 +249,13 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
         if isinstance(body.get(name), str) and len(body[name]) <= longest and rng.random() < 0.8:
             body[name] = known
     if operation == "createSession" and isinstance(body.get("kernel_id"), str) and len(body["kernel_id"]) <= 256:
-        # It goes with neither of the others, and most sessions are to be made.
-        for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env"):
+        # It goes with none of the others, and most sessions are to be made.
+        for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env", "cwd"):
             body.pop(name, None)
+    if operation == "createGrant":
+        for name, there in (("token_id", world.token()), ("kernel_id", world.notebooks_kernel)):
+            if isinstance(body.get(name), str) and 1 <= len(body[name]) <= 256 and rng.random() < 0.9:
+                body[name] = there
     if operation in ("runCode", "decideApproval") and isinstance(body.get("code"), str):
         # Nobody knows what a made-up text does as code, so it is only shown.
         body["code"] = repr(body["code"]) if body.get("language") in (None, "python") else ":"
