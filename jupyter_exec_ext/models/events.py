@@ -113,12 +113,16 @@ class ErrorEvent(OutputEvent):
     ----------
     traceback : str
         Without escape sequences.
+    coloured_traceback : str
+        The same with the colours of a terminal, as escape sequences ``ESC [ ... m``, and with no other control
+        characters than line feeds and tabs. Empty where the traceback has no colours or is long.
     """
 
     type: ClassVar[str] = "error"
     name: str
     value: str
     traceback: str = ""
+    coloured_traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)

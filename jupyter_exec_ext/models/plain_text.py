@@ -19,6 +19,10 @@ _STRING = r"\x1b[\]PX^_][^\x00-\x1f\x7f\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, h
 _CSI = r"(?:\x1b\[[0-?]*|\x9b[0-?]+)[ -/]*[@-~]"
 _SHORT = r"\x1b[ -/]*[0-~]?"
 _SEQUENCE = re.compile(f"{_STRING}|{_CSI}|{_SHORT}")
+# What is longer than this is no colour that a program writes.
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}m")
+# All but tab, line feed and escape, with which the colours begin.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 # All that changes no line: colours, titles, modes, bells, and sequences that nothing is known of.
 _INERT = re.compile(rf"(?!{_MOVE})(?:{_STRING}|{_CSI}|{_SHORT}|[\x00\x07\x0e\x0f\x7f])")
 _TOKEN = re.compile(r"\r|\x08|\x1b\[(?P<count>\d{0,4})(?P<move>[A-GK])")
@@ -32,6 +36,12 @@ _COLUMNS, _LINES = 200, 100
 def strip_ansi(text: str) -> str:
     """Return `text` without ANSI escape sequences."""
     return _SEQUENCE.sub("", text) if "\x1b" in text or "\x9b" in text else text
+
+
+def keep_colours(text: str) -> str:
+    """Return `text` without escape sequences but colours, and without controls but line feeds and tabs."""
+    colours = _SEQUENCE.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else "", text)
+    return _CONTROL.sub("", colours)
 
 
 def as_terminal_shows(text: str) -> str:

@@ -23,10 +23,13 @@ from ..models import (
     StreamEvent,
 )
 from ..models.mime_bundles import normalized_bundle
-from ..models.plain_text import strip_ansi
+from ..models.plain_text import keep_colours, strip_ansi
 from .kernel_messages import KernelMessage, Sender
 from .run_states import RunInput, RunStates
+from .strict_json import encoded_size
 
+#: Coloured tracebacks of one execution, in bytes of JSON. They are beyond its cap, since they repeat what it counts.
+MAX_COLOUR_BYTES = 24 * 1024
 _MAX_COUNT = 2**53 - 1  # the largest integer that a number of JavaScript holds exactly
 # The texts of SystemExit(), SystemExit(0), SystemExit(None) and SystemExit(False).
 _SUCCESSFUL_EXITS = ("", "0", "None", "False")
@@ -62,9 +65,9 @@ def _execution_count(content: Mapping[str, Any]) -> int | None:
 def _error(content: Mapping[str, Any]) -> ErrorEvent:
     lines = content.get("traceback")
     traceback = "\n".join(map(_text, lines)) if isinstance(lines, list) else _text(lines)
-    return ErrorEvent(
-        strip_ansi(_text(content.get("ename"))), strip_ansi(_text(content.get("evalue"))), strip_ansi(traceback)
-    )
+    coloured = keep_colours(traceback) if len(traceback) <= MAX_COLOUR_BYTES else ""
+    name, value = (strip_ansi(_text(content.get(field))) for field in ("ename", "evalue"))
+    return ErrorEvent(name, value, strip_ansi(traceback), coloured if "\x1b" in coloured else "")
 
 
 def _stream(content: Mapping[str, Any]) -> StreamEvent:
@@ -158,6 +161,7 @@ class RunTranslator:
         self.waiting_for_input = False
         self.execution_count: int | None = None
         self.error: ErrorInfo | None = None
+        self._colour_bytes_left = MAX_COLOUR_BYTES
         self._status = ""
         self._late: list[OutputEvent] = []
         self._process: Sender | None = None
@@ -178,6 +182,7 @@ class RunTranslator:
                     if _is_success(event):
                         return None
                     self.error = ErrorInfo(event.name, event.value, event.traceback)
+                    return self._with_colours_that_fit(event)
                 return event
             if kind == "status":
                 self._note_status(message)
@@ -191,6 +196,13 @@ class RunTranslator:
             self.waiting_for_input = True
             return InputRequestEvent(_text(message.content.get("prompt")), bool(message.content.get("password")))
         return None
+
+    def _with_colours_that_fit(self, error: ErrorEvent) -> ErrorEvent:
+        size_bytes = encoded_size(error.coloured_traceback)
+        if size_bytes > self._colour_bytes_left:
+            return replace(error, coloured_traceback="")
+        self._colour_bytes_left -= size_bytes
+        return error
 
     def _note_status(self, message: KernelMessage) -> None:
         state = message.content.get("execution_state")
@@ -235,7 +247,7 @@ class RunTranslator:
             if isinstance(event, ErrorEvent):
                 self.error = ErrorInfo(event.name, event.value, event.traceback)
         self._late = []
-        return late
+        return [self._with_colours_that_fit(event) if isinstance(event, ErrorEvent) else event for event in late]
 
     def verdict(self) -> ExecutionState:
         """Return how the code ended, as far as the kernel's own messages tell."""

@@ -341,7 +341,7 @@ class OutputLimiter:
         value, dropped_value = clip_middle(event.value, share // 4, "the error")
         traceback, dropped_traceback = clip_middle(event.traceback, share // 2, "the traceback")
         self._count(error_bytes=dropped_name + dropped_value + dropped_traceback)
-        return replace(event, name=name, value=value, traceback=traceback)
+        return replace(event, name=name, value=value, traceback=traceback, coloured_traceback="")
 
     def _count(self, **dropped: int) -> None:
         counts = {name: getattr(self._truncated, name) + n for name, n in dropped.items()}

@@ -52,8 +52,8 @@ def metadata_size(metadata: JSONObject) -> int:
 def cost_of(event: OutputEvent) -> int:
     """Return what an event counts against the cap: at least the size of its line in the log, in bytes.
 
-    An error counts twice, since the finished record holds it as well. A value that takes much more memory than text
-    counts more.
+    An error counts twice, since the finished record holds it as well; its colours do not count (`MAX_COLOUR_BYTES`).
+    A value that takes much more memory than text counts more.
     """
     if event.late_from is not None:
         return LATE_BYTES + cost_of(replace(event, late_from=None))

@@ -95,6 +95,21 @@ describe('fold', () => {
     expect(folded(out('a'), { type: 'end', execution: end }).end).toBe(end);
   });
 
+  it('takes the coloured traceback where there is one', () => {
+    const tracebacks = folded(
+      {
+        type: 'error',
+        name: 'E',
+        value: 'v',
+        traceback: 'red',
+        coloured_traceback: '\u001B[31mred\u001B[0m'
+      },
+      { type: 'error', name: 'E', value: 'v', traceback: 'plain', coloured_traceback: '' },
+      { type: 'error', name: 'E', value: 'v', traceback: 'old' }
+    ).items.map(item => (item.kind === 'error' ? item.error.traceback : null));
+    expect(tracebacks).toEqual(['\u001B[31mred\u001B[0m', 'plain', 'old']);
+  });
+
   it('passes over events that it does not know', () => {
     expect(folded({ type: 'weather' } as unknown as Unnumbered).items).toEqual([]);
   });

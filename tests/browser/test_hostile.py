@@ -179,6 +179,8 @@ def test_errors_streams_and_code_do_nothing(watched: Watched, host: Host, agent:
         expect(execution.locator(".jex-Details")).to_be_visible()
         watched.touch(execution.locator(".jex-Details"))
         assert not DISGUISE.search(execution.inner_text())
+        if state == "error":
+            expect(execution.locator("[data-stream=error] span[class^=ansi-]")).not_to_have_count(0)
     assert (watched.ran, watched.asked, watched.executed) == ([], [], [])
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.models.plain_text import TextCleaner, as_terminal_shows, strip_ansi
+from jupyter_exec_ext.models.plain_text import TextCleaner, as_terminal_shows, keep_colours, strip_ansi
 
 BAR = "".join(f"\r{n:3}%|{'#' * (n // 2)}" for n in range(101))
 NESTED = "".join(f"\router {n}\n\rinner {n}\x1b[A" for n in range(5)) + "\n\n"
@@ -86,6 +87,14 @@ def test_no_text_has_escape_sequences_afterwards(text: str) -> None:
     assert "\x1b" not in shown and "\r" not in shown and "\x08" not in shown
     assert TextCleaner().clean(shown.replace("\x9b", "")) == shown.replace("\x9b", "")
     assert "\x1b" not in strip_ansi(text)
+
+
+@given(st.text(st.sampled_from("ab \n\r\x08\x1b\x9b[]()0;1mKAGPX^_\\\x07\x00é\x85")))
+def test_nothing_but_colours_is_left_beside_text(text: str) -> None:
+    kept = keep_colours(text)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", kept)
+    assert all(character.isprintable() or character == "\n" for character in plain)
+    assert keep_colours(kept) == kept
 
 
 @pytest.mark.parametrize(

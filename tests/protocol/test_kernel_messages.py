@@ -14,6 +14,7 @@ from jupyter_exec_ext.models import (
     ClearEvent,
     DisplayEvent,
     ErrorEvent,
+    ErrorInfo,
     ExecutionState,
     InputRequestEvent,
     OutputEvent,
@@ -29,7 +30,7 @@ from jupyter_exec_ext.protocol.kernel_messages import (
     execute_request,
     new_header,
 )
-from jupyter_exec_ext.protocol.message_translation import RunTranslator
+from jupyter_exec_ext.protocol.message_translation import MAX_COLOUR_BYTES, RunTranslator
 from jupyter_exec_ext.protocol.run_states import Code, End
 
 from .recorded import MSG_ID, clear, display, error, message, reply, result, run_of, status, stream
@@ -108,10 +109,29 @@ def test_the_verdict_follows_reply_and_errors(messages: list[KernelMessage], sta
     assert translator.verdict() is state
 
 
-def test_an_error_is_free_of_escape_sequences() -> None:
+def test_an_error_has_its_traceback_plain_and_coloured() -> None:
     translator, events = translate(run_of(error("ValueError", "bad"), status_reply="error"))
-    assert events == [ErrorEvent("ValueError", "bad", "---\nValueError: bad")]
-    assert translator.error is not None
+    assert events == [ErrorEvent("ValueError", "bad", "---\nValueError: bad", "\x1b[31m---\x1b[39m\nValueError: bad")]
+    assert translator.error == ErrorInfo("ValueError", "bad", "---\nValueError: bad")
+
+
+def test_colours_are_kept_up_to_their_limit_and_no_other_escape_sequences() -> None:
+    hostile = "\x1b]8;;javascript:x\x07go\x1b]8;;\x07\x1b[2J\x1b[31mred\x1b[0m\x9b31m\rb\x08\x85c"
+    (event,) = translate(run_of(raised(hostile)))[1]
+    assert isinstance(event, ErrorEvent)
+    assert event.coloured_traceback == "go\x1b[31mred\x1b[0mbc"
+    for text in ("no colours", "\x1b[31m" + "x" * MAX_COLOUR_BYTES, "\x1b[31m" * (MAX_COLOUR_BYTES // 8)):
+        (event,) = translate(run_of(raised(text)))[1]
+        assert isinstance(event, ErrorEvent)
+        assert (event.traceback, event.coloured_traceback) == (strip_ansi(text), "")
+    half = "\x1b[31m" + "x" * (MAX_COLOUR_BYTES // 2)
+    events = translate(run_of(raised(half), raised(half), raised("\x1b[31mshort")))[1]
+    kept = [isinstance(event, ErrorEvent) and bool(event.coloured_traceback) for event in events]
+    assert kept == [True, False, True]
+
+
+def raised(traceback: str) -> KernelMessage:
+    return message("error", {"ename": "E", "evalue": "v", "traceback": [traceback]})
 
 
 def test_an_error_that_only_the_reply_carries_is_not_lost() -> None:

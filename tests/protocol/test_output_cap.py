@@ -159,6 +159,7 @@ KINDS: dict[str, tuple[str, str, Any]] = {
     "replies": ("shell", "execute_reply", lambda n: {"status": "error", "ename": "x", "traceback": ["z" * 20_000]}),
     "pages": ("shell", "execute_reply", lambda n: {"payload": [{"source": "page", "data": {"text/plain": "x"}}] * 500}),
     "errors": ("iopub", "error", lambda n: {"ename": "E" * 3000, "evalue": "v" * 3000, "traceback": ["t"] * 3000}),
+    "colours": ("iopub", "error", lambda n: {"ename": "E", "traceback": [f"{n}\x1b[31m" * 300]}),
     "control characters": ("iopub", "stream", lambda n: {"name": "stdout", "text": "\x01" * 3000}),
     "quotes": ("iopub", "stream", lambda n: {"name": "stdout", "text": '"\\' * 3000}),
     "lone surrogates": ("iopub", "stream", lambda n: {"name": "stdout", "text": "\ud800" * 3000}),

@@ -83,7 +83,7 @@ EVENTS: list[OutputEvent] = [
     DisplayEvent({"image/png": "AAAA"}, {"m": 1}, "id", True, seq=3, at="t"),
     ResultEvent({"text/plain": "5"}, {}, 7, seq=4, at="t"),
     ClearEvent(True, seq=5, at="t"),
-    ErrorEvent("E", "v", "tb", seq=6, at="t"),
+    ErrorEvent("E", "v", "tb", "\x1b[31mtb\x1b[0m", seq=6, at="t"),
     InputRequestEvent("? ", True, seq=7, at="t"),
     TruncatedEvent(Truncation(10, display_count=1), seq=8, at="t"),
     FilesEvent(EXECUTION.files, 2, seq=9, at="t"),

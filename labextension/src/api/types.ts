@@ -176,7 +176,14 @@ export type OutputEvent = { readonly seq: number } & (
     }
   | { readonly type: 'result'; readonly data: MimeBundle }
   | { readonly type: 'clear'; readonly wait: boolean }
-  | { readonly type: 'error'; readonly name: string; readonly value: string; readonly traceback: string }
+  | {
+      readonly type: 'error';
+      readonly name: string;
+      readonly value: string;
+      readonly traceback: string;
+      /** Empty if it has no colours or is long; older servers do not send it. */
+      readonly coloured_traceback?: string;
+    }
   | { readonly type: 'input_request'; readonly prompt: string; readonly password: boolean }
   | { readonly type: 'session_state_lost'; readonly reason: string }
   | { readonly type: 'unresponsive'; readonly reason: string }

@@ -78,7 +78,7 @@ function step(outputs: IOutputs, event: OutputEvent): IOutputs {
       const error = {
         name: event.name,
         value: event.value,
-        traceback: tail(event.traceback, MAX_STREAM_CHARS)
+        traceback: tail(event.coloured_traceback || event.traceback, MAX_STREAM_CHARS)
       };
       return withItem(cleared(next), { key: event.seq, kind: 'error', error });
     }
