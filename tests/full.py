@@ -151,6 +151,7 @@ class Part:
     run: Callable[[Options], Result]
 
 
+_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp")
 PARTS = {
     "corpus": Part("every hostile message and file, in kernels of all three kinds, on 100 servers", "1 h", run_corpus),
     "two-tokens": Part("one token hostile for ten minutes, another one beside it", "15 min", run_beside_another),
@@ -204,7 +205,7 @@ PARTS = {
     "places": Part(
         "every other test on every host, client and image that it is for, where a commit has one of each",
         "1 h",
-        _run_pytest([f"--ignore=tests/{part}" for part in ("contract", "faults", "hostile", "browser", "docs/admin")]),
+        _run_pytest([f"--ignore=tests/{part}" for part in _PARTS_OF_THEIR_OWN]),
     ),
     "browser": Part(
         "the front end in JupyterLab and Notebook 7, with as many sessions as it is to hold",
@@ -225,6 +226,11 @@ PARTS = {
         "AutoGen's own tests of its executors, on this package's",
         "10 min",
         _run_module("tests.peers"),
+    ),
+    "mcp-conformance": Part(
+        "the conformance suite of the Model Context Protocol, both revisions",
+        "3 min",
+        _run_pytest(["tests/mcp/test_conformance.py"]),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

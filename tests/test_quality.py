@@ -58,8 +58,9 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
         assert not [host for host in hosts if host in text], name
 
 
-def test_the_lock_of_the_tests_proxy_names_no_registry() -> None:
-    packages = json.loads((ROOT / "tests" / "hub" / "package-lock.json").read_text())["packages"]
+@pytest.mark.parametrize("project", ["tests/hub", "tests/mcp/clients"])
+def test_lock_of_an_npm_project_of_the_tests_names_no_registry(project: str) -> None:
+    packages = json.loads((ROOT / project / "package-lock.json").read_text())["packages"]
     assert len(packages) > 10
     for name, package in packages.items():
         assert "resolved" not in package

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import Any
 
 from mcp import Client, StdioServerParameters
 
@@ -26,7 +27,7 @@ async def main(client: str, text: str) -> None:
     async with Client(program) as agent:
         print(*(tool.name for tool in (await agent.list_tools()).tools))
         for code in ("squares = [n * n for n in range(1, 21)]", "sum(squares)"):
-            result = await agent.call_tool("execute_code", {"code": code})
+            result: Any = await agent.call_tool("execute_code", {"code": code})
         print(*(block.text for block in result.content))
 
 

@@ -47,7 +47,7 @@ async def result_of(program: StdioServerParameters, code: str) -> str:
     """Return the text of a call, after the client has found the one tool."""
     async with Client(program) as agent:
         assert [tool.name for tool in (await agent.list_tools()).tools] == ["execute_code"]
-        result = await agent.call_tool("execute_code", {"code": code})
+        result: Any = await agent.call_tool("execute_code", {"code": code})
     (block,) = result.content
     return str(block.text)
 

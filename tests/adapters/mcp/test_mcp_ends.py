@@ -89,7 +89,7 @@ async def test_a_cancelled_call_stops_its_code(local_server: LocalJupyterServer,
                             scope.cancel()
                 await light.out()
                 stopped.append(time.monotonic() - began)
-        result = await agent.call_tool("execute_code", {"code": "print('next')"})
+        result: Any = await agent.call_tool("execute_code", {"code": "print('next')"})
         assert [block.text for block in result.content] == ["next\n"]
     tell(f"cancelled over MCP {revision}", stopped)
     assert max(stopped) < _STOPPED_SECONDS
