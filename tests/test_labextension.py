@@ -11,13 +11,15 @@ import subprocess
 import sys
 import venv
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 
 import jupyter_exec_ext
 from hatch_labextension import STAMP, fingerprint
+from jupyter_exec_ext.auth.policy import Policy
+from jupyter_exec_ext.engine.settings import EngineSettings
 from tests.support.full import IS_FULL, only_in_full
 from tests.support.outside_parts import require_part
 
@@ -68,6 +70,13 @@ def test_every_command_and_setting_is_documented() -> None:
         assert f"| `{command}` |" in page, command
     for setting in json.loads((SOURCES / "schema" / "plugin.json").read_text())["properties"]:
         assert f"`{setting}`" in page, setting
+
+
+def test_every_limit_has_a_name_for_people() -> None:
+    words = (SOURCES / "src" / "panel" / "limits.ts").read_text(encoding="utf-8")
+    named = set(re.findall(r"case '(\w+)':", words))
+    limits = {each.name for each in fields(Policy)} - {"name"} | set(EngineSettings().limits())
+    assert limits - named == set()
 
 
 def test_every_change_of_a_source_counts_and_line_ends_do_not(tmp_path: Path) -> None:

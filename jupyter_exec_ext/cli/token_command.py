@@ -58,7 +58,7 @@ def add_token_command(commands: Any) -> None:
     create = add_command(actions, "create", "create a token and print it, this once", create_token)
     listing = add_command(actions, "list", "list tokens, without their secrets", list_tokens)
     show = add_command(actions, "show", "show a token, without its secret", show_token)
-    rotate = add_command(actions, "rotate", "give a token another secret and print it, this once", rotate_token)
+    rotate = add_command(actions, "rotate", "replace the secret of a token, and print the new one once", rotate_token)
     revoke = add_command(
         actions, "revoke", "revoke tokens and those below them, or grants; their work ends", revoke_tokens
     )
@@ -152,7 +152,7 @@ def create_token(args: argparse.Namespace) -> int:
 
 
 def rotate_token(args: argparse.Namespace) -> int:
-    """Give a token another secret, and print or write it."""
+    """Replace the secret of a token, and print or write the new one."""
     with _secret_output(args) as hand_out, api_client_for(args) as client:
         hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap))
     return 0
@@ -314,7 +314,7 @@ def _hand_out(issued: IssuedToken, args: argparse.Namespace, descriptor: int | N
     print(
         f"Token {token.id} ({printable(token.name)}), policy {token.policy}, until {token.expires_at}", file=sys.stderr
     )
-    print(f"It may: {', '.join(token.scopes)}", file=sys.stderr)
+    print(f"Permissions: {', '.join(token.scopes)}", file=sys.stderr)
     print(f"It is shown this once. To revoke it: jupyter exec token revoke {token.id}", file=sys.stderr, flush=True)
     # After the lines above: if the secret cannot be written, they name the token to revoke.
     if descriptor is not None:

@@ -33,7 +33,11 @@ export class RunningAgents implements IRunningSessions.IManager {
   }
 
   get shutdownAllConfirmationText(): string {
-    return this._trans.__("Shut down all agents' sessions? Their variables are lost.");
+    return this._trans._n(
+      'Shut down 1 agent session? Its variables are lost.',
+      'Shut down all %1 agent sessions? Their variables are lost.',
+      this.running().length
+    );
   }
 
   get runningChanged(): ISignal<unknown, unknown> {

@@ -31,7 +31,7 @@ function Item(props: { counts: ICounts; trans: TranslationBundle; onClick: () =>
   const { trans } = props;
   const { sessions, busy, awaiting, asking } = props.counts;
   const title = [
-    trans._n('One session of agents', '%1 sessions of agents', sessions),
+    trans._n('1 agent session', '%1 agent sessions', sessions),
     trans._n('one is busy', '%1 are busy', busy),
     ...waitingWords(trans, props.counts)
   ].join(', ');

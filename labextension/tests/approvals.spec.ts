@@ -10,6 +10,7 @@ import { showWaiting } from '../src/approvals/badge';
 import { isEdited, kindsOf, NO_ENTRIES, synced, withEntry } from '../src/approvals/entries';
 import { notifyOfWaiting } from '../src/approvals/notifier';
 import { ApprovalQueue } from '../src/approvals/queue';
+import { seenCode } from '../src/approvals/seen';
 import { goneWords, leftWords, ruleWords } from '../src/approvals/words';
 import { ExecModel } from '../src/model/model';
 import { execution, FakeServer, FakeStream, INFO, json, session, token, until } from './helpers';
@@ -313,14 +314,26 @@ describe('notifyOfWaiting', () => {
   it('takes it back when somebody has decided', async () => {
     const { stream, model } = await live([waits('e')]);
     notifier(model);
-    expect(Notification.manager.count).toBe(1);
+    await until(() => Notification.manager.count === 1);
     stream.send('execution', { execution: decided('e', 'rejected') }, 'b-1');
+    await until(() => Notification.manager.count === 0);
+  });
+
+  it('tells nothing of code that is on the screen, and takes back what it told', async () => {
+    const { stream, model } = await live([waits('seen at once')]);
+    seenCode.add('seen at once');
+    notifier(model);
+    stream.send('execution', { execution: waits('seen later') }, 'b-1');
+    await until(() => Notification.manager.count === 1);
+    expect(Notification.manager.notifications[0]?.message).toMatch(/^Code of/);
+    seenCode.add('seen later');
     await until(() => Notification.manager.count === 0);
   });
 
   it('is one for all', async () => {
     const { stream, model } = await live([waits('e')]);
     notifier(model);
+    await until(() => Notification.manager.count === 1);
     stream.send('execution', { execution: waits('f') }, 'b-1');
     await until(() => Notification.manager.notifications[0]?.message.startsWith('2 runs need') === true);
     expect(Notification.manager.count).toBe(1);
@@ -374,12 +387,14 @@ describe('words', () => {
     expect(left('2025-01-01T00:00:00Z')).toBe('less than a minute');
   });
 
-  it('say why something waits no more', () => {
+  it('say why something no longer waits', () => {
     expect(goneWords(trans, decided('e', 'edited'))).toBe('Bea has approved it already, with other code.');
-    expect(goneWords(trans, decided('e', 'timeout'))).toBe('Nobody decided in time, so it was not run.');
-    expect(goneWords(trans, execution('e', { state: 'cancelled', approval: APPROVAL }))).toBe(
-      'It does not wait for approval any more: cancelled.'
+    expect(goneWords(trans, decided('e', 'timeout'))).toBe(
+      'The time for a decision ran out. The code did not run.'
     );
-    expect(goneWords(trans, waits('e'))).toBe('It does not wait for approval any more.');
+    expect(goneWords(trans, execution('e', { state: 'cancelled', approval: APPROVAL }))).toBe(
+      'It no longer waits for approval: cancelled.'
+    );
+    expect(goneWords(trans, waits('e'))).toBe('It no longer waits for approval.');
   });
 });

@@ -31,7 +31,7 @@ describe('the time axis', () => {
       ['in', 'good', 50, 10],
       ['over the start', 'bad', 0, 10]
     ]);
-    expect(laneWords(trans, executions, RANGE)).toBe('3 in this time, 1 failed, one runs');
+    expect(laneWords(trans, executions, RANGE)).toBe('3 in this time, 1 failed, 1 running');
   });
 
   it('names full minutes, a few of them', () => {

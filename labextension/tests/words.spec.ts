@@ -1,6 +1,7 @@
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
+import { limitName, limitValue } from '../src/panel/limits';
 import { downloadName, notebookName, notebookPaths } from '../src/commands/names';
 import {
   ageWords,
@@ -8,6 +9,7 @@ import {
   durationWords,
   executionWords,
   headline,
+  kernelWords,
   kindWords,
   lastOutcomeWords,
   limitWords,
@@ -38,6 +40,26 @@ describe('words', () => {
       '8.4 MB',
       '5'
     ]);
+  });
+
+  it('name limits and their values', () => {
+    const words = (name: string, value: unknown): string =>
+      `${limitName(trans, name)}: ${limitValue(trans, name, value, null)}`;
+    expect(words('max_sessions', 5)).toBe('Sessions at once: 5');
+    expect(words('max_execution_seconds', 600)).toBe('Run time: 10 min');
+    expect(words('max_cpu_seconds', null)).toBe('Processor time of a process: no limit');
+    expect(words('isolation', 'sandbox')).toBe('Least isolation: sandbox');
+    expect(words('attach', false)).toBe('Attach to running kernels: not allowed');
+    expect(words('env', ['*'])).toBe('Environment variables: all');
+    expect(words('kernelspecs', ['a', 'b'])).toBe('Kernels: a, b');
+    expect(words('approval', 'never')).toBe('Code that needs approval: none');
+    expect(words('approval', { when: ['shell'] })).toBe('Code that needs approval: shell');
+    expect(words('of_a_newer_server', { a: 1 })).toBe('of_a_newer_server: {"a":1}');
+  });
+
+  it('name kernels with their isolation', () => {
+    const names = ['python3', 'python3+sandbox', 'ir+landlock', 'c++'].map(name => kernelWords(trans, name));
+    expect(names).toEqual(['python3', 'python3, sandboxed', 'ir, with Landlock', 'c++']);
   });
 
   it('say the day, and the year only of another one', () => {

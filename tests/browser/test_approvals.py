@@ -55,7 +55,7 @@ def test_approved_code_runs_as_it_is(panel: Panel, asking: Agent) -> None:
     done = asking.result()
     assert (done["state"], done["stdout"].strip()) == ("ok", "from the shell")
     assert done["approval"]["decision"] == "approved"
-    expect(section).to_contain_text("Nothing waits for you")
+    expect(section).to_contain_text("No runs need your approval")
 
 
 def test_edited_code_runs_in_its_place(panel: Panel, asking: Agent) -> None:
@@ -109,10 +109,11 @@ def test_it_is_told_while_the_panel_is_closed(panel: Panel, asking: Agent) -> No
     toast = notification(panel.page)
     expect(toast).to_contain_text("cautious")
     toast.get_by_role("button", name="Review").click()
+    # Nothing tells of code that is on the screen.
+    expect(toast).to_have_count(0)
     section = panel.page.locator("#jupyter-exec-ext-approvals")
     section.get_by_role("button", name="Approve", exact=True).click()
     assert asking.result()["state"] == "ok"
-    expect(toast).to_have_count(0)
 
 
 def test_what_waited_before_the_page_was_opened_is_open(panel: Panel, page: Page, host: Host, asking: Agent) -> None:
@@ -135,12 +136,18 @@ def test_what_comes_into_an_open_panel_has_room_there(panel: Panel, page: Page, 
     asking.begin("run", session_id=asking("open", name="late", kernel_name="forked"), code=ASKS)
     section = waiting(opened)
     page.wait_for_function(_IS_SEEN, arg="#jupyter-exec-ext-approvals .cm-line")
+    expect(notification(page)).to_have_count(0)
+    # Another section that takes room leaves the code in view.
+    execute(page, "jupyter-exec-ext:new-token")
+    expect(page.get_by_role("form", name="New token")).to_be_visible()
+    page.wait_for_function(_IS_SEEN, arg="#jupyter-exec-ext-approvals .cm-line")
     section.get_by_role("button", name="Reject", exact=True).click()
     assert asking.result()["state"] == "rejected"
 
 
 def test_it_can_be_rejected_from_the_notification(panel: Panel, asking: Agent) -> None:
     session = asking("open", name="unseen", kernel_name="forked")
+    execute(panel.page, "filebrowser:activate")
     asking.begin("run", session_id=session, code=ASKS)
     notification(panel.page).get_by_role("button", name="Reject").click()
     panel.page.locator(".jp-Dialog input").fill("not now")
@@ -156,4 +163,4 @@ def test_what_another_person_decides_is_seen(panel: Panel, asking: Agent, host: 
     (execution,) = owner.call("GET", "/approvals").json()["executions"]
     assert owner.call("POST", f"/approvals/{execution['id']}", json={"decision": "approve"}).ok
     assert asking.result()["state"] == "ok"
-    expect(section).to_contain_text("Nothing waits for you")
+    expect(section).to_contain_text("No runs need your approval")

@@ -42,6 +42,8 @@ def test_the_server_s_restart_is_noticed_and_made_up_for(page: Page, tmp_path: P
         panel = open_lab(page, host)
         expect(panel.row("before")).to_be_visible()
     expect(panel.node.get_by_role("alert")).to_contain_text("no connection to the server")
+    expect(page.locator("#jupyter-exec-ext-approvals")).to_contain_text("Not connected")
+    expect(page.locator("#jupyter-exec-ext-approvals")).not_to_contain_text("No runs need your approval")
     with running_lab(home, port, token) as host, running_agent(host.owner, tmp_path) as agent:
         back = time.monotonic()
         # JupyterLab's own message, some time after its own requests have failed.

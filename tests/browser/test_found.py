@@ -118,6 +118,24 @@ def test_sessions_of_a_token_are_interrupted_and_shut_down_together(
     owner_of(host).call("DELETE", f"/tokens/{bearer.id}")
 
 
+def test_session_that_is_opened_low_in_the_list_comes_into_view(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="z last", kernel_name=FORKED)
+    agent("run", session_id=session, code="print('x\\n' * 8 + 'the end')")
+    for number in range(12):
+        agent("open", name=f"n{number}", kernel_name=FORKED)
+    panel.node.get_by_label("Order of sessions").select_option("By name")
+    row, output = panel.row("z last"), panel.session("z last").get_by_text("the end")
+    row.scroll_into_view_if_needed()
+    row.click()
+    expect(output).to_be_in_viewport(ratio=0.9)
+    row.press("ArrowLeft")
+    panel.row("n0").focus()
+    row.focus()
+    row.press("ArrowRight")
+    expect(output).to_be_in_viewport(ratio=0.9)
+    panel.node.get_by_label("Order of sessions").select_option("Busy first")
+
+
 def test_ignored_interrupt_offers_a_restart(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="stubborn", kernel_name=FORKED)
     agent.begin("run", session_id=session, code=IGNORES)

@@ -122,7 +122,7 @@ def test_ten_thousand_executions_of_ended_sessions(new_page: Callable[..., Page]
         before_bytes = memory_of(without)
         panel = open_lab(new_page(), host)
         page, node = panel.page, panel.node
-        search, found = node.get_by_role("searchbox"), node.get_by_label("Executions found")
+        search, found = node.get_by_role("searchbox"), node.get_by_label("Runs found")
         node.get_by_label("Which sessions").select_option("ended")
         expect(node.locator(".jex-Session")).to_have_count(SESSIONS)
         search.fill(COMMON)

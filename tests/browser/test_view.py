@@ -54,7 +54,7 @@ def test_a_view_shows_what_ran_what_it_uses_and_what_changed(panel: Panel, agent
     agent("run", session_id=session, code=WRITES)
     agent("run", session_id=session, code=CHANGES)
     view = open_view(panel, "viewed")
-    expect(view.get_by_role("img", name="Executions: 2 in this time")).to_be_visible()
+    expect(view.get_by_role("img", name="Runs: 2 in this time")).to_be_visible()
     expect(view.get_by_role("img", name="Memory over time")).to_be_visible()
     entry = open_file(view, "plan.md")
     expect(entry.locator("[data-kind=removed]")).to_contain_text("two")

@@ -102,7 +102,7 @@ export function TokenForm(props: {
         {policy !== undefined && policyWords(trans, policy)}
       </p>
       <label>
-        <span>{trans.__('Good for')}</span>
+        <span>{trans.__('Valid for')}</span>
         <select
           className="jex-Select"
           value={lifetime}
@@ -136,7 +136,7 @@ export function TokenForm(props: {
           : trans.__('Code waits for you in this panel. Uploads are refused, since a file may be code.')}
       </p>
       <fieldset className="jex-Scopes">
-        <legend>{trans.__('It may')}</legend>
+        <legend>{trans.__('Permissions')}</legend>
         {ordered(own).map(scope => (
           <label key={scope} title={scope}>
             <input

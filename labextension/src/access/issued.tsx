@@ -48,7 +48,7 @@ function Issued(props: {
   return (
     <div className="jex-Issued" ref={body}>
       <p>
-        {trans.__('This is shown once. Whoever has it can act with it until %1.', until(token.expires_at))}
+        {trans.__('The token is shown once. Anyone who has it can use it until %1.', until(token.expires_at))}
       </p>
       <Copyable trans={trans} what={trans.__('the token')} text={secret} />
       <Snippets trans={trans} all={snippets(url, secret, kernelName)} scopes={token.scopes} />

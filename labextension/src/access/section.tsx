@@ -10,7 +10,7 @@ import { NO_ARGS } from '../commands/args';
 import { attempt } from '../commands/context';
 import { CommandIDs } from '../commands/ids';
 import { expand, resize } from '../panel/expand';
-import { NotYet } from '../panel/notYet';
+import { NotYet, useIsNotYet } from '../panel/notYet';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -54,6 +54,7 @@ function create(services: IServices): SectionWidget {
 function Tokens({ form }: { form: Switch }): React.ReactElement {
   const { model, trans } = useServices();
   const { info, tokens } = useExecState();
+  const isNotYet = useIsNotYet();
   const now = useNow(30);
   const roving = useRoving();
   const creating = useSwitch(form);
@@ -115,14 +116,16 @@ function Tokens({ form }: { form: Switch }): React.ReactElement {
           {oneLine(problem, 500)}
         </p>
       )}
-      {info === null && <NotYet />}
-      {info !== null && nodes.length === 0 && (
-        <p className="jex-Empty">
-          {trans.__(
-            'No tokens. A token gives an agent limited access to this server, for as long as you say.'
-          )}
-        </p>
-      )}
+      {nodes.length === 0 &&
+        (isNotYet ? (
+          <NotYet />
+        ) : (
+          <p className="jex-Empty">
+            {trans.__(
+              'No tokens. A token gives an agent limited access to this server, for as long as you say.'
+            )}
+          </p>
+        ))}
       <div ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
         <ul className="jex-List" aria-label={trans.__('Tokens')}>
           {nodes.map(node => (
@@ -136,9 +139,9 @@ function Tokens({ form }: { form: Switch }): React.ReactElement {
   async function revoke(node: INode): Promise<void> {
     const below = activeBelow(node, Date.now());
     const body = [
-      trans.__('What it runs ends within a second, and its sessions are shut down.'),
+      trans.__('Its runs end within a second, and its sessions are shut down.'),
       ...(below > 0
-        ? [trans._n('One token below it is revoked, too.', '%1 tokens below it are revoked, too.', below)]
+        ? [trans._n('1 derived token is revoked, too.', '%1 derived tokens are revoked, too.', below)]
         : [])
     ].join(' ');
     const title = trans.__('Revoke “%1”?', oneLine(tokenName(node.token), 60));
@@ -148,8 +151,8 @@ function Tokens({ form }: { form: Switch }): React.ReactElement {
   }
 
   async function rotate(node: INode): Promise<void> {
-    const title = trans.__('Another secret for “%1”?', oneLine(tokenName(node.token), 60));
-    const body = trans.__('The one that the agent has now stops working at once. Sessions go on.');
+    const title = trans.__('Replace the secret of “%1”?', oneLine(tokenName(node.token), 60));
+    const body = trans.__('The current secret stops working immediately. Sessions continue.');
     if (await confirmed(title, body, trans.__('Replace'))) {
       const issued = await attempt(rotateToken(model.client, node.token.id));
       if (issued !== undefined) {

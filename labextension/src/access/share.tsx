@@ -188,7 +188,7 @@ class Question extends ReactWidget implements Dialog.IBodyWidget<IWish> {
         </label>
         <p className="jex-Share-warning">
           {trans.__(
-            'Code that the agent runs in this kernel has your own rights: your files, your network, your variables. In this kernel alone, the isolation that protects you from it does not hold.'
+            'Code that the agent runs in this kernel has your own rights: your files, your network, your variables. This kernel is not isolated.'
           )}
         </p>
         <p className="jex-Note">
@@ -242,7 +242,7 @@ function Shared(props: { trans: TranslationBundle; shared: IShared; url: string 
         <>
           <p>
             {trans.__(
-              'The token is shown once. Whoever has it can act with it until %1.',
+              'The token is shown once. Anyone who has it can use it until %1.',
               new Date(issued.token.expires_at).toLocaleString()
             )}
           </p>

@@ -54,7 +54,9 @@ export function TokenRow(props: {
               <span>{active ? leftWords(trans, token.expires_at, now) : tokenStateWords(trans, state)}</span>
               <span>{oneLine(token.policy, 60)}</span>
               <span>{used()}</span>
-              {children.length > 0 && <span>{trans._n('1 below', '%1 below', children.length)}</span>}
+              {children.length > 0 && (
+                <span>{trans._n('1 derived token', '%1 derived tokens', children.length)}</span>
+              )}
             </span>
           </span>
         </button>
@@ -62,7 +64,7 @@ export function TokenRow(props: {
           <span className="jex-Row-actions">
             <IconButton
               icon={refreshIcon}
-              label={trans.__('Another secret for %1', name)}
+              label={trans.__('Replace the secret of %1', name)}
               onClick={() => actions.rotate(node)}
             />
             <IconButton
@@ -146,7 +148,7 @@ function Details({ node, state }: { node: INode; state: string }): React.ReactEl
           </React.Fragment>
         ))}
       </dl>
-      <p className="jex-Note">{trans.__('It may')}</p>
+      <p className="jex-Note">{trans.__('Permissions')}</p>
       <ul className="jex-ScopeList">
         {ordered(token.scopes).map(scope => (
           <li key={scope} title={scope}>

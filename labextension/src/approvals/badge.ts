@@ -30,7 +30,10 @@ export function showWaiting(title: Title<Widget>, model: IExecModel, trans: Tran
 }
 
 /** What a person has to do; empty for nothing. */
-export function waitingWords(trans: TranslationBundle, { awaiting, asking }: ICounts): readonly string[] {
+export function waitingWords(
+  trans: TranslationBundle,
+  { awaiting, asking }: Pick<ICounts, 'awaiting' | 'asking'>
+): readonly string[] {
   return [
     ...(awaiting > 0
       ? [trans._n('one run needs your approval', '%1 runs need your approval', awaiting)]

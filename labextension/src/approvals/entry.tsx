@@ -16,16 +16,19 @@ import {
   ownerName,
   sessionName
 } from '../panel/words';
+import { useWhileVisible } from '../panel/visible';
 import { oneLine, reveal } from '../safety/text';
 import { Changes } from './changes';
 import { unixLines } from './diff';
 import { CodeField } from './editor';
 import { type IEntry, isEdited, kindsOf } from './entries';
 import type { ApprovalQueue } from './queue';
+import { seenCode } from './seen';
 import { findingWords, goneWords, leftWords, rulesWords } from './words';
 
-/** What the server takes. */
+/** The server's limit. */
 const MAX_NOTE_CHARS = 4096;
+const LOOK_SECONDS = 60;
 
 interface IProps {
   entry: IEntry;
@@ -67,7 +70,7 @@ export const EntryRow = React.memo(function EntryRow(props: IProps): React.React
             <span className="jex-Row-detail jex-Ellipsis">
               <span>{who}</span>
               {isEdited(entry) && <span>{trans.__('edited')}</span>}
-              <span>{gone ? trans.__('waits no more') : oneLine(execution.approval?.why ?? '')}</span>
+              <span>{gone ? trans.__('already decided') : oneLine(execution.approval?.why ?? '')}</span>
             </span>
           </span>
           <span className="jex-Age">{ageWords(trans, execution.created_at, now)}</span>
@@ -90,9 +93,16 @@ function Details(props: IProps & { who: string }): React.ReactElement {
   const kinds = kindsOf(entry).map(kind => kindWords(trans, kind));
   const marks = React.useMemo(() => marksOf(execution.approval), [execution.approval]);
   const decide = (yes: boolean): void => props.onDecide(id, yes);
+  const element = React.useRef<HTMLDivElement>(null);
+  useWhileVisible(
+    element,
+    LOOK_SECONDS,
+    true,
+    React.useCallback(() => seenCode.add(id), [id])
+  );
 
   return (
-    <div className="jex-Details">
+    <div className="jex-Details" ref={element}>
       {gone && (
         <p className="jex-Note jex-Warn" role="alert">
           {entry.problem === null ? goneWords(trans, execution) : oneLine(entry.problem, 500)}
@@ -242,7 +252,7 @@ function Facts(props: IProps & { who: string }): React.ReactElement {
     ]);
   }
   if (approval !== null) {
-    facts.push([trans.__('Asked because'), findingWords(trans, approval).join('; ')]);
+    facts.push([trans.__('Reason'), findingWords(trans, approval).join('; ')]);
   }
   if (session !== undefined) {
     facts.push([trans.__('Session'), sessionName(session), `${sessionName(session)}\n${session.id}`]);

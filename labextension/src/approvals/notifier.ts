@@ -10,8 +10,12 @@ import { ownerName, sessionName } from '../panel/words';
 import type { IExecModel } from '../tokens';
 import type { IExecution, ISession } from '../api/types';
 import { awaiting } from './entries';
+import { seenCode } from './seen';
 
-/** What is told of all that waits in one way. */
+/** Code that comes on the screen within this time needs no notification. */
+const DELAY_MS = 300;
+
+/** One notification's content, for everything that waits in one way. */
 interface INotice {
   readonly message: string;
   readonly actions: Notification.IAction[];
@@ -24,8 +28,16 @@ class Notifier<T extends { readonly id: string }> {
     private readonly _waiting: () => readonly T[],
     private readonly _notice: (waiting: readonly T[], first: T) => INotice
   ) {
-    model.changed.connect(() => this._update());
-    this._update();
+    model.changed.connect(() => this._schedule());
+    seenCode.changed.connect(() => this._schedule());
+    this._schedule();
+  }
+
+  private _schedule(): void {
+    this._timer ??= window.setTimeout(() => {
+      this._timer = null;
+      this._update();
+    }, DELAY_MS);
   }
 
   private _update(): void {
@@ -58,6 +70,7 @@ class Notifier<T extends { readonly id: string }> {
     }
   }
 
+  private _timer: number | null = null;
   private _known: ReadonlySet<string> = new Set();
   private _id: string | null = null;
 }
@@ -74,7 +87,7 @@ export function notifyOfWaiting(
   };
   new Notifier(
     model,
-    () => awaiting(model.state),
+    () => awaiting(model.state).filter(each => !seenCode.has(each.id)),
     (waiting, first) => {
       const owner = model.state.sessions.get(first.session_id)?.owner;
       return {

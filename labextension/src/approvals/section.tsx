@@ -7,10 +7,12 @@ import type { IPolicy } from '../api/types';
 import { EXECUTION_ARGS, text } from '../commands/args';
 import { CommandIDs } from '../commands/ids';
 import { counts } from '../model/view';
+import { NotYet, useIsNotYet } from '../panel/notYet';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
 import { expand, resize } from '../panel/expand';
+import { waitingWords } from './badge';
 import type { IEntry } from './entries';
 import { EntryRow } from './entry';
 import { ApprovalQueue } from './queue';
@@ -44,6 +46,8 @@ function create(services: IServices): SectionWidget {
       resize(widget, EMPTY_SHARE);
     }
     shown = waiting;
+    widget.toggleClass('jex-Waiting', queue.entries.size > 0);
+    widget.parent?.fit();
   };
   queue.changed.connect(update);
   update();
@@ -69,9 +73,11 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
   const { trans } = useServices();
   const entries = useEntries(queue);
   const policies = usePolicies();
+  const isNotYet = useIsNotYet();
   const roving = useRoving();
   const [said, setSaid] = React.useState('');
   const now = useNow(15, entries.length > 0);
+  const awaiting = entries.filter(entry => !entry.gone).length;
 
   React.useEffect(() => {
     const focus = (): void => {
@@ -108,7 +114,7 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
   return (
     <div className="jex-Approvals">
       <p className="jex-Hidden" role="status">
-        {said}
+        {[said, ...waitingWords(trans, { awaiting, asking: 0 })].filter(Boolean).join(' ')}
       </p>
       <div
         ref={roving.ref}
@@ -118,13 +124,13 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
         role="group"
         aria-label={trans.__('Code that waits for your approval')}
       >
-        {entries.length === 0 ? (
+        {entries.length === 0 && isNotYet && <NotYet />}
+        {entries.length === 0 && !isNotYet && (
           <p className="jex-Empty">
-            {trans.__(
-              'Nothing waits for you. Code that a policy holds back until a person agrees is shown here.'
-            )}
+            {trans.__('No runs need your approval. Code that a policy holds back appears here.')}
           </p>
-        ) : (
+        )}
+        {entries.length > 0 && (
           <ul className="jex-List">
             {entries.map(entry => (
               <EntryRow

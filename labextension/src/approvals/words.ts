@@ -24,7 +24,7 @@ export function outcomeWords(trans: TranslationBundle, outcome: Outcome): string
 /** Why an execution waits no more. */
 export function goneWords(trans: TranslationBundle, execution: IExecution): string {
   const approval = execution.approval;
-  const by = oneLine(approval?.decided_by ?? '', 80) || trans.__('Somebody');
+  const by = oneLine(approval?.decided_by ?? '', 80) || trans.__('Another person');
   switch (approval?.decision) {
     case 'approved':
       return trans.__('%1 has approved it already.', by);
@@ -33,14 +33,11 @@ export function goneWords(trans: TranslationBundle, execution: IExecution): stri
     case 'rejected':
       return trans.__('%1 has rejected it already.', by);
     case 'timeout':
-      return trans.__('Nobody decided in time, so it was not run.');
+      return trans.__('The time for a decision ran out. The code did not run.');
     default:
       return execution.state === 'awaiting_approval'
-        ? trans.__('It does not wait for approval any more.')
-        : trans.__(
-            'It does not wait for approval any more: %1.',
-            executionStateWords(trans, execution.state)
-          );
+        ? trans.__('It no longer waits for approval.')
+        : trans.__('It no longer waits for approval: %1.', executionStateWords(trans, execution.state));
   }
 }
 

@@ -12,7 +12,7 @@ export function addExecutionCommands(context: ICommandContext): void {
   const { commands, model, trans, attempt } = context;
 
   commands.addCommand(CommandIDs.cancel, {
-    label: trans.__('Cancel Execution'),
+    label: trans.__('Cancel Run'),
     describedBy: EXECUTION_ARGS,
     execute: args => attempt(model.client.cancel(text(args, 'executionId')))
   });

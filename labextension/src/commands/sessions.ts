@@ -15,6 +15,7 @@ import { ApiError, messageOf } from '../api/errors';
 import type { ISession } from '../api/types';
 import { isAlive } from '../model/view';
 import { ownerName, sessionName } from '../panel/words';
+import { oneLine } from '../safety/text';
 import { OWNER_ARGS, SESSION_ARGS, text } from './args';
 import type { ICommandContext } from './context';
 import { copy } from './copy';
@@ -37,6 +38,10 @@ export function addSessionCommands(context: ICommandContext): void {
     [...model.state.sessions.values()].filter(
       each => isAlive(each) && (owner === undefined || each.owner === owner)
     );
+  const nameOf = (args: object): string => {
+    const session = known(args);
+    return session === undefined ? '' : oneLine(sessionName(session), 60);
+  };
   const alive = (args: object): boolean => {
     const session = known(args);
     return session !== undefined && isAlive(session);
@@ -90,14 +95,8 @@ export function addSessionCommands(context: ICommandContext): void {
               sessions.length,
               ownerName(trans, owner, tokens.get(owner) ?? null, info)
             )
-          : trans._n(
-              "Shut down the agents' session?",
-              'Shut down all %1 sessions of agents?',
-              sessions.length
-            );
-      const body = trans.__(
-        'What runs in them is stopped, and their variables are lost. Files and executions are kept.'
-      );
+          : trans._n('Shut down 1 agent session?', 'Shut down all %1 agent sessions?', sessions.length);
+      const body = trans.__('Their code is stopped, and their variables are lost. Files and runs are kept.');
       if (await confirmed(title, body, trans.__('Shut Down All'))) {
         await attempt(Promise.all(sessions.map(each => model.client.shutdown(each.id))));
       }
@@ -110,8 +109,9 @@ export function addSessionCommands(context: ICommandContext): void {
     describedBy: SESSION_ARGS,
     isEnabled: args => alive(args) && known(args)?.attached !== true,
     execute: async args => {
-      const body = trans.__('Its variables are lost, and what runs or waits in it is cancelled.');
-      if (await confirmed(trans.__('Restart the kernel of this session?'), body, trans.__('Restart'))) {
+      const body = trans.__('Its variables are lost. Running and queued code is cancelled.');
+      const title = trans.__('Restart the kernel of “%1”?', nameOf(args));
+      if (await confirmed(title, body, trans.__('Restart'))) {
         await attempt(model.client.restart(text(args, 'sessionId')));
       }
     }
@@ -124,10 +124,12 @@ export function addSessionCommands(context: ICommandContext): void {
     isEnabled: alive,
     execute: async args => {
       const attached = known(args)?.attached === true;
-      const title = attached ? trans.__('Detach from this kernel?') : trans.__('Shut down this session?');
+      const title = attached
+        ? trans.__('Detach “%1” from its kernel?', nameOf(args))
+        : trans.__('Shut down “%1”?', nameOf(args));
       const body = attached
         ? trans.__('The agent can no longer run code in it. The kernel stays.')
-        : trans.__('The agent can no longer use it. Its files and its executions are kept.');
+        : trans.__('The agent can no longer use it. Its files and runs are kept.');
       if (await confirmed(title, body, attached ? trans.__('Detach') : trans.__('Shut Down'))) {
         await attempt(model.client.shutdown(text(args, 'sessionId')));
       }

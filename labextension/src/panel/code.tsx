@@ -39,7 +39,9 @@ export const Code = React.memo(function Code(props: { code: string; language: st
         <code ref={ref} />
       </pre>
       {props.code.length > MAX_SHOWN_CHARS && (
-        <p className="jex-Note">{trans.__('The code goes on; copy it to see all of it.')}</p>
+        <p className="jex-Note">
+          {trans.__('Only the first 100,000 characters are shown. Copy the code to see all of it.')}
+        </p>
       )}
     </>
   );

@@ -12,6 +12,7 @@ import { Code } from './code';
 import { Edited } from '../approvals/edited';
 import { FileLinks } from './files';
 import { Outputs } from './outputs';
+import { revealItem } from './reveal';
 import { Row } from './row';
 import { useServices } from './services';
 import {
@@ -54,7 +55,12 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
             data-within={props.within}
             tabIndex={-1}
             aria-expanded={open}
-            onClick={() => props.onToggle(!open)}
+            onClick={event => {
+              props.onToggle(!open);
+              if (!open) {
+                revealItem(event.currentTarget);
+              }
+            }}
             title={title}
           >
             <Caret.react tag="span" className="jex-Caret" />
@@ -84,7 +90,7 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
             {isOpen(execution) && (
               <IconButton
                 icon={stopIcon}
-                label={trans.__('Cancel this execution')}
+                label={trans.__('Cancel this run')}
                 onClick={() => void commands.execute(CommandIDs.cancel, { executionId: execution.id })}
               />
             )}
@@ -121,10 +127,10 @@ function Details({ execution, session }: IProps): React.ReactElement {
       <Edited execution={execution} />
       <Code code={execution.code} language={execution.language ?? session.language} />
       {approval !== null && approval.decision === null && (
-        <p className="jex-Note">{trans.__('A person has to approve it: %1', oneLine(approval.why))}</p>
+        <p className="jex-Note">{trans.__('Needs approval: %1', oneLine(approval.why))}</p>
       )}
       {approval?.reason && (
-        <p className="jex-Note">{trans.__('The person who decided: %1', oneLine(approval.reason))}</p>
+        <p className="jex-Note">{trans.__('Note with the decision: %1', oneLine(approval.reason))}</p>
       )}
       {execution.started_at !== null && <Outputs execution={execution} />}
       {execution.reason !== null && <p className="jex-Note">{oneLine(execution.reason, 1000)}</p>}

@@ -1,13 +1,24 @@
-/** Placeholder of a section until the server has answered. */
+/** Placeholder of a section that has nothing from the server. */
 
 import * as React from 'react';
 
 import { isOutOfReach } from '../model/state';
 import { useExecState, useServices } from './services';
 
-/** Nothing below a banner that says why there is no answer. */
+/** Nothing below a banner that gives the server's own reason. */
 export function NotYet(): React.ReactElement | null {
   const { trans } = useServices();
   const { connection } = useExecState();
-  return isOutOfReach(connection) ? null : <p className="jex-Empty">{trans.__('Connecting…')}</p>;
+  if (!isOutOfReach(connection)) {
+    return <p className="jex-Empty">{trans.__('Connecting…')}</p>;
+  }
+  return connection.trouble === 'unreachable' ? (
+    <p className="jex-Empty">{trans.__('Not connected')}</p>
+  ) : null;
+}
+
+/** Whether the server's answers are missing or may be out of date. */
+export function useIsNotYet(): boolean {
+  const { info, connection } = useExecState();
+  return info === null || isOutOfReach(connection);
 }

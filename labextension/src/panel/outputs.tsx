@@ -41,7 +41,7 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
     >
       {outputs.omitted > 0 && (
         <p className="jex-Note">
-          {trans._n('One earlier output is not shown.', '%1 earlier outputs are not shown.', outputs.omitted)}
+          {trans._n('1 earlier output hidden.', '%1 earlier outputs hidden.', outputs.omitted)}
         </p>
       )}
       {outputs.items.map(item => (
@@ -57,9 +57,7 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
       )}
       {waiting && (
         <p className="jex-Note">
-          {trans.__(
-            'Three others are shown as they run; this output follows when one of them ends or is closed.'
-          )}
+          {trans.__('Only three runs are shown live. Close one to see this output.')}
         </p>
       )}
       {problem !== null && (
@@ -108,9 +106,7 @@ const OutputItem = React.memo(function OutputItem({ item }: { item: Item }): Rea
       return (
         <div className="jex-Output" data-stream={item.name}>
           {item.cutChars > 0 && (
-            <p className="jex-Note">
-              {trans.__('%1 of earlier text are not shown.', sizeWords(item.cutChars))}
-            </p>
+            <p className="jex-Note">{trans.__('%1 of earlier text hidden.', sizeWords(item.cutChars))}</p>
           )}
           <Rendered shown={plain(item.text)} label={trans.__('Text')} />
         </div>

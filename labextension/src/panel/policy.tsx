@@ -5,10 +5,11 @@ import * as React from 'react';
 import type { IInfo, IPolicy } from '../api/types';
 import { isAlive } from '../model/view';
 import { oneLine } from '../safety/text';
+import { limitName, limitValue } from './limits';
 import { NotYet } from './notYet';
 import { type ISection, SectionWidget } from './section';
 import { useExecState, useServices } from './services';
-import { isolationMeaning, isolationWords, limitWords } from './words';
+import { isolationMeaning, isolationWords } from './words';
 
 export const policySection: ISection = {
   id: 'jupyter-exec-ext-policy',
@@ -48,7 +49,7 @@ function PolicyView(): React.ReactElement {
       {info.policies.map(policy => (
         <PolicyFacts key={policy.name} policy={policy} />
       ))}
-      <h3>{trans.__('Limits for everybody')}</h3>
+      <h3>{trans.__('Server limits')}</h3>
       <Facts facts={info.limits} none={0} />
       <p className="jex-Hint">
         {trans.__('jupyter_exec_ext %1 in %2 %3', info.version, info.host, info.host_version)}
@@ -99,23 +100,15 @@ function PolicyFacts({ policy }: { policy: IPolicy }): React.ReactElement {
   );
 }
 
-/** Names as the configuration has them, so that an administrator finds them there. */
+/** Limits in words; tooltips have the configuration's names and exact values, for administrators. */
 function Facts(props: { facts: { readonly [name: string]: unknown }; none: unknown }): React.ReactElement {
   const { trans } = useServices();
   return (
     <dl className="jex-Facts">
       {Object.entries(props.facts).map(([name, value]) => (
         <React.Fragment key={name}>
-          <dt className="jex-Ellipsis" title={name}>
-            {oneLine(name, 80)}
-          </dt>
-          <dd title={typeof value === 'number' ? String(value) : undefined}>
-            {value === props.none
-              ? trans.__('no limit')
-              : typeof value === 'number'
-                ? limitWords(trans, name, value)
-                : oneLine(typeof value === 'string' ? value : JSON.stringify(value))}
-          </dd>
+          <dt title={oneLine(name, 80)}>{limitName(trans, name)}</dt>
+          <dd title={oneLine(JSON.stringify(value), 500)}>{limitValue(trans, name, value, props.none)}</dd>
         </React.Fragment>
       ))}
     </dl>

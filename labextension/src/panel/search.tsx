@@ -42,9 +42,9 @@ function Results({ text }: { text: string }): React.ReactElement {
   const [results, showMore] = useResults(text);
   const found = results?.found ?? [];
   return (
-    <section className="jex-Group" aria-label={trans.__('Executions found')} aria-busy={results === null}>
+    <section className="jex-Group" aria-label={trans.__('Runs found')} aria-busy={results === null}>
       <h3 className="jex-Group-title">
-        <span className="jex-Ellipsis">{trans.__('Executions')}</span>
+        <span className="jex-Ellipsis">{trans.__('Runs')}</span>
         <span className="jex-Count">{`${found.length}${results?.more ? '+' : ''}`}</span>
       </h3>
       <div role="status">
@@ -56,7 +56,7 @@ function Results({ text }: { text: string }): React.ReactElement {
           <p className="jex-Hint">{trans.__('No matches')}</p>
         )}
         {results?.complete === false && (
-          <p className="jex-Hint">{trans.__('Older executions are still being indexed.')}</p>
+          <p className="jex-Hint">{trans.__('Older runs are still being indexed.')}</p>
         )}
       </div>
       {bySession(found).map(part => (

@@ -9,6 +9,7 @@ import { oneLine } from '../safety/text';
 import { wantedAnswer } from './answer';
 import { IconButton } from './button';
 import { useOpened } from './opened';
+import { revealItem } from './reveal';
 import { Row } from './row';
 import { useServices } from './services';
 import { Timeline } from './timeline';
@@ -16,6 +17,7 @@ import {
   ageWords,
   isolationMeaning,
   isolationWords,
+  kernelWords,
   kindWords,
   lastOutcomeWords,
   sessionName,
@@ -71,7 +73,12 @@ export const SessionRow = React.memo(function SessionRow(props: {
             data-within={props.within}
             tabIndex={-1}
             aria-expanded={open}
-            onClick={() => setOpen(!open)}
+            onClick={event => {
+              setOpen(!open);
+              if (!open) {
+                revealItem(event.currentTarget);
+              }
+            }}
             onDoubleClick={() => run(CommandIDs.openView)}
             onKeyDown={event => {
               if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
@@ -92,7 +99,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
                   {isolationWords(trans, session.isolation)}
                 </span>
                 {session.attached && <span>{trans.__('attached')}</span>}
-                <span>{oneLine(session.kernel_name, 60)}</span>
+                <span>{kernelWords(trans, session.kernel_name)}</span>
                 {memory !== null && <span>{memory}</span>}
               </span>
             </span>
@@ -142,7 +149,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
     const lines = [
       called,
       trans.__('State: %1', state),
-      trans.__('Kernel: %1', oneLine(each.kernel_name, 60)),
+      trans.__('Kernel: %1', kernelWords(trans, each.kernel_name)),
       ...restarts(each.kernel_starts - 1),
       trans.__(
         'Isolation: %1. %2',

@@ -10,7 +10,7 @@ import { groups, type IFilter, type IGroup, inOrderOf, isAlive, NO_FILTER, type 
 import { wantedAnswer } from './answer';
 import { IconButton } from './button';
 import { expand } from './expand';
-import { NotYet } from './notYet';
+import { NotYet, useIsNotYet } from './notYet';
 import { useOpened } from './opened';
 import { useRoving } from './roving';
 import { Row } from './row';
@@ -239,8 +239,7 @@ function chosen(value: string): Pick<IFilter, 'show' | 'ended'> {
 
 function Empty(props: { filtered: boolean }): React.ReactElement {
   const { commands, trans } = useServices();
-  const { info } = useExecState();
-  if (info === null) {
+  if (useIsNotYet()) {
     return <NotYet />;
   }
   if (props.filtered) {

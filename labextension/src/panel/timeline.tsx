@@ -69,7 +69,7 @@ export function Executions(props: {
   const now = useNow(1, executions.some(isOpen));
   let day = dayWords(trans, new Date(now).toISOString(), now);
   return (
-    <ol className="jex-Timeline" reversed aria-label={trans.__('Executions, the newest first')}>
+    <ol className="jex-Timeline" reversed aria-label={trans.__('Runs, newest first')}>
       {executions.map((execution, index) => {
         // A question must not be overlooked, and may not be the newest: others wait behind it.
         const asks = isAskingInput(execution, props.session);

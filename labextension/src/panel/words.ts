@@ -68,7 +68,7 @@ export function kindWords(trans: TranslationBundle, kind: string): string {
     case 'magics':
       return trans.__('magics');
     case 'pattern':
-      return trans.__('what the pattern of the policy finds');
+      return trans.__('code that matches the pattern of the policy');
     case 'always':
       return trans.__('everything');
     default:
@@ -175,6 +175,20 @@ export function isolationMeaning(trans: TranslationBundle, isolation: Isolation)
   }
 }
 
+/** The name of a kernelspec; the server adds the isolation to it, as in `python3+sandbox`. */
+export function kernelWords(trans: TranslationBundle, name: string): string {
+  const [, plain = name, level] = /^(.+)\+(landlock|sandbox)$/.exec(name) ?? [];
+  const shown = oneLine(plain, 60);
+  switch (level) {
+    case 'landlock':
+      return trans.__('%1, with Landlock', shown);
+    case 'sandbox':
+      return trans.__('%1, sandboxed', shown);
+    default:
+      return shown;
+  }
+}
+
 export function troubleWords(trans: TranslationBundle, trouble: Trouble): string {
   switch (trouble) {
     case 'no-extension':
@@ -186,7 +200,7 @@ export function troubleWords(trans: TranslationBundle, trouble: Trouble): string
     case 'forbidden':
       return trans.__('The server refuses to show what agents run. You may have to log in again.');
     case 'policies':
-      return trans.__('There is a mistake in the policies, so this server runs no code of agents.');
+      return trans.__('A policy has a mistake, so this server runs no code of agents.');
     default:
       return trans.__('There is no connection to the server. What you see may be out of date.');
   }

@@ -35,7 +35,7 @@ export function Usage(props: { session: ISession; range: IRange }): React.ReactE
       {usage !== null && !usage.measured && usage.samples.length === 0 ? (
         <p className="jex-Hint">
           {session.state === 'ended'
-            ? trans.__('What an ended session has used is no longer known.')
+            ? trans.__('Usage of an ended session is not kept.')
             : session.isolation === 'remote'
               ? trans.__('The kernel runs elsewhere, where its memory and processors are not measured.')
               : trans.__('Memory and processors are measured as soon as the kernel runs.')}

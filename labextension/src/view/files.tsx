@@ -129,7 +129,7 @@ function FileContent({ file, sessionId }: { file: IFile; sessionId: string }): R
       ) : (
         problem === null && (
           <p className="jex-Note">
-            {trans.__('It is no text or picture that can be shown here, or it is too large.')}
+            {trans.__('No preview: the file is not text or a picture, or it is too large.')}
           </p>
         )
       )}

@@ -19,7 +19,7 @@ export function laneWords(
   return [
     trans._n('%1 in this time', '%1 in this time', bars.length),
     ...(failed > 0 ? [trans.__('%1 failed', failed)] : []),
-    ...(bars.some(bar => bar.tone === 'running') ? [trans.__('one runs')] : [])
+    ...(bars.some(bar => bar.tone === 'running') ? [trans.__('1 running')] : [])
   ].join(', ');
 }
 
@@ -31,7 +31,7 @@ export function Lane(props: {
   const { trans } = useServices();
   const { executions, range } = props;
   const bars = barsOf(executions, range);
-  const label = trans.__('Executions: %1', laneWords(trans, executions, range));
+  const label = trans.__('Runs: %1', laneWords(trans, executions, range));
   return (
     <div className="jex-Lane" role="img" aria-label={label}>
       {bars.map(bar => (

@@ -8,11 +8,19 @@ import { isOpen } from '../model/state';
 import { groups, NO_FILTER } from '../model/view';
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
+import { NotYet, useIsNotYet } from '../panel/notYet';
 import { useRoving } from '../panel/roving';
 import { useExecState, useNow, useServices } from '../panel/services';
 import { Timeline } from '../panel/timeline';
 import { useWhileVisible } from '../panel/visible';
-import { isolationWords, ownerName, sessionName, sessionStateWords, sizeWords } from '../panel/words';
+import {
+  isolationWords,
+  kernelWords,
+  ownerName,
+  sessionName,
+  sessionStateWords,
+  sizeWords
+} from '../panel/words';
 import { fittingMinutes, type IRange, RANGES } from './axis';
 import { Usage } from './charts';
 import { Lane, laneWords, Ticks } from './lane';
@@ -59,7 +67,7 @@ export function SessionView({ sessionId }: { sessionId: string }): React.ReactEl
           <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
             {isolationWords(trans, session.isolation)}
           </span>
-          <span>{oneLine(session.kernel_name, 60)}</span>
+          <span>{kernelWords(trans, session.kernel_name)}</span>
         </span>
         {chooser}
       </div>
@@ -67,14 +75,14 @@ export function SessionView({ sessionId }: { sessionId: string }): React.ReactEl
         <Usage session={session} range={range} />
         <figure className="jex-Chart">
           <figcaption>
-            <span className="jex-Chart-name">{trans.__('Executions')}</span>
+            <span className="jex-Chart-name">{trans.__('Runs')}</span>
             <span className="jex-Chart-limit">{laneWords(trans, executions, range)}</span>
           </figcaption>
           <Lane executions={executions} range={range} onChoose={show} />
           <Ticks range={range} />
         </figure>
       </section>
-      <section aria-label={trans.__('Executions')}>
+      <section aria-label={trans.__('Runs')}>
         <div ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
           <Timeline session={session} within="" />
         </div>
@@ -88,6 +96,7 @@ export function AllView(): React.ReactElement {
   const { model, trans } = useServices();
   const state = useExecState();
   const element = React.useRef<HTMLDivElement>(null);
+  const isNotYet = useIsNotYet();
   const sessions = groups(state, NO_FILTER).flatMap(group => group.sessions);
   const running = state.open.size > 0;
   const [range, chooser] = useRange(null, running);
@@ -103,7 +112,11 @@ export function AllView(): React.ReactElement {
         {chooser}
       </div>
       {sessions.length === 0 ? (
-        <p className="jex-Empty">{trans.__('No agent has a session on this server.')}</p>
+        isNotYet ? (
+          <NotYet />
+        ) : (
+          <p className="jex-Empty">{trans.__('No agent has a session on this server.')}</p>
+        )
       ) : (
         <div className="jex-Lanes">
           {sessions.slice(0, MAX_LANES).map(session => (
