@@ -25,8 +25,8 @@ from .common_options import add_command, add_command_group, add_json_option, pri
 from .messages import UsageError, error_text, print_error, unreadable_text
 from .relative_times import exact_and_relative, relative_time
 from .server_choice import add_server_options, api_client_for
-from .short_ids import is_whole_id, only_execution_id
-from .terminal_text import fields, numbered, print_table
+from .short_ids import find_session, is_whole_id, only_execution_id
+from .terminal_text import fields, numbered, print_table, printable
 
 if sys.platform != "win32":
     import termios
@@ -35,6 +35,8 @@ if sys.platform != "win32":
 _HEAD_CHARACTERS = 200
 _LOOK_SECONDS = 1.0
 _QUESTION = "Run it? y(es), n(o), e(dit), s(kip): "
+# Only where later code can share a kind with the code that waits.
+_QUESTION_FOR_SESSION = "Run it? y(es), a(lways in this session), n(o), e(dit), s(kip): "
 _APPROVE = """\
 Code that waits for a person's approval, since the policy of its token wants that. To decide is for the server's owner:
 use the server's own token, not one of an agent.
@@ -55,6 +57,9 @@ def add_approve_command(commands: Any) -> None:
     accept = add_command(actions, "accept", "let code run, as it is or edited", accept_executions)
     reject = add_command(actions, "reject", "do not let code run", reject_executions)
     watch = add_command(actions, "watch", "show code as it comes, and ask about it", watch_executions)
+    withdraw = add_command(
+        actions, "withdraw", "ask again about kinds of code that were approved for a session", withdraw_kinds
+    )
     for action in (listing, show):
         add_json_option(action)
     show.add_argument("id", metavar="ID", help=_ID_HELP)
@@ -64,12 +69,14 @@ def add_approve_command(commands: Any) -> None:
     accept.add_argument(
         "--for-session",
         action="store_true",
-        help="let later code of the same kinds run in the session unasked",
+        help="let code of the same kinds that waits or comes later run in the session unasked",
     )
+    withdraw.add_argument("session", metavar="SESSION", help="the session: its id, the start of that, or its name")
+    withdraw.add_argument("kinds", nargs="*", metavar="KIND", help="such as shell or 'import socket' (default: all)")
     replacement = accept.add_mutually_exclusive_group()
     replacement.add_argument("--edit", action="store_true", help="edit the code first, in $VISUAL or $EDITOR")
     replacement.add_argument("--code", metavar="FILE", help="run this file's code in its place")
-    for action in (listing, show, accept, reject, watch):
+    for action in (listing, show, accept, reject, watch, withdraw):
         add_server_options(action, "auto", "auto")
 
 
@@ -123,6 +130,19 @@ def reject_executions(args: argparse.Namespace) -> int:
     return 0
 
 
+def withdraw_kinds(args: argparse.Namespace) -> int:
+    """Ask again about kinds of code that were approved for a session."""
+    with api_client_for(args) as client:
+        session = find_session(client, args.session).record
+        for kind in args.kinds:
+            if kind not in session.approved_kinds:
+                known = ", ".join(map(printable, session.approved_kinds)) or "none"
+                raise UsageError(f"the session has no approved kind {kind!r}; approved kinds: {known}")
+        for kind in args.kinds or [None]:
+            client.approvals.withdraw(session.id, kind)
+    return 0
+
+
 def watch_executions(args: argparse.Namespace) -> int:
     """Ask about each waiting execution as it comes, until Ctrl-C or the end of the input."""
     if sys.stdin is None:
@@ -131,31 +151,36 @@ def watch_executions(args: argparse.Namespace) -> int:
     with api_client_for(args) as client, contextlib.suppress(EOFError):
         print("Waiting for code to approve; Ctrl-C to leave.", file=sys.stderr, flush=True)
         while True:
-            waiting = [execution for execution in client.approvals.list() if execution.id not in skipped]
-            for execution in waiting:
-                # Before the question, so that code is asked about once, also if the decision comes too late.
-                skipped.add(execution.id)
-                _ask_about(client, execution)
-            if not waiting:
+            # Listed after each answer, which can be one for others that wait, too.
+            execution = next((one for one in client.approvals.list() if one.id not in skipped), None)
+            if execution is None:
                 time.sleep(_LOOK_SECONDS)  # the API has no event for a waiting execution
+                continue
+            # Before the question, so that code is asked about once, also if the decision comes too late.
+            skipped.add(execution.id)
+            _ask_about(client, execution)
     return 0
 
 
 def _ask_about(client: ExecClient, execution: Execution) -> None:
     """Ask until the person decides, and send the decision."""
     code = execution.code
+    has_kind = any(each.kind for each in execution.approval.findings) if execution.approval is not None else False
     print(_describe(client, execution, code), flush=True)
-    while (answer := _ask(_QUESTION).lower()[:1]) != "s":
+    while (answer := _ask(_QUESTION_FOR_SESSION if has_kind else _QUESTION).lower()[:1]) != "s":
         if answer == "e":
             code = _edit_or_keep(code)
             print(_describe(client, execution, code), flush=True)
-        elif answer in ("y", "n"):
-            _decide(client, execution, code if answer == "y" else None)
+        elif answer == "n":
+            _decide(client, execution, None)
+            return
+        elif answer == "y" or (answer == "a" and has_kind):
+            _decide(client, execution, code, for_session=answer == "a")
             return
     print(f"skipped {execution.id}; it waits until {exact_and_relative(_deadline(execution))}", flush=True)
 
 
-def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
+def _decide(client: ExecClient, execution: Execution, code: str | None, *, for_session: bool = False) -> None:
     """Send a decision, which may come too late."""
     reason = "" if code is not None else _ask("Why not, for the agent to read: ")
     try:
@@ -164,8 +189,11 @@ def _decide(client: ExecClient, execution: Execution, code: str | None) -> None:
             print(f"rejected {execution.id}; it does not run", flush=True)
         else:
             is_edited = code != execution.code
-            decided = client.approvals.approve(execution.id, code=code if is_edited else None)
+            decided = client.approvals.approve(execution.id, code=code if is_edited else None, for_session=for_session)
             print(f"approved {execution.id}{' as edited' * is_edited}; {_progress(client, decided)}", flush=True)
+            if for_session:
+                kinds = ", ".join(map(printable, decided.approval.approved_kinds if decided.approval else ()))
+                print(f"not asked about in this session from now on: {kinds}", flush=True)
     except (NotAwaitingApproval, ExecutionNotFound) as error:
         print_error(error.message)
 

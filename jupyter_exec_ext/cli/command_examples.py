@@ -53,6 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "approve accept": ("approve accept exe_4f", "approve accept exe_4f --edit --reason 'without the loop'"),
     "approve reject": ("approve reject exe_4f --reason 'it deletes files'",),
     "approve watch": ("approve watch",),
+    "approve withdraw": ("approve withdraw analysis shell", "approve withdraw ses_4f"),
     "profile": ("profile add work --server https://hub.example/user/ada/", "session list --server work"),
     "profile add": ("profile add work --server https://hub.example/ --token-file token",),
     "profile list": ("profile list",),

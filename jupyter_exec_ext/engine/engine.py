@@ -128,7 +128,7 @@ class ExecEngine(EngineSettings):
             log=self.log,
         )
         self._sessions = SessionService(self._factory, self._registry, self.pool, store.sessions, store.audit, self.log)
-        self.approvals = ApprovalService(settings, store.executions, self._registry, store.audit, self.background)
+        self.approvals = ApprovalService(settings, store, self._sessions, self._registry, self.background)
         self._executions = ExecutionService(
             settings, store, self._sessions, self._registry, self._admission, self.approvals, self.feed
         )

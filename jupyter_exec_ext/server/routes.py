@@ -38,6 +38,7 @@ from .file_handlers import ExecutionOutputHandler, SessionChangeHandler, Session
 from .gate import Access
 from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
 from .session_handlers import (
+    SessionApprovedKindsHandler,
     SessionHandler,
     SessionInterruptHandler,
     SessionNotebookHandler,
@@ -121,6 +122,7 @@ ROUTES = (
         SessionExecutionsHandler,
         {"GET": _READ_EXECUTIONS, "POST": _RUN_CODE},
     ),
+    Route("/sessions/{session_id}/approved-kinds", SessionApprovedKindsHandler, {"DELETE": _APPROVE}),
     Route("/sessions/{session_id}/changes/{path}", SessionChangeHandler, {"GET": _READ_FILES}),
     Route(
         "/sessions/{session_id}/files",

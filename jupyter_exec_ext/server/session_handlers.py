@@ -86,6 +86,16 @@ class SessionUsageHandler(ExecHandler):
         self.answer(view_to_json(await self.engine.session_usage(self.caller, session_id)))
 
 
+class SessionApprovedKindsHandler(ExecHandler):
+    """``/sessions/{sid}/approved-kinds``"""
+
+    @web.authenticated
+    async def delete(self, session_id: str) -> None:
+        """Ask again about one kind of code, or about all that were approved for the session."""
+        kind = self.get_query_argument("kind", None)
+        self.answer(to_json(await self.engine.approvals.withdraw(self.caller, session_id, kind)))
+
+
 class SessionNotebookHandler(StreamingHandler):
     """``/sessions/{sid}/notebook``"""
 

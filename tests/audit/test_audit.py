@@ -70,6 +70,8 @@ def record_everything(store: ExecStore) -> None:
     asked = {"session_id": "ses_1", "code_sha256": "0" * 64, "rule": "all"}
     audit.record("approval", "requested", "me", "exe_1", **asked)
     audit.record("approval", "rejected", "owner", "exe_1", reason="no", request_id="r")
+    audit.record("approval", "approved", "owner", "exe_2", covered_by="exe_1", by="me", request_id="r")
+    audit.record("approval", "withdrawn", "owner", "ses_1", approved_kinds=["shell"], by="me", request_id="r")
     audit.record("denial", "refused", "", "/exec/v1", code="unauthenticated", request_id="r", method="GET", scope=None)
     audit.record("file", "uploaded", "me", "ses_1", path="a", size_bytes=1, sha256="0" * 64, created=True)
     audit.record("file", "downloaded", "me", "ses_1", path="a", size_bytes=1)
@@ -87,7 +89,7 @@ async def test_every_record_is_emitted_by_its_schema_once_it_is_committed(store:
     await settled(store)
     emitted = [json.loads(line) for line in handler.lines]
     found = chain(tmp_path)
-    assert len(found) == 12
+    assert len(found) == 14
     assert [(e["seq"], e["digest"], e["action"]) for e in emitted] == [(r.seq, r.digest, r.action) for r in found]
     assert [e["__schema__"] for e in emitted] == [schema_id(r.kind) for r in found]
     assert all(e["at"].endswith("Z") for e in emitted)

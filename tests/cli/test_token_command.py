@@ -72,10 +72,10 @@ def agent_token(desk: Desk) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(desk: Desk, code: str, token: str) -> Iterator[subprocess.Popen[str]]:
+def running(desk: Desk, code: str, token: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run code as an agent does."""
     with subprocess.Popen(
-        command("run", "-c", code, "--server", desk.host.info.url),
+        command("run", "-c", code, "--server", desk.host.info.url, *options),
         env=clean_environment(desk.home, JUPYTER_TOKEN=token),
         cwd=desk.home,
         stdin=subprocess.DEVNULL,
@@ -370,7 +370,18 @@ def test_watch_asks_about_each_waiting_execution(desk: Desk, agent_token: str) -
             watching.read_until(f"skipped {waiting(desk, '!echo skipped').id}; it waits until ")
             desk.ok("approve", "accept", waiting(desk, "!echo skipped").id)
             assert run.communicate(timeout=_SECONDS)[0] == "skipped\n"
-        with running(desk, "!echo late", agent_token) as run:
+        agent = {"JUPYTER_TOKEN": agent_token}
+        session = desk.ok("session", "start", env=agent).strip()
+        with running(desk, "!echo always", agent_token, "--session", session) as run:
+            assert "a(lways in this session)" in watching.read_until(question)
+            watching.type("a")
+            watching.read_until("not asked about in this session from now on: shell\n")
+            assert run.communicate(timeout=_SECONDS)[0] == "always\n"
+        assert desk.ok("run", "-c", "!echo again", "--session", session, env=agent) == "again\n"
+        unknown = desk("approve", "withdraw", session, "shel")
+        assert (unknown.returncode, unknown.stderr.partition("; ")[2]) == (2, "approved kinds: shell\n")
+        desk.ok("approve", "withdraw", session, "shell")
+        with running(desk, "!echo late", agent_token, "--session", session) as run:
             watching.read_until(question)
             desk.ok("approve", "reject", waiting(desk, "!echo late").id)
             run.communicate(timeout=_SECONDS)

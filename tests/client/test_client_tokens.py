@@ -29,7 +29,7 @@ from jupyter_exec_ext.errors import (
 )
 from jupyter_exec_ext.models import Decision, Execution, ExecutionState, IssuedToken
 from jupyter_exec_ext.protocol.records_json import to_json
-from tests.client.test_operations import LOST, NOT_SENT, Script, answer, execution
+from tests.client.test_operations import LOST, NOT_SENT, SESSION, Script, answer, execution
 from tests.support.blocking_client import Blocking, LoopThread
 from tests.support.hosts import Host
 
@@ -88,6 +88,13 @@ def test_reading_and_revoking_tokens_is_retried() -> None:
     (token,) = script.perform(API.list(ended=True))
     assert (token.id, token.scopes, token.active) == ("abcdefgh", ("sessions:read",), True)
     script.perform(API.revoke(token.id))
+    withdrawal = Script(*2 * [answer(200, to_json(SESSION))])
+    withdrawal.perform(API.withdraw("ses/1", "import a"))
+    withdrawal.perform(API.withdraw("ses/1", None))
+    assert [sent.path for sent in withdrawal.requests] == [
+        "exec/v1/sessions/ses%2F1/approved-kinds?kind=import%20a",
+        "exec/v1/sessions/ses%2F1/approved-kinds",
+    ]
     assert [sent.path for sent in script.requests] == ["exec/v1/tokens?ended=true"] * 2 + [
         "exec/v1/tokens/abcdefgh"
     ] * 2
@@ -218,6 +225,10 @@ def test_run_waits_for_approval(token_host: Host, connect: Connect) -> None:
         assert run.result(timeout=60).approval.approved_kinds == ("shell",)
         assert session.run("!echo later").stdout.strip() == "later"
         assert owner.get_session(session.id).record.approved_kinds == ("shell",)
+        assert owner.approvals.withdraw(session.id, "shell").approved_kinds == ()
+        run = pool.submit(session.run, "!echo asked about")
+        owner.approvals.reject(waiting(owner, session.id).id)
+        assert run.result(timeout=60).state is ExecutionState.REJECTED
         owner.tokens.revoke(owner.get_session(session.id).record.owner.removeprefix("token:"))
         agent.close()
 

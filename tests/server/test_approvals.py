@@ -133,6 +133,51 @@ def test_approval_for_the_session_covers_later_code_of_its_kinds_there_alone(hos
     assert records[0]["approval"]["approved_kinds"] == ["shell"]
 
 
+def test_approval_for_the_session_releases_code_of_its_kinds_that_waits_there_alone(host: Host, agent: Bearer) -> None:
+    session_id, elsewhere = agent.session(), agent.session()
+    first, same = (submit(agent, session_id, code) for code in ("!true", "!echo released"))
+    other = submit(agent, session_id, "!true; import socket\nimport socket")
+    foreign = submit(agent, elsewhere, "!true")
+    decide(host, first["id"], decision="approve", for_session=True, reason="go on")
+    assert set(waiting(host)) == {other["id"], foreign["id"]}
+    done = ended(agent, same["id"])
+    assert (done["state"], done["stdout"].strip()) == ("ok", "released")
+    approval = done["approval"]
+    assert (approval["decision"], approval["reason"], approval["approved_kinds"]) == ("approved", "", [])
+    assert approval["decided_by"] == ended(agent, first["id"])["approval"]["decided_by"]
+    decide(host, other["id"], decision="approve", for_session=True)
+    assert ended(agent, other["id"])["state"] == "ok"
+    assert waiting(host) == [foreign["id"]]
+
+
+def test_first_execution_of_a_session_is_not_released_with_its_kind(host: Host) -> None:
+    agent = mint(host, approval={"when": ["first_run", "shell"]})
+    session_id = agent.session()
+    first, second, third = (submit(agent, session_id, code) for code in ("1", "!true", "!true"))
+    decide(host, second["id"], decision="approve", for_session=True)
+    assert waiting(host) == [first["id"], third["id"]]
+    for record in (first, third):
+        decide(host, record["id"], decision="reject")
+    assert ended(agent, second["id"])["state"] == "ok"
+
+
+def test_withdrawn_kind_is_asked_about_again(host: Host, agent: Bearer) -> None:
+    session_id = agent.session()
+    for code in ("!true", "import socket"):
+        decide(host, submit(agent, session_id, code)["id"], decision="approve", for_session=True)
+    path, owner = f"/sessions/{session_id}/approved-kinds", owner_of(host)
+    answer = owner.call("DELETE", f"{path}?kind=import%20socket")
+    assert (answer.status_code, answer.json()["approved_kinds"]) == (200, ["shell"])
+    assert agent.run(session_id, "!true").json()["approval"] is None
+    assert submit(agent, session_id, "import socket")["state"] == "awaiting_approval"
+    assert owner.call("DELETE", f"{path}?kind=unknown").json()["approved_kinds"] == ["shell"]
+    assert owner.call("DELETE", path).json()["approved_kinds"] == []
+    assert submit(agent, session_id, "!true")["state"] == "awaiting_approval"
+    assert agent.call("DELETE", path).json()["code"] == "owner_only"
+    owner.call("DELETE", f"/sessions/{session_id}")
+    assert owner.call("DELETE", path).json()["code"] == "session_ended"
+
+
 def test_approval_for_the_session_needs_a_kind_and_an_approval(host: Host) -> None:
     agent = mint(host, policy="first")
     record = submit(agent, agent.session(), "1")

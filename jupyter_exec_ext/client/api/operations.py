@@ -293,6 +293,13 @@ class TokensApi:
         """Approve or reject an execution; see `approval` and `rejection`."""
         return execution_from_json((yield from self._call("POST", f"approvals/{segment(execution_id)}", answer)))
 
+    def withdraw(self, session_id: str, kind: str | None) -> Operation[Session]:
+        """Ask again about a kind of code, or about all that were approved for a session."""
+        query = "" if kind is None else f"?kind={segment(kind)}"
+        return session_from_json(
+            (yield from self._call("DELETE", f"sessions/{segment(session_id)}/approved-kinds{query}"))
+        )
+
 
 def token_request(
     name: str,

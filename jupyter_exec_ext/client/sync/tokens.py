@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...models import Execution, IssuedToken, KernelGrant, RecordList, Token
+from ...models import Execution, IssuedToken, KernelGrant, RecordList, Session, Token
 from ..api.operations import TokensApi, approval, rejection, token_request
 from ..api.request_exchange import RetryPolicy
 from .driver import SyncDriver
@@ -162,7 +162,8 @@ class ExecApprovals:
         reason : str
             A message for the caller.
         for_session : bool
-            Whether later code of the same kinds runs without a question in the session: see `ApprovalFinding.kind`.
+            Whether code of the same kinds that waits in the session, or comes later, runs without a question: see
+            `ApprovalFinding.kind`.
 
         Raises
         ------
@@ -178,3 +179,20 @@ class ExecApprovals:
     def reject(self, execution_id: str, *, reason: str = "") -> Execution:
         """Reject an execution, which ends as ``rejected``, with a reason for the caller; raise as `approve` does."""
         return self._driver.perform(self._api.decide(execution_id, rejection(reason)))
+
+    def withdraw(self, session_id: str, kind: str | None = None) -> Session:
+        """Ask again about code whose kind was approved for a session; return the session.
+
+        Code that runs or is in the queue already is not stopped.
+
+        Parameters
+        ----------
+        kind : str, optional
+            One of the session's `approved_kinds`; by default all of them.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded
+            If there is no such live session.
+        """
+        return self._driver.perform(self._api.withdraw(session_id, kind))

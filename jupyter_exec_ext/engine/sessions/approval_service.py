@@ -9,31 +9,42 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ...auth.approval_patterns import MAX_FINDINGS, find_reasons
 from ...auth.caller import Caller
-from ...errors import ExecutionNotFound, InvalidRequest, NotAwaitingApproval, PayloadTooLarge
-from ...models import Approval, ApprovalAnswer, ApprovalFinding, Decision, Execution, ExecutionState
+from ...errors import (
+    ExecutionNotFound,
+    InvalidRequest,
+    NotAwaitingApproval,
+    PayloadTooLarge,
+    StorageFull,
+    StoreUnavailable,
+)
+from ...models import Approval, ApprovalAnswer, ApprovalFinding, Decision, Execution, ExecutionState, Session
 from ...protocol.records_json import seconds_of, utc_timestamp
 from ...protocol.strict_json import utf8_size
 from ..concurrency import BackgroundTasks
 from ..executions.lifecycle import StopCause
 from ..executions.live_execution import LiveExecution
-from ..ports import AuditTrail, ExecutionStore
+from ..ports import Store
 from ..settings import EngineSettings
 from .live_session import LiveSession
 from .session_registry import SessionRegistry
+from .session_service import SessionService
 
 _CHANGED = "the execution does not wait for approval: somebody has decided about it, it needed none, or it has ended"
 _MAX_APPROVED_KINDS = 200  # of one session
 
+#: Returns the approval that code still needs once some kinds of findings are approved; None for none.
+NeededApproval = Callable[[Collection[str]], Approval | None]
+
 
 def needed_approval(
-    caller: Caller, code: str, source: str, *, is_first_run: bool, approved_kinds: Collection[str]
+    caller: Caller, code: str, source: str, is_first_run: bool, approved_kinds: Collection[str]
 ) -> Approval | None:
     """Return the approval that a caller's policies require for code, None for none.
 
@@ -68,23 +79,33 @@ class ApprovalService:
     def __init__(
         self,
         settings: EngineSettings,
-        executions: ExecutionStore,
+        store: Store,
+        sessions: SessionService,
         registry: SessionRegistry,
-        audit: AuditTrail,
         background: BackgroundTasks,
     ) -> None:
         self._settings = settings
-        self._executions = executions
+        self._executions = store.executions
+        self._sessions = sessions
         self._registry = registry
-        self._audit = audit
+        self._audit = store.audit
         self._background = background
         self._being_decided: set[str] = set()
+        self._needed: dict[str, NeededApproval] = {}
 
-    def request(self, caller: Caller, session: LiveSession, execution: LiveExecution) -> None:
-        """Record the request for approval, and start the time that the policy allows for it."""
-        approval = execution.record.approval
+    def request(self, caller: Caller, session: LiveSession, execution: LiveExecution, needed: NeededApproval) -> None:
+        """Record the request for approval, and start the time that the policy allows for it.
+
+        Parameters
+        ----------
+        needed : callable
+            Tells later whether the kinds that were approved meanwhile cover the code.
+        """
+        approval, execution_id = execution.record.approval, execution.record.id
         assert approval is not None
         self._record("requested", caller.principal, execution.record, rule=approval.why)
+        self._needed[execution_id] = needed
+        execution.on_end(lambda: self._needed.pop(execution_id, None))
         self._background.start(self._expire(session, execution, approval))
 
     async def _expire(self, session: LiveSession, execution: LiveExecution, approval: Approval) -> None:
@@ -131,6 +152,19 @@ class ApprovalService:
             await session.reject(execution, approval, cause)
             return execution.record
         code = execution.record.code if answer.code is None else answer.code
+        await self._approve(caller, session, execution, approval, code)
+        if approval.approved_kinds:
+            all_kinds = dict.fromkeys((*session.record.approved_kinds, *approval.approved_kinds))
+            # The oldest go first: each change of the session is sent with all of them.
+            session.note(approved_kinds=tuple(all_kinds)[-_MAX_APPROVED_KINDS:])
+            await self._release_covered(caller, session, approval, covered_by=execution_id)
+        return execution.record
+
+    async def _approve(
+        self, caller: Caller, session: LiveSession, execution: LiveExecution, approval: Approval, code: str, **more: Any
+    ) -> None:
+        """Record an approval, and let the code run; `more` is for the audit trail."""
+        execution_id = execution.record.id
         # A second answer must not pass while the first is being stored.
         self._being_decided.add(execution_id)
         try:
@@ -140,15 +174,53 @@ class ApprovalService:
             if not execution.awaits_approval:
                 raise NotAwaitingApproval(_CHANGED)
             session.approve(execution, approval, code)
-            all_kinds = dict.fromkeys((*session.record.approved_kinds, *approval.approved_kinds))
-            # The oldest go first: each change of the session is sent with all of them.
-            session.note(approved_kinds=tuple(all_kinds)[-_MAX_APPROVED_KINDS:])
-            decision = {"reason": answer.reason, "by": approval.decided_by}
-            kinds = {"approved_kinds": list(approval.approved_kinds)} if approval.approved_kinds else {}
-            self._record(str(approval.decision), caller.principal, execution.record, **decision, **kinds)
+            if approval.approved_kinds:
+                more["approved_kinds"] = list(approval.approved_kinds)
+            by = {"reason": approval.reason, "by": approval.decided_by}
+            self._record(str(approval.decision), caller.principal, execution.record, **by, **more)
         finally:
             self._being_decided.discard(execution_id)
-        return execution.record
+
+    async def _release_covered(
+        self, caller: Caller, session: LiveSession, approval: Approval, *, covered_by: str
+    ) -> None:
+        """Approve the code that waits in a session if the session's approved kinds are all that it needs."""
+        for execution in self._registry.executions_of(session.record.id):
+            # Asked anew for each: the person may withdraw a kind meanwhile.
+            needed = self._needed.get(execution.record.id)
+            if (
+                needed is not None
+                and execution.awaits_approval
+                and execution.record.id not in self._being_decided
+                and needed(session.record.approved_kinds) is None
+            ):
+                released = _released(execution.record, approval)
+                try:
+                    code = execution.record.code
+                    await self._approve(caller, session, execution, released, code, covered_by=covered_by)
+                except (NotAwaitingApproval, StorageFull, StoreUnavailable) as error:
+                    # It has ended meanwhile, or waits on for a decision of its own. The person's decision stands.
+                    self._settings.log.warning("execution %s was not released: %s", execution.record.id, error.message)
+
+    async def withdraw(self, caller: Caller, session_id: str, kind: str | None = None) -> Session:
+        """Ask again about a kind of code that was approved for a session, or about all kinds.
+
+        Code that runs or is in the queue already is not stopped. A kind that is not approved is no error.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded
+            If there is no such live session that the caller may see.
+        """
+        session = await self._sessions.get_live(caller, session_id)
+        before = session.record.approved_kinds
+        kept = tuple(each for each in before if kind is not None and each != kind)
+        if kept != tuple(before):
+            session.note(approved_kinds=kept)
+            withdrawn = [each for each in before if each not in kept]
+            by = caller.display_name or caller.principal
+            self._audit.record("approval", "withdrawn", caller.principal, session_id, approved_kinds=withdrawn, by=by)
+        return session.record
 
     def _record(self, action: str, principal: str, execution: Execution, **data: Any) -> None:
         digest = hashlib.sha256(execution.code.encode("utf-8", "surrogatepass")).hexdigest()
@@ -183,6 +255,13 @@ def _decided(execution: Execution, answer: ApprovalAnswer, by: str) -> Approval:
         original_code=execution.code if edited else None,
         approved_kinds=kinds,
     )
+
+
+def _released(execution: Execution, decided: Approval) -> Approval:
+    """Return the approval of code by a decision about other code, which covers it."""
+    assert execution.approval is not None
+    by, at = decided.decided_by, decided.decided_at
+    return replace(execution.approval, decision=Decision.APPROVED, decided_by=by, decided_at=at)
 
 
 def _approved_kinds(approval: Approval, answer: ApprovalAnswer, *, edited: bool) -> tuple[str, ...]:

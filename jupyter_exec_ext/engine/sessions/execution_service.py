@@ -28,6 +28,7 @@ from ...errors import (
     StoreUnavailable,
 )
 from ...models import (
+    Approval,
     Execution,
     ExecutionRequest,
     ExecutionState,
@@ -48,7 +49,7 @@ from ..executions.live_execution import ExecutionHandle, LiveExecution, PastExec
 from ..files.file_transfer import LocalReader
 from ..ports import EventLog, ExecutionStore, FileReader, Store
 from ..settings import EngineSettings
-from .approval_service import ApprovalService, needed_approval
+from .approval_service import ApprovalService, NeededApproval, needed_approval
 from .live_session import LiveSession, ended_error
 from .session_outlook import follow_execution
 from .session_registry import SessionRegistry
@@ -127,7 +128,10 @@ class ExecutionService:
         if live is None or session.state is SessionState.ENDED:
             raise ended_error(session)
         limits = EffectiveLimits(self._settings, caller)
-        record = self._new_record(limits, live, request)
+        self._check_code(caller, request)
+        source = source_for_kernel(request.code, request.language, live.record.language)
+        needed: NeededApproval = partial(needed_approval, caller, request.code, source, not live.has_run)
+        record = _new_record(limits, live.record, request, needed(live.record.approved_kinds))
         self._check_env(caller, live, request)
         self._check_stored(limits)
         with live.reserve():
@@ -151,14 +155,16 @@ class ExecutionService:
             # Nothing is awaited since `accept` returned: a retried request finds the live execution at once.
             self._registry.add_execution(live, execution)
             execution.on_end(ticket.leave)
-            await self._enqueue(caller, live, execution)
+            await self._enqueue(caller, live, execution, needed)
         return execution
 
-    async def _enqueue(self, caller: Caller, live: LiveSession, execution: LiveExecution) -> None:
+    async def _enqueue(
+        self, caller: Caller, live: LiveSession, execution: LiveExecution, needed: NeededApproval
+    ) -> None:
         """Put a registered execution in the queue, or end it if that fails: nothing else would."""
         try:
             if execution.awaits_approval:
-                self._approvals.request(caller, live, execution)
+                self._approvals.request(caller, live, execution, needed)
             await live.submit(execution)
             follow_execution(live, execution)
         except Exception as error:
@@ -190,30 +196,12 @@ class ExecutionService:
         for bound in limits.caller.bounds:
             check_stored(bound.policy, self._store.full_share_of(bound.principal))
 
-    def _new_record(self, limits: EffectiveLimits, live: LiveSession, request: ExecutionRequest) -> Execution:
-        session, caller = live.record, limits.caller
+    def _check_code(self, caller: Caller, request: ExecutionRequest) -> None:
         code_bytes, max_bytes = utf8_size(request.code), self._settings.max_code_bytes
         if code_bytes > max_bytes:
             raise PayloadTooLarge(f"'code' may have at most {max_bytes} bytes")
         for policy in caller.policies:
             check_code(policy, code_bytes)
-        source = source_for_kernel(request.code, request.language, session.language)
-        approval = needed_approval(
-            caller, request.code, source, is_first_run=not live.has_run, approved_kinds=session.approved_kinds
-        )
-        return Execution(
-            id=f"exe_{secrets.token_hex(12)}",
-            session_id=session.id,
-            state=ExecutionState.QUEUED if approval is None else ExecutionState.AWAITING_APPROVAL,
-            code=request.code,
-            created_at=utc_timestamp(time.time()),
-            language=request.language,
-            metadata=request.metadata,
-            timeout_seconds=limits.run_seconds(request.timeout_seconds),
-            allow_input=request.allow_input,
-            isolation=session.isolation,
-            approval=approval,
-        )
 
     async def find_earlier(self, session_id: str, owner: str, key: IdempotencyKey | None) -> ExecutionHandle | None:
         """Return the execution of an earlier request with the same key, if there was one.
@@ -292,6 +280,24 @@ class ExecutionService:
         if session is None or execution is None or not session.answer_input(execution, value):
             raise NoInputRequested("the execution is not running")
         execution.note_input(wanted=False)
+
+
+def _new_record(
+    limits: EffectiveLimits, session: Session, request: ExecutionRequest, approval: Approval | None
+) -> Execution:
+    return Execution(
+        id=f"exe_{secrets.token_hex(12)}",
+        session_id=session.id,
+        state=ExecutionState.QUEUED if approval is None else ExecutionState.AWAITING_APPROVAL,
+        code=request.code,
+        created_at=utc_timestamp(time.time()),
+        language=request.language,
+        metadata=request.metadata,
+        timeout_seconds=limits.run_seconds(request.timeout_seconds),
+        allow_input=request.allow_input,
+        isolation=session.isolation,
+        approval=approval,
+    )
 
 
 class OutputVerbs:

@@ -102,7 +102,8 @@ class SessionService:
         found = await self._memory.measure({session_id: pid for session_id, pid in pids.items() if pid is not None})
         return [replace(session, memory_bytes=found.get(session.id)) for session in sessions]
 
-    async def _get_live(self, caller: Caller, session_id: str) -> LiveSession:
+    async def get_live(self, caller: Caller, session_id: str) -> LiveSession:
+        """Return a session that has not ended; raise `SessionNotFound` or `SessionEnded` if there is none."""
         record = await self.get(caller, session_id)
         live = self._registry.sessions.get(session_id)
         if live is None or record.state is SessionState.ENDED:
@@ -111,7 +112,7 @@ class SessionService:
 
     async def delete(self, caller: Caller, session_id: str) -> None:
         """Shut a session down; its executions end as cancelled."""
-        live = await self._get_live(caller, session_id)
+        live = await self.get_live(caller, session_id)
         self._audit.record("session", "delete_asked", caller.principal, session_id)
         await self.end(live.record.id, "deleted")
 
@@ -124,7 +125,7 @@ class SessionService:
 
     async def interrupt(self, caller: Caller, session_id: str) -> Session:
         """Interrupt the running code, as Ctrl-C would."""
-        live = await self._get_live(caller, session_id)
+        live = await self.get_live(caller, session_id)
         self._audit.record("session", "interrupt_asked", caller.principal, session_id)
         await live.interrupt()
         return live.record
@@ -137,7 +138,7 @@ class SessionService:
         Conflict
             If the session is attached to its user's kernel.
         """
-        live = await self._get_live(caller, session_id)
+        live = await self.get_live(caller, session_id)
         if live.record.attached:
             raise Conflict("the kernel is its user's, with whom the session shares it; restart it in the notebook")
         self._audit.record("session", "restart_asked", caller.principal, session_id)
