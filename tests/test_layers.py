@@ -48,7 +48,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "store": {"models", "errors", "system", "protocol", "auth", "audit"},
     "assembly": {"models", "errors", "system", "engine", "store", "audit"},
-    "server": {"models", "errors", "system", "protocol", "auth", "engine", "assembly", "aca.endpoint", "__init__"},
+    "server": {
+        *("models", "errors", "system", "protocol", "auth", "engine", "assembly"),
+        *("aca.endpoint", "mcp", "__init__"),
+    },
+    "mcp": {"models", "errors", "protocol", "auth", "engine", "server", "__init__"},
     "gateway": {"models", "errors", "system", "protocol", "auth", "engine", "assembly", "server"},
     "magic": {"models", "client"},
     "isolation": set(),

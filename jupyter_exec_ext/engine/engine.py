@@ -57,7 +57,7 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, named, outputs, tokens
+    approvals, files, fresh, grants, history, named, outputs, sessions, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -127,17 +127,17 @@ class ExecEngine(EngineSettings):
             feed=self.feed,
             log=self.log,
         )
-        self._sessions = SessionService(self._factory, self._registry, self.pool, store.sessions, store.audit, self.log)
-        self.approvals = ApprovalService(settings, store, self._sessions, self._registry, self.background)
+        self.sessions = SessionService(self._factory, self._registry, self.pool, store.sessions, store.audit, self.log)
+        self.approvals = ApprovalService(settings, store, self.sessions, self._registry, self.background)
         self._executions = ExecutionService(
-            settings, store, self._sessions, self._registry, self._admission, self.approvals, self.feed
+            settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
         self.named = NamedSessions(self._registry)
-        self.fresh = FreshRuns(self._sessions, self._executions, self.background)
-        self.files = FileService(self._sessions, locator, store.audit)
+        self.fresh = FreshRuns(self.sessions, self._executions, self.background)
+        self.files = FileService(self.sessions, locator, store.audit)
         self.outputs = OutputVerbs(store.executions)
-        self.history = ExecutionHistory(store.executions, self._sessions, self._registry)
-        self._notebooks = NotebookExporter(self._sessions, self._executions, host)
+        self.history = ExecutionHistory(store.executions, self.sessions, self._registry)
+        self._notebooks = NotebookExporter(self.sessions, self._executions, host)
         self._access.log_effective_settings()
 
     # --- sessions ---
@@ -163,7 +163,7 @@ class ExecEngine(EngineSettings):
         KernelStartFailed, KernelStartTimeout
             If the kernel does not start.
         """
-        return await self._sessions.create(caller, request, setup_code)
+        return await self.sessions.create(caller, request, setup_code)
 
     async def kernelspecs(self, caller: Caller) -> list[KernelSpecInfo]:
         """Return the kernelspecs that a caller may use."""
@@ -179,7 +179,7 @@ class ExecEngine(EngineSettings):
         memory : bool
             Measure the memory of their kernels.
         """
-        return await self._sessions.list(caller, ended=ended, memory=memory)
+        return await self.sessions.list(caller, ended=ended, memory=memory)
 
     async def get_session(self, caller: Caller, session_id: str, *, memory: bool = False) -> Session:
         """Return a session, ended or not; with `memory`, measure the memory of its kernel.
@@ -189,23 +189,23 @@ class ExecEngine(EngineSettings):
         SessionNotFound
             If there is none that the caller may see.
         """
-        return await self._sessions.get(caller, session_id, memory=memory)
+        return await self.sessions.get(caller, session_id, memory=memory)
 
     async def session_usage(self, caller: Caller, session_id: str) -> SessionUsage:
         """Return what a session's kernel has used over the last hour, and its limits."""
-        return await self._sessions.usage(caller, session_id)
+        return await self.sessions.usage(caller, session_id)
 
     async def delete_session(self, caller: Caller, session_id: str) -> None:
         """Shut a session down; its executions end as cancelled."""
-        await self._sessions.delete(caller, session_id)
+        await self.sessions.delete(caller, session_id)
 
     async def interrupt_session(self, caller: Caller, session_id: str) -> Session:
         """Interrupt the session's running code, as Ctrl-C would."""
-        return await self._sessions.interrupt(caller, session_id)
+        return await self.sessions.interrupt(caller, session_id)
 
     async def restart_session(self, caller: Caller, session_id: str) -> Session:
         """Give the session a fresh kernel; running and queued executions end as cancelled."""
-        return await self._sessions.restart(caller, session_id)
+        return await self.sessions.restart(caller, session_id)
 
     async def notebook(self, caller: Caller, session_id: str) -> NotebookExport:
         """Return the session as a notebook to be written, with the outputs of every execution that is still kept."""
@@ -319,7 +319,7 @@ class ExecEngine(EngineSettings):
         # First, so that no session is created that this would not end.
         self._registry.stopping = True
         try:
-            closing = asyncio.gather(self._sessions.close_all(), self.pool.close())
+            closing = asyncio.gather(self.sessions.close_all(), self.pool.close())
             # Not cancelled: half a shutdown leaves a kernel manager with which the server could not stop.
             await ends_within(_SHUTDOWN_SECONDS, closing, cancel=False)
         except WatchdogExpired:  # the next server ends what is still open

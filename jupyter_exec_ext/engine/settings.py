@@ -59,6 +59,12 @@ class EngineSettings(LoggingConfigurable):
         help="A session that runs nothing for this long is shut down, in seconds; 0 for never. A request may ask for "
         "another value.",
     ).tag(config=True)
+    mcp_idle_seconds = Float(
+        600.0,
+        min=1.0,
+        help="A session that an MCP client has made ends when the client has not used it for this long, in seconds. A "
+        "policy may shorten that.",
+    ).tag(config=True)
     max_sessions = Integer(
         100,
         help="How many sessions there may be at once; 0 for no limit. It is lowered to what the process's descriptors "

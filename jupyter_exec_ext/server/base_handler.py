@@ -231,21 +231,26 @@ class ExecHandler(BodyHandler):
             # next request into it.
             self.set_header("Connection", "close")
         if error.status == 401:
-            self.set_header("WWW-Authenticate", "Bearer")
+            self.set_header("WWW-Authenticate", self.challenge())
         if error.retry_after_seconds is not None:
             self.set_header("Retry-After", str(max(1, round(error.retry_after_seconds))))
         if isinstance(error, MethodNotAllowed):
             self.set_header("Allow", ", ".join(sorted(self._access)))
-        refusal = _refusal_behind(error)
-        if refusal.status in _DENIED or isinstance(refusal, (PolicyLimitReached, TooManyAttempts)):
-            self._record_denial(refusal)
+        self.record_if_denied(_refusal_behind(error))
         self.finish(dump_bytes(body))
+
+    def challenge(self) -> str:
+        """Return the WWW-Authenticate header of a request without a valid token."""
+        return "Bearer"
 
     def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
         """Return the HTTP status and the JSON of an error."""
         return error.status, self.error_body(error)
 
-    def _record_denial(self, error: ExecError) -> None:
+    def record_if_denied(self, error: ExecError) -> None:
+        """Record an error in the audit trail, if it denies the caller something."""
+        if error.status not in _DENIED and not isinstance(error, (PolicyLimitReached, TooManyAttempts)):
+            return
         caller: Caller | None = getattr(self, "caller", None)
         self.engine.audit.record(
             "denial",

@@ -9,6 +9,7 @@ from tornado import web
 from .. import __version__
 from ..auth.policy_parsing import policy_to_json
 from ..errors import NotFound
+from ..mcp.endpoint import is_installed
 from ..protocol.records_json import to_json
 from .base_handler import ExecHandler
 
@@ -47,7 +48,7 @@ class InfoHandler(ExecHandler):
                 "version": __version__,
                 "host": self.services.host,
                 "host_version": self.services.host_version,
-                "features": FEATURES,
+                "features": [*FEATURES, *(["mcp"] if is_installed() else [])],
                 "caller": {
                     "principal": self.caller.principal,
                     "display_name": self.caller.display_name,

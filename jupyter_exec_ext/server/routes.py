@@ -22,6 +22,15 @@ from ..aca.endpoint.pool_handlers import (
     ACAUploadHandler,
 )
 from ..aca.endpoint.run_handlers import ACAEnvelopeRunHandler, ACAExecutionHandler, ACAFirstRunHandler, ACARunHandler
+from ..mcp.endpoint import McpEndpoint
+from ..mcp.mcp_handler import (
+    MCP_PREFIX,
+    METADATA_PATH,
+    TOKENS_PATH,
+    McpHandler,
+    McpMetadataHandler,
+    McpTokensHandler,
+)
 from .base_handler import ExecHandler, Services
 from .change_feed_handler import NEEDED, ChangesHandler
 from .execution_handlers import (
@@ -37,6 +46,21 @@ from .execution_handlers import (
 from .file_handlers import ExecutionOutputHandler, SessionChangeHandler, SessionFileHandler, SessionFilesHandler
 from .gate import Access
 from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
+from .rights import (
+    APPROVE,
+    CONTROL_EXECUTIONS,
+    CREATE_SESSION,
+    DELETE_SESSIONS,
+    GRANT,
+    READ,
+    READ_EXECUTIONS,
+    READ_FILES,
+    READ_SESSIONS,
+    READ_TOKENS,
+    RUN_CODE,
+    WRITE_FILES,
+    WRITE_TOKENS,
+)
 from .session_handlers import (
     SessionApprovedKindsHandler,
     SessionHandler,
@@ -67,52 +91,38 @@ class Route:
     methods: dict[str, Access]
 
 
-_READ = Access(None, "read")
-_READ_SESSIONS = Access("sessions:read", "read")
-_DELETE_SESSIONS = Access("sessions:delete", "write")
-_RUN_CODE = Access("executions:create", "execute")
-_READ_EXECUTIONS = Access("executions:read", "execute")
-_CONTROL_EXECUTIONS = Access("executions:control", "execute")
-_READ_FILES = Access("files:read", "read", "contents")
-_WRITE_FILES = Access("files:write", "write", "contents")
-_READ_TOKENS = Access("tokens:create", "read", "tokens")
-_WRITE_TOKENS = Access("tokens:create", "write", "tokens")
-# A token must not approve its own code.
-_APPROVE = Access(None, "execute", owner_only=True)
-_GRANT = Access(None, "execute", owner_only=True)
-
 ROUTES = (
-    Route("/", InfoHandler, {"GET": _READ}),
-    Route("/openapi.yaml", OpenAPIHandler, {"GET": _READ}),
+    Route("/", InfoHandler, {"GET": READ}),
+    Route("/openapi.yaml", OpenAPIHandler, {"GET": READ}),
     Route(
         "/sessions",
         SessionsHandler,
         {
-            "GET": _READ_SESSIONS,
-            "POST": Access("sessions:create", "write", or_scope="kernels:attach"),
+            "GET": READ_SESSIONS,
+            "POST": CREATE_SESSION,
         },
     ),
     Route(
         "/sessions/{session_id}",
         SessionHandler,
-        {"GET": _READ_SESSIONS, "DELETE": _DELETE_SESSIONS},
+        {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS},
     ),
     Route(
         "/sessions/{session_id}/interrupt",
         SessionInterruptHandler,
-        {"POST": _CONTROL_EXECUTIONS},
+        {"POST": CONTROL_EXECUTIONS},
     ),
     Route(
         "/sessions/{session_id}/restart",
         SessionRestartHandler,
-        {"POST": _CONTROL_EXECUTIONS},
+        {"POST": CONTROL_EXECUTIONS},
     ),
-    Route("/sessions/{session_id}/usage", SessionUsageHandler, {"GET": _READ_SESSIONS}),
+    Route("/sessions/{session_id}/usage", SessionUsageHandler, {"GET": READ_SESSIONS}),
     Route(
         "/sessions/{session_id}/notebook",
         SessionNotebookHandler,
         {
-            "GET": _READ_EXECUTIONS,
+            "GET": READ_EXECUTIONS,
             # It writes among the server's own notebooks, to which agents have no access.
             "POST": Access(None, "write", "contents", owner_only=True),
         },
@@ -120,110 +130,110 @@ ROUTES = (
     Route(
         "/sessions/{session_id}/executions",
         SessionExecutionsHandler,
-        {"GET": _READ_EXECUTIONS, "POST": _RUN_CODE},
+        {"GET": READ_EXECUTIONS, "POST": RUN_CODE},
     ),
-    Route("/sessions/{session_id}/approved-kinds", SessionApprovedKindsHandler, {"DELETE": _APPROVE}),
-    Route("/sessions/{session_id}/changes/{path}", SessionChangeHandler, {"GET": _READ_FILES}),
+    Route("/sessions/{session_id}/approved-kinds", SessionApprovedKindsHandler, {"DELETE": APPROVE}),
+    Route("/sessions/{session_id}/changes/{path}", SessionChangeHandler, {"GET": READ_FILES}),
     Route(
         "/sessions/{session_id}/files",
         SessionFilesHandler,
-        {"GET": _READ_FILES},
+        {"GET": READ_FILES},
     ),
     Route(
         "/sessions/{session_id}/files/{path}",
         SessionFileHandler,
         {
-            "GET": _READ_FILES,
-            "PUT": _WRITE_FILES,
-            "DELETE": _WRITE_FILES,
+            "GET": READ_FILES,
+            "PUT": WRITE_FILES,
+            "DELETE": WRITE_FILES,
         },
     ),
     Route(
         "/tokens",
         TokensHandler,
         {
-            "GET": _READ_TOKENS,
-            "POST": _WRITE_TOKENS,
+            "GET": READ_TOKENS,
+            "POST": WRITE_TOKENS,
         },
     ),
     Route(
         "/tokens/{token_id}",
         TokenHandler,
         {
-            "GET": _READ_TOKENS,
-            "DELETE": _WRITE_TOKENS,
+            "GET": READ_TOKENS,
+            "DELETE": WRITE_TOKENS,
         },
     ),
     Route(
         "/tokens/{token_id}/rotate",
         TokenRotateHandler,
-        {"POST": _WRITE_TOKENS},
+        {"POST": WRITE_TOKENS},
     ),
     # A token must not open a kernel to itself or to another one. Code in a user's kernel runs as that user.
-    Route("/grants", GrantsHandler, {"GET": _READ_SESSIONS, "POST": _GRANT}),
-    Route("/grants/{grant_id}", GrantHandler, {"DELETE": _GRANT}),
+    Route("/grants", GrantsHandler, {"GET": READ_SESSIONS, "POST": GRANT}),
+    Route("/grants/{grant_id}", GrantHandler, {"DELETE": GRANT}),
     Route("/events", ChangesHandler, {"GET": NEEDED["session"]}),
     Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
-    Route("/approvals", ApprovalsHandler, {"GET": _APPROVE}),
-    Route("/approvals/{execution_id}", ApprovalHandler, {"POST": _APPROVE}),
+    Route("/approvals", ApprovalsHandler, {"GET": APPROVE}),
+    Route("/approvals/{execution_id}", ApprovalHandler, {"POST": APPROVE}),
     Route(
         "/executions",
         ExecutionsHandler,
         {
-            "GET": _READ_EXECUTIONS,
+            "GET": READ_EXECUTIONS,
             "POST": Access("executions:create", "execute", and_scope="sessions:create"),
         },
     ),
-    Route("/executions/{execution_id}", ExecutionHandler, {"GET": _READ_EXECUTIONS}),
+    Route("/executions/{execution_id}", ExecutionHandler, {"GET": READ_EXECUTIONS}),
     Route(
         "/executions/{execution_id}/events",
         ExecutionEventsHandler,
-        {"GET": _READ_EXECUTIONS},
+        {"GET": READ_EXECUTIONS},
     ),
     Route(
         "/executions/{execution_id}/outputs/{name}",
         ExecutionOutputHandler,
-        {"GET": _READ_EXECUTIONS},
+        {"GET": READ_EXECUTIONS},
     ),
     Route(
         "/executions/{execution_id}/cancel",
         ExecutionCancelHandler,
-        {"POST": _CONTROL_EXECUTIONS},
+        {"POST": CONTROL_EXECUTIONS},
     ),
     Route(
         "/executions/{execution_id}/input",
         ExecutionInputHandler,
-        {"POST": _CONTROL_EXECUTIONS},
+        {"POST": CONTROL_EXECUTIONS},
     ),
 )
 
-_RUN = {"POST": _RUN_CODE}
-_UPLOAD = {"POST": _WRITE_FILES}
-_DOWNLOAD = {"GET": _READ_FILES}
+_RUN = {"POST": RUN_CODE}
+_UPLOAD = {"POST": WRITE_FILES}
+_DOWNLOAD = {"GET": READ_FILES}
 
 # The ACA sessions' protocol, below `ACA_PREFIX` and an optional pool. A request that creates a session needs the scope
 # sessions:create, too, which the engine checks. The first path that matches is used.
 ACA_ROUTES = (
-    Route("/openapi.yaml", ACAOpenAPIHandler, {"GET": _READ}),
+    Route("/openapi.yaml", ACAOpenAPIHandler, {"GET": READ}),
     Route("/code/execute", ACAEnvelopeRunHandler, _RUN),
     Route("/python/execute", ACAFirstRunHandler, _RUN),
     Route("/executions", ACARunHandler, _RUN),
-    Route("/executions/{execution_id}", ACAExecutionHandler, {"GET": _READ_EXECUTIONS}),
+    Route("/executions/{execution_id}", ACAExecutionHandler, {"GET": READ_EXECUTIONS}),
     Route("/files/upload", ACAUploadHandler, _UPLOAD),
     Route("/files", ACAFilesHandler, {**_UPLOAD, **_DOWNLOAD}),
     Route("/files/content/{path}", ACAContentHandler, _DOWNLOAD),
     Route("/files/{path}/content", ACAContentHandler, _DOWNLOAD),
-    Route("/files/{path}", ACAFileHandler, {**_DOWNLOAD, "DELETE": _WRITE_FILES}),
+    Route("/files/{path}", ACAFileHandler, {**_DOWNLOAD, "DELETE": WRITE_FILES}),
     Route(
         "/session",
         ACASessionHandler,
-        {"GET": _READ_SESSIONS, "DELETE": _DELETE_SESSIONS},
+        {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS},
     ),
-    Route("/listSessions", ACASessionsHandler, {"GET": _READ_SESSIONS}),
-    Route("/metadata", ACAMetadataHandler, {"GET": _READ}),
-    Route("/.management/getSession", ACAManagedSessionHandler, {"POST": _READ_SESSIONS}),
-    Route("/.management/listSessions", ACAManagedSessionsHandler, {"POST": _READ_SESSIONS}),
-    Route("/.management/stopSession", ACAStopHandler, {"POST": _DELETE_SESSIONS}),
+    Route("/listSessions", ACASessionsHandler, {"GET": READ_SESSIONS}),
+    Route("/metadata", ACAMetadataHandler, {"GET": READ}),
+    Route("/.management/getSession", ACAManagedSessionHandler, {"POST": READ_SESSIONS}),
+    Route("/.management/listSessions", ACAManagedSessionsHandler, {"POST": READ_SESSIONS}),
+    Route("/.management/stopSession", ACAStopHandler, {"POST": DELETE_SESSIONS}),
 )
 _POOL = "(?P<pool>(?:/subscriptions/[^/]+/resourceGroups/[^/]+)?/sessionPools/[^/]+|)"
 
@@ -254,4 +264,21 @@ def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict
         (_aca_pattern(route.path), route.handler, {"services": services, "access": route.methods})
         for route in ACA_ROUTES
     ]
-    return [*rules, (f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}})]
+    rules.append((f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}}))
+    return [*rules, *_mcp_rules(services)]
+
+
+def _mcp_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
+    # Each tool needs the rights of its endpoint of exec/v1: see `mcp.tools`.
+    access = {"POST": READ, "GET": READ, "DELETE": READ}
+    open_to_all = {"services": services, "access": {"GET": READ}}
+    return [
+        (
+            f"/{MCP_PREFIX}",
+            McpHandler,
+            {"services": services, "access": access, "endpoint": McpEndpoint(services.engine)},
+        ),
+        (f"/{METADATA_PATH}", McpMetadataHandler, open_to_all),
+        (f"/{TOKENS_PATH}", McpTokensHandler, open_to_all),
+        (f"/{MCP_PREFIX}/.*", NotFoundHandler, {"services": services, "access": {}}),
+    ]

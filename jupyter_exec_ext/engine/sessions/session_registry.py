@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from ...auth.caller import Caller
@@ -99,6 +99,13 @@ class SessionRegistry:
             live.kernel.touch()
         if in_use:
             self._schedule_touch()
+
+    def renew(self, session_ids: Collection[str]) -> None:
+        """Start the idle time of those sessions anew that are live."""
+        for session_id in session_ids:
+            live = self.sessions.get(session_id)
+            if live is not None:
+                live.renew_idle_timeout()
 
     def close(self) -> None:
         """Stop the timer."""

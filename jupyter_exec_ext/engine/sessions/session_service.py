@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -122,6 +122,10 @@ class SessionService:
         if live is not None:
             await live.close(reason)
             self._registry.remove_session(session_id)
+
+    def renew(self, session_ids: Collection[str]) -> None:
+        """Start the idle time of sessions anew, because their client is there."""
+        self._registry.renew(session_ids)
 
     async def interrupt(self, caller: Caller, session_id: str) -> Session:
         """Interrupt the running code, as Ctrl-C would."""

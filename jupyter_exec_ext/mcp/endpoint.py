@@ -1,0 +1,55 @@
+"""MCP endpoint of one server: loads the SDK when the first client comes, and keeps the transport."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ..engine.engine import ExecEngine
+from ..errors import NotFound
+
+if TYPE_CHECKING:
+    from .transport import Transport
+
+_MISSING = (
+    "the Python package mcp is not installed on this server, so it speaks no MCP; its owner can install it with: "
+    "pip install 'jupyter-exec-ext[mcp]'"
+)
+
+
+def is_installed() -> bool:
+    """Return whether the SDK is there: the optional package ``mcp``."""
+    return find_spec("mcp_types") is not None and find_spec("mcp.server.runner") is not None
+
+
+class McpEndpoint:
+    """The transport, made at its first use.
+
+    Parameters
+    ----------
+    engine : ExecEngine
+        Runs the code.
+    """
+
+    def __init__(self, engine: ExecEngine) -> None:
+        self._engine = engine
+        self._transport: Transport | None = None
+
+    async def transport(self) -> Transport:
+        """Return the transport.
+
+        Raises
+        ------
+        NotFound
+            If the SDK is not installed.
+        """
+        if self._transport is None:
+            if not is_installed():
+                raise NotFound(_MISSING)
+            # In a thread: the import takes a second (2026-11-27), in which nobody else should have to wait.
+            server = await asyncio.to_thread(import_module, f"{__package__}.server")
+            if self._transport is None:  # another request may have been first
+                self._transport = server.build_transport(self._engine)
+        return self._transport

@@ -1,0 +1,141 @@
+"""Sessions of MCP clients: the default one of a protocol session, new ones, and room for them.
+
+A session that MCP has made is marked in its metadata, and ends after `ExecEngine.mcp_idle_seconds` without use. While a
+client of the handshake revisions keeps its GET open, its sessions count as used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from ..auth.caller import Caller
+from ..engine.engine import ExecEngine
+from ..errors import InvalidRequest, LimitReached, PolicyLimitReached, SessionNotFound, TooManyKernels, TooManySessions
+from ..models import Session, SessionRequest, SessionState
+from ..server.rights import CREATE_SESSION
+from .tool_call import ToolCall
+
+#: Key in the metadata of sessions that MCP has made; its value names the client.
+MADE_FOR = "mcp_client"
+_DEFAULT, _MADE, _LOCK = "default_session", "made_sessions", "lock"
+
+
+@dataclass(frozen=True)
+class ChosenSession:
+    """A session for a call.
+
+    Parameters
+    ----------
+    is_new : bool
+        Whether it was made for this call.
+    notes : tuple of str
+        Sentences for the model about sessions that have ended.
+    """
+
+    id: str
+    is_new: bool = False
+    notes: tuple[str, ...] = ()
+
+
+async def choose_session(call: ToolCall, asked: str) -> ChosenSession:
+    """Return the session for code: the one asked for, the client's default one, or a new one."""
+    if asked:
+        return ChosenSession(asked)
+    client = call.client
+    if client is None:
+        session, more = await make_session(call)
+        return ChosenSession(session.id, True, more)
+    # Two first calls at once must not make two sessions.
+    async with client.state.setdefault(_LOCK, asyncio.Lock()):
+        notes: tuple[str, ...] = ()
+        default = client.state.get(_DEFAULT)
+        if default is not None:
+            ended = await _find_ended(call, default)
+            if ended is None:
+                return ChosenSession(default)
+            notes = (ended,)
+        session, more = await make_session(call)
+        client.state[_DEFAULT] = session.id
+        return ChosenSession(session.id, True, (*notes, *more))
+
+
+async def _find_ended(call: ToolCall, session_id: str) -> str | None:
+    """Return a sentence about a session that is over; None for one that is not."""
+    try:
+        session = await call.engine.get_session(call.caller, session_id)
+    except SessionNotFound:
+        reason = "its record is no longer kept"
+    else:
+        if session.state is not SessionState.ENDED:
+            return None
+        reason = session.ended_reason or "it was ended"
+    return f"The session before this one has ended ({reason}): variables, imports and definitions are gone."
+
+
+def named_session(call: ToolCall, asked: str) -> str:
+    """Return the session for files: the one asked for, or the client's default one.
+
+    Raises
+    ------
+    InvalidRequest
+        If there is neither.
+    """
+    default: str | None = call.client.state.get(_DEFAULT) if call.client is not None else None
+    if not asked and default is None:
+        raise InvalidRequest("name the 'session'; execute_code and start_session return its id, list_sessions has all")
+    return asked or str(default)
+
+
+async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") -> tuple[Session, tuple[str, ...]]:
+    """Make a session; where a limit stands against it, the caller's longest idle one of MCP ends first.
+
+    Returns
+    -------
+    Session, tuple of str
+        Notes are sentences for the model.
+    """
+    await call.request.check(CREATE_SESSION)
+    request = SessionRequest(
+        kernel_name=kernel_name or None,
+        name=name or call.client_name or "MCP",
+        metadata={MADE_FOR: call.client_name},
+        idle_timeout_seconds=call.engine.mcp_idle_seconds,
+    )
+    notes: tuple[str, ...] = ()
+    try:
+        session = await call.engine.create_session(call.caller, request)
+    except (PolicyLimitReached, TooManySessions, TooManyKernels) as error:
+        idle = await _find_longest_idle(call.engine, call.caller) if _is_about_sessions(error) else None
+        if idle is None:
+            raise
+        await call.engine.sessions.end(idle.id, "a newer session of its MCP client took its place")
+        notes = (f"The session {idle.id}, which was idle longest, has ended to make room for this one.",)
+        session = await call.engine.create_session(call.caller, request)
+    if call.request.handler.is_abandoned:  # its client will never know the session's id
+        await call.engine.sessions.end(session.id, "its MCP client was gone")
+    if call.client is not None:
+        made: list[str] = call.client.state.setdefault(_MADE, [])
+        made.append(session.id)
+        call.client.on_alive = lambda: call.engine.sessions.renew(made)
+    return session, notes
+
+
+def _is_about_sessions(error: LimitReached) -> bool:
+    return not isinstance(error, PolicyLimitReached) or (error.limit or {}).get("name") == "max_sessions"
+
+
+async def _find_longest_idle(engine: ExecEngine, caller: Caller) -> Session | None:
+    sessions = await engine.list_sessions(caller)
+    idle = [
+        session
+        for session in sessions
+        if session.owner == caller.principal and session.state is SessionState.IDLE and MADE_FOR in session.metadata
+    ]
+    return min(idle, key=lambda session: session.last_activity_at, default=None)
+
+
+def sessions_made_for(state: dict[str, Any]) -> list[str]:
+    """Return the ids of the sessions that were made for a client, by the state of its protocol session."""
+    return list(state.get(_MADE, ()))

@@ -1,0 +1,113 @@
+"""Tools for sessions: start, list, end, interrupt, restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import BaseModel, Field
+
+from ..models import Session
+from .own_sessions import make_session, named_session
+from .tool_call import Arguments, ToolCall, result
+
+
+class StartSession(Arguments):
+    """Arguments of `start_session`."""
+
+    kernel_name: str = Field("", description="Kernelspec, such as 'python3' or 'ir'; by default the server's.")
+    name: str = Field("", max_length=256, description="Name for people, shown in lists.")
+
+
+class NoArguments(Arguments):
+    """Arguments of a tool that takes none."""
+
+
+class OneSession(Arguments):
+    """Arguments of a tool for one session."""
+
+    session: str = Field("", description="Id of the session; by default the one that this client uses.")
+
+
+class EndSession(Arguments):
+    """Arguments of `end_session`."""
+
+    session: str = Field(min_length=1, description="Id of the session.")
+
+
+class SessionResult(BaseModel):
+    """A session, as tools describe it."""
+
+    session: str = Field(description="Id of the session.")
+    name: str
+    state: str = Field(description="starting, idle, busy, restarting or ended.")
+    kernel_name: str
+    language: str
+    isolation: str = Field(description="Isolation of its kernel: none, landlock, sandbox or remote.")
+    kernel_starts: int = Field(description="Number of kernels it has had; where it grows, variables are gone.")
+    idle_timeout_seconds: float = Field(description="The session ends after this idle time; 0 for never.")
+
+    @classmethod
+    def of(cls, session: Session) -> SessionResult:
+        """Return the description of a session."""
+        return cls(
+            session=session.id,
+            name=session.name,
+            state=session.state.value,
+            kernel_name=session.kernel_name,
+            language=session.language,
+            isolation=session.isolation,
+            kernel_starts=session.kernel_starts,
+            idle_timeout_seconds=session.idle_timeout_seconds,
+        )
+
+    def to_text(self) -> str:
+        """Return one line."""
+        return f"{self.session}: {self.state}, {self.kernel_name}, isolation {self.isolation}, name {self.name!r}"
+
+
+class SessionsResult(BaseModel):
+    """Structured content of `list_sessions`."""
+
+    sessions: list[SessionResult]
+
+
+class EndedResult(BaseModel):
+    """Structured content of `end_session`."""
+
+    session: str
+    ended: bool
+
+
+async def start_session(call: ToolCall, asked: StartSession) -> CallToolResult:
+    """Start a session with a kernel of its own."""
+    session, notes = await make_session(call, asked.kernel_name, asked.name)
+    return _described(session, notes)
+
+
+def _described(session: Session, notes: Sequence[str] = ()) -> CallToolResult:
+    found = SessionResult.of(session)
+    return result(found, [TextContent(text=text) for text in (found.to_text(), *notes)])
+
+
+async def list_sessions(call: ToolCall, asked: NoArguments) -> CallToolResult:
+    """List the caller's sessions."""
+    found = [SessionResult.of(session) for session in await call.engine.list_sessions(call.caller)]
+    text = "\n".join(session.to_text() for session in found) or "(no sessions)"
+    return result(SessionsResult(sessions=found), [TextContent(text=text)])
+
+
+async def end_session(call: ToolCall, asked: EndSession) -> CallToolResult:
+    """End a session."""
+    await call.engine.delete_session(call.caller, asked.session)
+    return result(EndedResult(session=asked.session, ended=True), [TextContent(text=f"{asked.session} has ended")])
+
+
+async def interrupt_session(call: ToolCall, asked: OneSession) -> CallToolResult:
+    """Interrupt a session's running code."""
+    return _described(await call.engine.interrupt_session(call.caller, named_session(call, asked.session)))
+
+
+async def restart_session(call: ToolCall, asked: OneSession) -> CallToolResult:
+    """Give a session a fresh kernel."""
+    return _described(await call.engine.restart_session(call.caller, named_session(call, asked.session)))

@@ -1,0 +1,343 @@
+"""Streamable HTTP transport: decides about one message of a client, and starts what handles it.
+
+It knows nothing of Tornado and of our tools: any low-level server of the official SDK can be behind it. There was no
+need for the SDK's ASGI application, since its core handles single requests (`ServerRunner.on_request`).
+
+Revision 2026-07-28 sends one self-contained request at a time, and a client cancels it by closing the response. In the
+older revisions a handshake opens a protocol session, a closed response is no cancellation, and a client may come back
+for the rest of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from mcp.server.connection import Connection
+from mcp.server.lowlevel.server import Server
+from mcp.server.models import InitializationOptions
+from mcp.server.runner import ServerRunner, aclose_shielded, modern_error_data
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+    find_duplicated_routing_header,
+)
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, progress_token_from_params
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp.types import (
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ..protocol.large_values import is_large
+from ..protocol.strict_json import dump_bytes
+from .call_context import CallContext, Peer
+from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions
+from .header_checks import check_parameter_headers, check_task_header
+from .message_stream import MessageStream
+from .replies import Reply, acknowledge, error_message, error_reply
+
+SESSION_HEADER = "Mcp-Session-Id"
+#: Error code of a cancelled request, as the SDK answers it in the handshake revisions.
+REQUEST_CANCELLED = 0
+_META_ENVELOPE = "io.modelcontextprotocol/protocolVersion"
+_NO_SESSION = "there is no such protocol session (any more); send 'initialize' again"
+
+
+class Transport:
+    """Messages of all clients of one server.
+
+    Parameters
+    ----------
+    server : Server
+        The SDK's low-level server.
+    return_seconds : float
+        Time that a client of the handshake revisions has to come back for a response that was cut off, before its
+        request is cancelled.
+    options : callable, optional
+        Returns the answer to a handshake.
+    """
+
+    def __init__(
+        self,
+        server: Server[Any],
+        *,
+        return_seconds: float,
+        options: Callable[[], InitializationOptions] | None = None,
+    ) -> None:
+        self.sessions = HandshakeSessions()
+        self._server = server
+        self._return_seconds = return_seconds
+        self._options = options
+        self._streams = 0
+
+    async def close(self) -> None:
+        """End all protocol sessions."""
+        await self.sessions.close()
+
+    # --- POST ---
+
+    async def post(
+        self,
+        message: Any,
+        headers: Iterable[tuple[str, str]],
+        principal: str,
+        make_request: Callable[[HandshakeSession | None], Any],
+    ) -> Reply:
+        """Handle one message.
+
+        Parameters
+        ----------
+        message : JSON value
+            The request's body.
+        headers : iterable of (str, str)
+            All headers of the request.
+        make_request : callable
+            Returns what handlers see as ``ctx.request``; takes the protocol session.
+        """
+        pairs = list(headers)
+        lower = {name.lower(): value for name, value in pairs}
+        version = lower.get(MCP_PROTOCOL_VERSION_HEADER)
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            return await self._post_single(message, pairs, lower, make_request)
+        return await self._post_in_session(message, lower, principal, make_request)
+
+    async def _post_single(
+        self,
+        message: Any,
+        pairs: list[tuple[str, str]],
+        headers: Mapping[str, str],
+        make_request: Callable[[HandshakeSession | None], Any],
+    ) -> Reply:
+        if isinstance(message, dict) and "id" not in message:
+            return acknowledge(message, headers[MCP_PROTOCOL_VERSION_HEADER])
+        try:
+            request = JSONRPCRequest.model_validate(message)
+        except ValidationError:
+            return error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC request or notification")
+        duplicated = find_duplicated_routing_header(pairs)
+        if duplicated is not None:
+            return error_reply(request.id, HEADER_MISMATCH, f"the header {duplicated} appears more than once")
+        route = classify_inbound_request(message, headers=headers)
+        if not isinstance(route, InboundLadderRejection):
+            checked = check_task_header(request, headers) or check_parameter_headers(self._server, request, headers)
+            route = checked if checked is not None else route
+        if isinstance(route, InboundLadderRejection):
+            return error_reply(request.id, route.code, route.message, route.data)
+        connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
+        runner: ServerRunner[Any] = ServerRunner(self._server, connection, {})
+        stream = MessageStream()
+        context = _context(request, headers, stream, make_request(None), None)
+
+        async def handle() -> dict[str, Any]:
+            try:
+                return await runner.on_request(context, request.method, request.params)
+            finally:
+                await aclose_shielded(connection)
+
+        task = asyncio.create_task(_run(handle(), request.id, stream))
+        return Reply(200, stream=stream, on_cut=task.cancel)
+
+    async def _post_in_session(
+        self,
+        message: Any,
+        headers: Mapping[str, str],
+        principal: str,
+        make_request: Callable[[HandshakeSession | None], Any],
+    ) -> Reply:
+        try:
+            parsed = jsonrpc_message_adapter.validate_python(message, by_name=False)
+        except ValidationError:
+            return error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC message")
+        session_id = headers.get(SESSION_HEADER.lower())
+        if isinstance(parsed, JSONRPCRequest) and parsed.method == "initialize" and session_id is None:
+            return await self._open(parsed, headers, principal, make_request)
+        if session_id is None:
+            return error_reply(
+                None, INVALID_REQUEST, f"the header {SESSION_HEADER} is missing; send 'initialize' first"
+            )
+        session = self.sessions.find(session_id, principal)
+        if session is None:
+            return error_reply(None, INVALID_REQUEST, _NO_SESSION, status=404)
+        session.touch()
+        if isinstance(parsed, JSONRPCResponse):
+            session.resolve(parsed.id, parsed.result, None)
+        elif isinstance(parsed, JSONRPCError):
+            if parsed.id is not None:
+                session.resolve(parsed.id, None, parsed.error)
+        elif isinstance(parsed, JSONRPCNotification):
+            await self._notified(parsed, session, headers, make_request)
+        else:
+            return self._call(parsed, session, headers, make_request)
+        return Reply(202)
+
+    async def _open(
+        self,
+        request: JSONRPCRequest,
+        headers: Mapping[str, str],
+        principal: str,
+        make_request: Callable[[HandshakeSession | None], Any],
+    ) -> Reply:
+        session = HandshakeSession(principal, self._server, self._options() if self._options is not None else None)
+        stream = MessageStream()
+        context = _context(request, headers, stream, make_request(session), session)
+        await _run(
+            session.runner.on_request(context, request.method, request.params), request.id, stream, in_session=True
+        )
+        if session.connection.client_params is None:  # refused
+            await session.close()
+            return Reply(200, stream=stream)
+        await self.sessions.add(session)
+        return Reply(200, stream=stream, headers={SESSION_HEADER: session.id})
+
+    async def _notified(
+        self,
+        message: JSONRPCNotification,
+        session: HandshakeSession,
+        headers: Mapping[str, str],
+        make_request: Callable[[HandshakeSession | None], Any],
+    ) -> None:
+        if message.method == "notifications/cancelled":
+            request_id = cancelled_request_id_from_params(message.params)
+            task = session.calls.get(request_id) if request_id is not None else None
+            if task is not None:
+                task.cancel()
+            return
+        context = _context(message, headers, session.standalone, make_request(session), session)
+        await session.runner.on_notify(context, message.method, message.params)
+
+    def _call(
+        self,
+        request: JSONRPCRequest,
+        session: HandshakeSession,
+        headers: Mapping[str, str],
+        make_request: Callable[[HandshakeSession | None], Any],
+    ) -> Reply:
+        meta = (request.params or {}).get("_meta")
+        if isinstance(meta, Mapping) and _META_ENVELOPE in meta:
+            return error_reply(
+                request.id, INVALID_REQUEST, "this protocol session was opened by a handshake of an older revision"
+            )
+        if request.id in session.calls:
+            return error_reply(request.id, INVALID_REQUEST, "a request with this id is still being handled")
+        if len(session.calls) >= MAX_CALLS:
+            return error_reply(request.id, INVALID_REQUEST, f"a client may have {MAX_CALLS} open requests", status=429)
+        self._streams += 1
+        stream = session.streams[str(self._streams)] = MessageStream(str(self._streams))
+        context = _context(request, headers, stream, make_request(session), session)
+        call = session.runner.on_request(context, request.method, request.params)
+        task = asyncio.create_task(_run(call, request.id, stream, in_session=True))
+        session.calls[request.id] = task
+        task.add_done_callback(lambda _: session.calls.pop(request.id, None))
+        return Reply(
+            200,
+            stream=stream,
+            headers={SESSION_HEADER: session.id},
+            on_cut=lambda: self._await_return(session, stream, task),
+        )
+
+    def _await_return(self, session: HandshakeSession, stream: MessageStream, task: asyncio.Task[None]) -> None:
+        """Give a client whose response was cut off the time to come back for the rest."""
+
+        def give_up() -> None:
+            if stream.readers == 0:
+                session.streams.pop(stream.name, None)
+                task.cancel()
+
+        asyncio.get_running_loop().call_later(self._return_seconds, give_up)
+
+    # --- GET and DELETE, of the handshake revisions ---
+
+    def get(self, headers: Mapping[str, str], principal: str) -> tuple[Reply, HandshakeSession | None]:
+        """Return the stream of messages that belong to no request, or the rest of a response that was cut off."""
+        session = self._named(headers, principal)
+        if isinstance(session, Reply):
+            return session, None
+        session.touch()
+        name, _, after = headers.get("last-event-id", "").rpartition("-")
+        answer_headers = {SESSION_HEADER: session.id}
+        stream = session.streams.get(name)
+        if stream is not None and after.isdecimal() and len(after) < 16:
+            stream.attach()
+            reply = Reply(200, stream=stream, headers=answer_headers, resume_after=int(after))
+            task = next((task for task in session.calls.values()), None)
+            if task is not None:
+                reply.on_cut = lambda: self._await_return(session, stream, task)
+            return reply, session
+        if session.standalone.readers:
+            return error_reply(
+                None, INVALID_REQUEST, "this protocol session has such a stream already", status=409
+            ), None
+        return Reply(200, stream=session.standalone, headers=answer_headers), session
+
+    async def delete(self, headers: Mapping[str, str], principal: str) -> tuple[Reply, HandshakeSession | None]:
+        """End a protocol session."""
+        session = self._named(headers, principal)
+        if isinstance(session, Reply):
+            return session, None
+        await self.sessions.remove(session)
+        return Reply(200), session
+
+    def _named(self, headers: Mapping[str, str], principal: str) -> HandshakeSession | Reply:
+        session_id = headers.get(SESSION_HEADER.lower())
+        if session_id is None:
+            return error_reply(None, INVALID_REQUEST, f"the header {SESSION_HEADER} is missing")
+        found = self.sessions.find(session_id, principal)
+        return found if found is not None else error_reply(None, INVALID_REQUEST, _NO_SESSION, status=404)
+
+
+# --- parts ---
+
+
+def _context(
+    message: JSONRPCRequest | JSONRPCNotification,
+    headers: Mapping[str, str],
+    stream: MessageStream,
+    request: Any,
+    peer: Peer | None,
+) -> CallContext:
+    async def detach() -> None:
+        stream.detach()
+
+    return CallContext(
+        transport=TransportContext(kind="streamable-http", can_send_request=peer is not None, headers=headers),
+        request_id=message.id if isinstance(message, JSONRPCRequest) else None,
+        message_metadata=ServerMessageMetadata(request_context=request, close_sse_stream=detach),
+        stream=stream,
+        peer=peer,
+        progress_token=progress_token_from_params(message.params),
+    )
+
+
+async def _run(
+    call: Awaitable[dict[str, Any]], request_id: RequestId, stream: MessageStream, *, in_session: bool = False
+) -> None:
+    """Handle a request, and end its response with the result or the error."""
+    try:
+        result = await call
+    except asyncio.CancelledError:
+        error = ErrorData(code=REQUEST_CANCELLED, message="Request cancelled")
+        stream.end(dump_bytes(error_message(request_id, error)) if in_session else None)
+        raise
+    except Exception as failure:  # what handlers raise; the SDK logs what is no error of the protocol
+        error = modern_error_data(failure)
+        if not in_session:
+            stream.status = ERROR_CODE_HTTP_STATUS.get(error.code, 200)
+        stream.end(dump_bytes(error_message(request_id, error)))
+    else:
+        response = {"jsonrpc": "2.0", "id": request_id, "result": result}
+        # Pictures are megabytes of base64.
+        stream.end(await asyncio.to_thread(dump_bytes, response) if is_large(response) else dump_bytes(response))

@@ -1,0 +1,20 @@
+"""Rights that endpoints need, for the route table and for MCP's tools, which are other ways to the same verbs."""
+
+from __future__ import annotations
+
+from .gate import Access
+
+READ = Access(None, "read")
+READ_SESSIONS = Access("sessions:read", "read")
+DELETE_SESSIONS = Access("sessions:delete", "write")
+RUN_CODE = Access("executions:create", "execute")
+READ_EXECUTIONS = Access("executions:read", "execute")
+CONTROL_EXECUTIONS = Access("executions:control", "execute")
+READ_FILES = Access("files:read", "read", "contents")
+WRITE_FILES = Access("files:write", "write", "contents")
+READ_TOKENS = Access("tokens:create", "read", "tokens")
+WRITE_TOKENS = Access("tokens:create", "write", "tokens")
+# A token must not approve its own code.
+APPROVE = Access(None, "execute", owner_only=True)
+GRANT = Access(None, "execute", owner_only=True)
+CREATE_SESSION = Access("sessions:create", "write", or_scope="kernels:attach")
