@@ -227,6 +227,11 @@ PARTS = {
         "10 min",
         _run_module("tests.peers"),
     ),
+    "mcp-clients": Part(
+        "four clients of the Model Context Protocol, and its Inspector, on every host and behind nginx",
+        "20 min",
+        _run_pytest(["tests/mcp", "--ignore=tests/mcp/test_conformance.py"]),
+    ),
     "mcp-conformance": Part(
         "the conformance suite of the Model Context Protocol, both revisions",
         "3 min",

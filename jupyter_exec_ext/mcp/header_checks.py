@@ -24,8 +24,8 @@ def check_task_header(request: JSONRPCRequest, headers: Mapping[str, str]) -> In
     """Compare the header with a task's id with the id in the request; return the refusal, if they differ."""
     if request.method not in _TASK_METHODS:
         return None
-    named = headers.get(MCP_NAME_HEADER)
-    if named is None or decode_header_value(named) == (request.params or {}).get("taskId"):
+    task_id = (request.params or {}).get("taskId")
+    if task_id is None or decode_header_value(headers.get(MCP_NAME_HEADER)) == task_id:
         return None
     return InboundLadderRejection(HEADER_MISMATCH, "the header Mcp-Name does not match the request's 'taskId'")
 

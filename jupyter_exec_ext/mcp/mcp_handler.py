@@ -116,7 +116,7 @@ class McpHandler(StreamingHandler):
             self.set_header(name, value)
         if reply.stream is None:
             self.set_status(reply.status)
-            self.finish(reply.body or b"", set_content_type=None if reply.body else "text/plain")
+            self.finish(reply.body or b"", set_content_type="application/json" if reply.body else "text/plain")
             return
         self._on_cut = reply.on_cut
         if self.is_abandoned:  # its connection was closed before there was anything to cut

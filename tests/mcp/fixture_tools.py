@@ -276,6 +276,7 @@ def fixture_server() -> Server[Any]:
             "resources/templates/list": CacheHint(),
             "tools/list": CacheHint(),
         },
+        get_tool_input_schema=TOOLS.get,
         on_list_tools=_list_tools,
         on_call_tool=call_tool,
         on_list_resources=_list_resources,

@@ -1,4 +1,4 @@
-"""MCP's conformance suite: the fixture server on the SDK's own transport, which others are compared with."""
+"""MCP's conformance suite, with the fixture server behind this package's transport and behind the SDK's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mcp.conformance import FAILING_NOT_SCORED, FAILING_WITH_SDK, REVISIONS, run_conformance
+from tests.mcp.fixture_extension import running_fixture_endpoint
 from tests.mcp.reference_server import running_reference
 from tests.support.full import only_in_full
 
@@ -16,8 +17,18 @@ pytestmark = [only_in_full, pytest.mark.timeout(900)]
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_fixture_server_on_sdk_transport_fails_what_is_known(revision: str, tmp_path: Path) -> None:
     with running_reference() as url:
-        report = run_conformance(url, revision, tmp_path)
+        report = run_conformance(url, revision, tmp_path / "results")
     assert report.not_run == set()
     assert report.failed == set(FAILING_WITH_SDK[revision])
     assert len(report.passed) > 60
     assert report.failing_not_scored == set(FAILING_NOT_SCORED[revision])
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_fixture_server_on_this_transport_fails_no_more_than_on_the_sdks(revision: str, tmp_path: Path) -> None:
+    with running_fixture_endpoint(tmp_path / "home") as place:
+        report = run_conformance(place.url, revision, tmp_path / "results", place.token)
+    assert report.not_run == set()
+    assert report.failed <= set(FAILING_WITH_SDK[revision])
+    assert len(report.passed) > 60
+    assert report.failing_not_scored <= FAILING_NOT_SCORED[revision].keys()

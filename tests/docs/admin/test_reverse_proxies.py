@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import secrets
 import socket
@@ -30,6 +29,7 @@ from tests.docs.admin import SECONDS, page
 from tests.support.full import only_in_full
 from tests.support.hosts import Host, free_port, stop, wait_until_ready
 from tests.support.howto_pages import Recipe, account, serving, shells
+from tests.support.nginx import start_nginx
 from tests.support.outside_parts import require_part
 
 PAGE = page("reverse-proxies")
@@ -247,18 +247,6 @@ def running_server(home: Path, left_out: str | None = None) -> Iterator[Host]:
         host.info.token = env["JUPYTER_TOKEN"]
         wait_until_ready(host)
         yield host
-
-
-def start_nginx(text: str, directory: Path) -> list[str]:
-    """Write nginx's configuration round a site, and return the command that starts it."""
-    (directory / "jupyter.conf").write_text(text)
-    temporary = "".join(f"{kind}_temp_path {directory}/{kind};\n" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
-    (directory / "nginx.conf").write_text(
-        f"{'user root;' if os.geteuid() == 0 else ''}\npid {directory}/pid;\nerror_log {directory}/log warn;\n"
-        f"events {{}}\nhttp {{\naccess_log off;\nclient_body_temp_path {directory}/body;\n{temporary}"
-        f"include {directory}/jupyter.conf;\n}}\n"
-    )
-    return ["nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"), "-g", "daemon off;"]
 
 
 def start_caddy(text: str, directory: Path) -> list[str]:
