@@ -60,6 +60,10 @@ class Policy:
         False, "allows uploads where code needs approval, although a file may be code that no person has seen"
     )
     attach: bool = _limit(False, "allows attaching to kernels that the server already runs")
+    approve_in_client: bool = _limit(
+        False,
+        "lets the user of an MCP client approve code there, too; a program with the token could answer instead",
+    )
     approval: ApprovalRule = _limit(NO_APPROVAL, "the code that waits for a person's approval")  # noqa: RUF009  # a field
 
 

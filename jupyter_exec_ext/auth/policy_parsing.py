@@ -28,6 +28,7 @@ from .policy import BUILT_IN, Policy, matches
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
+_FLAGS = ("attach", "unseen_uploads", "approve_in_client")
 _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
@@ -162,7 +163,9 @@ def _reader(name: str) -> Callable[[str, Any], Any]:
         return _seconds
     if name in _COUNTS:
         return _count
-    return {"isolation": _isolation, "attach": _flag, "unseen_uploads": _flag, "approval": _approval}[name]
+    if name in _FLAGS:
+        return _flag
+    return {"isolation": _isolation, "approval": _approval}[name]
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -255,7 +258,7 @@ def _exceeds(name: str, inner: Any, outer: Any) -> bool:
         return not all("*" in outer or pattern in outer or _names_one_of(pattern, outer) for pattern in inner)
     if name == "isolation":
         return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
-    if name in ("attach", "unseen_uploads"):
+    if name in _FLAGS:
         return bool(inner and not outer)
     # Rules cannot be compared. Both apply, so the inner one can only add questions.
     if name == "approval":

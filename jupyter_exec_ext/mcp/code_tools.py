@@ -5,23 +5,36 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
-from mcp.types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
+from mcp.types import (
+    CallToolResult,
+    ContentBlock,
+    ElicitResult,
+    ImageContent,
+    InputRequiredResult,
+    ResourceLink,
+    TextContent,
+)
 from pydantic import BaseModel, Field
 
 from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
-from ..engine.executions.live_execution import ExecutionHandle, follow
+from ..engine.executions.live_execution import follow
+from ..engine.ports import EventLog
 from ..errors import InvalidRequest
-from ..models import Execution, ExecutionRequest, ExecutionState, StreamEvent, model_content
+from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
 from .own_sessions import choose_session
+from .questions import Question, answer_question, can_ask, next_question
 from .resource_uris import file_uri
 from .task_records import TASK_AFTER_SECONDS, TASKS, task_of
-from .tool_call import Arguments, ToolCall, result
+from .tool_call import Arguments, ToolCall, ToolResult, result
 
 #: Time between two reports of progress, which carry the last of what was printed.
 PROGRESS_SECONDS = 0.5
@@ -29,9 +42,15 @@ _HEARTBEAT_SECONDS = 1.0
 _SHOWN_CHARACTERS = 300
 _MAX_LINKS = 20
 _DEFAULT_TIMEOUT_SECONDS = 60.0
+_LONGEST_SECONDS = 7 * 24 * 3600.0
+_WAITS_FOR_APPROVAL = "The code waits for a person's approval, in JupyterLab."
 #: Fields of a request's metadata that say which trace it belongs to (W3C Trace Context, and Baggage).
 TRACE_FIELDS = ("traceparent", "tracestate", "baggage")
 _MAX_TRACE_CHARACTERS = 1024
+
+
+async def _at_once() -> None:
+    pass
 
 
 class ExecuteCode(Arguments):
@@ -45,7 +64,7 @@ class ExecuteCode(Arguments):
     )
     language: str = Field("", description="Language of the code, such as 'python' or 'bash'; by default the kernel's.")
     timeout_seconds: float = Field(
-        _DEFAULT_TIMEOUT_SECONDS, gt=0, le=7 * 24 * 3600, description="The code is stopped after this run time."
+        _DEFAULT_TIMEOUT_SECONDS, gt=0, le=_LONGEST_SECONDS, description="The code is stopped after this run time."
     )
 
 
@@ -60,14 +79,74 @@ class RunResult(BaseModel):
     )
 
 
-async def execute_code(call: ToolCall, asked: ExecuteCode) -> CallToolResult | dict[str, Any]:
+@dataclass(frozen=True)
+class Run:
+    """A run that a call waits for.
+
+    Parameters
+    ----------
+    record : Execution
+        As it was accepted.
+    wait : callable
+        Returns the record once the run has ended, or as it is when the time is up; takes seconds or None.
+    durable : callable
+        Returns once the run would survive a power failure.
+    asked_seq : int
+        Number of the event whose question the client's user has seen.
+    """
+
+    record: Execution
+    log: EventLog
+    wait: Callable[[float | None], Awaitable[Execution]]
+    durable: Callable[[], Awaitable[None]] = _at_once
+    asked_seq: int = 0
+    is_new_session: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def execution_id(self) -> str:
+        """Id of the execution."""
+        return self.record.id
+
+    def to_input_required(self, question: Question) -> InputRequiredResult:
+        """Return the result that asks the client's user; the client sends the state back with the answer."""
+        state = {
+            "execution": self.execution_id,
+            "kind": question.kind,
+            "seq": question.seq,
+            "is_new_session": self.is_new_session,
+            "notes": self.notes,
+        }
+        return InputRequiredResult(
+            input_requests={question.key: question.to_request()}, request_state=json.dumps(state)
+        )
+
+
+async def execute_code(call: ToolCall, asked: ExecuteCode) -> ToolResult:
     """Run code, and wait for its end; a call that is cancelled stops it.
 
     Returns
     -------
-    CallToolResult or dict
-        A task, as JSON, for a run that takes longer than `TASK_AFTER_SECONDS`, if the client supports tasks.
+    CallToolResult, InputRequiredResult or dict
+        A question, with which the client calls again (revision 2026-07-28); or a task, as JSON, for a run that takes
+        longer than `TASK_AFTER_SECONDS`, if the client supports tasks.
     """
+    if call.params.request_state is not None:
+        run = await _resume(call)
+    else:
+        run = await _start(call, asked)
+    try:
+        result_ = await wait_and_ask(call, run)
+    except asyncio.CancelledError:
+        cancel_in_background(call.engine, call.caller, run.execution_id)
+        raise
+    if not isinstance(result_, Execution):
+        return result_
+    await call.note_changes(result_.session_id, [info.path for info in result_.files])
+    return run_result(result_, is_new_session=run.is_new_session, notes=run.notes)
+
+
+async def _start(call: ToolCall, asked: ExecuteCode) -> Run:
     if not is_encodable(asked.code):
         raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
     chosen = await choose_session(call, asked.session)
@@ -76,21 +155,38 @@ async def execute_code(call: ToolCall, asked: ExecuteCode) -> CallToolResult | d
         language=asked.language or None,
         timeout_seconds=asked.timeout_seconds,
         metadata=trace_of(call.context.meta),
+        allow_input=can_ask(call),
     )
     handle = await call.engine.execute(call.caller, chosen.id, request)
-    try:
-        record = await wait_for_end(call, handle, TASK_AFTER_SECONDS if call.has_extension(TASKS) else None)
-        if not record.state.finished:
-            await handle.durable()
-            return {"resultType": "task", **task_of(record)}
-    except asyncio.CancelledError:
-        cancel_in_background(call.engine, call.caller, handle.record.id)
-        raise
-    await call.note_changes(record.session_id, [info.path for info in record.files])
     notes = chosen.notes
     if chosen.is_new and call.client is None:
         notes = (*notes, f"Session: {chosen.id} (pass it as 'session' to keep variables)")
-    return run_result(record, is_new_session=chosen.is_new, notes=notes)
+    return Run(handle.record, handle.log, handle.wait, handle.durable, is_new_session=chosen.is_new, notes=notes)
+
+
+async def _resume(call: ToolCall) -> Run:
+    """Return the run that an earlier call of the same client has started, after its user has answered."""
+    state = json.loads(call.params.request_state or "")  # ours: the SDK has checked its seal
+    execution_id, kind = state["execution"], state["kind"]
+    answers = call.params.input_responses or {}
+    answer = answers.get(f"{kind}-{state['seq']}")
+    if isinstance(answer, ElicitResult):
+        await answer_question(call.engine, call.caller, execution_id, kind, answer)
+    record = await call.engine.get_execution(call.caller, execution_id)
+    log = await call.engine.open_log(call.caller, execution_id)
+
+    async def wait(timeout_seconds: float | None) -> Execution:
+        seconds = _LONGEST_SECONDS if timeout_seconds is None else timeout_seconds
+        return await call.engine.get_execution(call.caller, execution_id, seconds)
+
+    return Run(
+        record,
+        log,
+        wait,
+        asked_seq=state["seq"],
+        is_new_session=state["is_new_session"],
+        notes=tuple(state["notes"]),
+    )
 
 
 def trace_of(meta: Any) -> dict[str, str]:
@@ -110,27 +206,77 @@ def cancel_in_background(engine: ExecEngine, caller: Caller, execution_id: str) 
     engine.background.start(cancel())
 
 
-async def wait_for_end(call: ToolCall, handle: ExecutionHandle, timeout_seconds: float | None) -> Execution:
-    """Return the record once the run has ended, or as it is when the time is up.
+async def wait_and_ask(call: ToolCall, run: Run) -> Execution | InputRequiredResult | dict[str, Any]:
+    """Return the finished record, or what the client has to do before there is one.
 
-    Meanwhile the last lines of what is printed are reported, if the client wants that.
+    Meanwhile the last lines of what is printed are reported, if the client wants that, and its user is asked.
     """
-    if progress_token_from_params(call.context.params) is None:
-        return await handle.wait(timeout_seconds)
-    reporting = asyncio.create_task(_report_progress(call, handle))
+    timeout_seconds = TASK_AFTER_SECONDS if call.has_extension(TASKS) else None
+    async with _helpers(call, run) as question:
+        waiting = asyncio.ensure_future(run.wait(timeout_seconds))
+        either: list[asyncio.Future[Any]] = [waiting, question]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if question.done() and not waiting.done():
+                return run.to_input_required(question.result())
+            record = await waiting
+        finally:
+            waiting.cancel()
+    if not record.state.finished:
+        await run.durable()
+        return {"resultType": "task", **task_of(record)}
+    return record
+
+
+@asynccontextmanager
+async def _helpers(call: ToolCall, run: Run) -> AsyncIterator[asyncio.Future[Question]]:
+    """Report progress and ask the client's user, within the block.
+
+    Yields
+    ------
+    asyncio.Future of Question
+        Done once there is a question that has to be the call's result (revision 2026-07-28).
+    """
+    question: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
+    helpers = []
+    if progress_token_from_params(call.context.params) is not None:
+        helpers.append(asyncio.create_task(_report_progress(call, run)))
+    if can_ask(call):
+        ask = _ask_in_session(call, run) if call.client is not None else _find_question(call, run, question)
+        helpers.append(asyncio.create_task(ask))
     try:
-        return await handle.wait(timeout_seconds)
+        yield question
     finally:
-        reporting.cancel()
+        for helper in helpers:
+            helper.cancel()
 
 
-async def _report_progress(call: ToolCall, handle: ExecutionHandle) -> None:
+async def _find_question(call: ToolCall, run: Run, found: asyncio.Future[Question]) -> None:
+    question = await next_question(call.caller, run.record, run.log, run.asked_seq)
+    if question is not None:
+        found.set_result(question)
+
+
+async def _ask_in_session(call: ToolCall, run: Run) -> None:
+    """Ask the user of a client of the handshake revisions, which answers while the call goes on."""
+    seq = 0
+    while (question := await next_question(call.caller, run.record, run.log, seq)) is not None:
+        seq = question.seq
+        answer = await call.context.session.elicit_form(
+            question.message, question.schema, related_request_id=call.context.request_id
+        )
+        await answer_question(call.engine, call.caller, run.execution_id, question.kind, answer)
+
+
+async def _report_progress(call: ToolCall, run: Run) -> None:
     began = reported = time.monotonic()
     printed = shown = ""
-    async for batch in follow(handle.log, heartbeat_seconds=_HEARTBEAT_SECONDS):
+    async for batch in follow(run.log, heartbeat_seconds=_HEARTBEAT_SECONDS):
         for entry in batch:
             if entry.type == StreamEvent.type:
                 printed = (printed + json.loads(entry.line)["text"])[-_SHOWN_CHARACTERS:]
+            elif entry.type == StateEvent.type and b'"awaiting_approval"' in entry.line:
+                printed = _WAITS_FOR_APPROVAL
         now = time.monotonic()
         if printed != shown and now - reported >= PROGRESS_SECONDS:
             await call.context.session.report_progress(round(now - began, 3), message=printed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.types import (
     CallToolRequestParams,
     DiscoverResult,
@@ -28,6 +30,14 @@ from .transport import Transport
 _INSTRUCTIONS = """\
 Code runs in sessions of a Jupyter server. execute_code keeps variables in a session; pass its id with each call. \
 Files in a session's working directory can be read and written with tools or as resources."""
+
+
+_STATE_SECONDS = 24 * 3600.0
+
+
+def _principal_of(context: ServerRequestContext[Any, McpRequest]) -> str:
+    assert context.request is not None
+    return context.request.caller.principal
 
 
 def build_transport(engine: ExecEngine) -> Transport:
@@ -63,6 +73,9 @@ def build_transport(engine: ExecEngine) -> Transport:
             supported_versions=list(MODERN_PROTOCOL_VERSIONS), capabilities=capabilities, instructions=_INSTRUCTIONS
         )
 
+    # A client sends the state of a question back, and must not be able to change it.
+    security = RequestStateSecurity(keys=[os.urandom(32)], ttl=_STATE_SECONDS, bind_principal=_principal_of)
+    server.middleware.append(RequestStateBoundary(security, default_audience=server.name))
     # Not by the constructor, whose type knows no tasks as results.
     server.add_request_handler("tools/call", CallToolRequestParams, tools.call)
     server.add_request_handler("server/discover", RequestParams, discover)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
-from mcp.types import CallToolResult, ContentBlock, TextContent, Tool, ToolAnnotations
+from mcp.types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    InputRequiredResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 from pydantic import BaseModel, ConfigDict
 
 from ..auth.caller import Caller
@@ -33,12 +41,15 @@ class ToolCall:
         Has the verbs.
     context : ServerRequestContext
         The SDK's view of the request.
+    params : CallToolRequestParams
+        The request; beside the arguments it may bring answers to a question.
     note_changes : callable
         Tells subscribers that files have changed; takes the session's id and the paths.
     """
 
     engine: ExecEngine
     context: ServerRequestContext[Any, McpRequest]
+    params: CallToolRequestParams
     note_changes: Callable[[str, Sequence[str]], Awaitable[None]]
 
     @property
@@ -74,7 +85,8 @@ def has_extension(context: ServerRequestContext[Any, Any], name: str) -> bool:
     return capabilities is not None and name in (capabilities.extensions or {})
 
 
-Run = Callable[[ToolCall, Any], Awaitable[CallToolResult | dict[str, Any]]]
+ToolResult = CallToolResult | InputRequiredResult | dict[str, Any]
+Run = Callable[[ToolCall, Any], Awaitable[ToolResult]]
 
 
 @dataclass(frozen=True)

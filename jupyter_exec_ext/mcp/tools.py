@@ -10,7 +10,6 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
     CallToolRequestParams,
-    CallToolResult,
     ListToolsResult,
     PaginatedRequestParams,
 )
@@ -57,7 +56,7 @@ from .session_tools import (
     restart_session,
     start_session,
 )
-from .tool_call import ToolCall, ToolSpec, failure
+from .tool_call import ToolCall, ToolResult, ToolSpec, failure
 
 _MAX_MISTAKES = 5
 
@@ -191,12 +190,12 @@ class Tools:
             tools=[_LISTED[tool.name] for tool in TOOLS if all(right.suffices(scopes) for right in tool.rights)]
         )
 
-    async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult | dict[str, Any]:
+    async def call(self, context: Context, params: CallToolRequestParams) -> ToolResult:
         """Call a tool. What stands against it is a result for the model, so that it can act on it."""
         tool = _BY_NAME.get(params.name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
-        call = ToolCall(self._engine, context, self._note_changes)
+        call = ToolCall(self._engine, context, params, self._note_changes)
         try:
             asked = tool.arguments.model_validate(params.arguments or {})
         except ValidationError as error:
