@@ -30,7 +30,7 @@ from ..errors import InvalidRequest
 from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
-from .own_sessions import choose_session
+from .own_sessions import choose_session, shortest
 from .questions import Question, answer_question, can_ask, next_question
 from .resource_uris import file_uri
 from .task_records import TASK_AFTER_SECONDS, TASKS, task_of
@@ -64,7 +64,10 @@ class ExecuteCode(Arguments):
     )
     language: str = Field("", description="Language of the code, such as 'python' or 'bash'; by default the kernel's.")
     timeout_seconds: float = Field(
-        _DEFAULT_TIMEOUT_SECONDS, gt=0, le=_LONGEST_SECONDS, description="The code is stopped after this run time."
+        0.0,
+        ge=0,
+        le=_LONGEST_SECONDS,
+        description="The code is stopped after this run time; by default after 60 s, or earlier if a policy says so.",
     )
 
 
@@ -153,7 +156,8 @@ async def _start(call: ToolCall, asked: ExecuteCode) -> Run:
     request = ExecutionRequest(
         asked.code,
         language=asked.language or None,
-        timeout_seconds=asked.timeout_seconds,
+        timeout_seconds=asked.timeout_seconds
+        or shortest(_DEFAULT_TIMEOUT_SECONDS, (policy.max_execution_seconds for policy in call.caller.policies)),
         metadata=trace_of(call.context.meta),
         allow_input=can_ask(call),
     )

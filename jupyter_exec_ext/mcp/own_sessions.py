@@ -7,6 +7,7 @@ client of the handshake revisions keeps its GET open, its sessions count as used
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +102,9 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         kernel_name=kernel_name or None,
         name=name or call.client_name or "MCP",
         metadata={MADE_FOR: call.client_name},
-        idle_timeout_seconds=call.engine.mcp_idle_seconds,
+        idle_timeout_seconds=shortest(
+            call.engine.mcp_idle_seconds, (policy.max_idle_seconds for policy in call.caller.policies)
+        ),
     )
     notes: tuple[str, ...] = ()
     try:
@@ -120,6 +123,11 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         made.append(session.id)
         call.client.on_alive = lambda: call.engine.sessions.renew(made)
     return session, notes
+
+
+def shortest(seconds: float, limits: Iterable[float | None]) -> float:
+    """Return a default time, or the shortest of the limits if that is shorter."""
+    return min([seconds, *(limit for limit in limits if limit is not None)])
 
 
 def _is_about_sessions(error: LimitReached) -> bool:

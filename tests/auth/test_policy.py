@@ -99,6 +99,7 @@ KEPT_BY_THE_ENGINE = {
     "max_session_files",
     "max_session_seconds",
     "approval",
+    "approve_in_client",  # in tests/mcp/test_questions.py
 }
 
 
