@@ -159,7 +159,7 @@ async def _start(call: ToolCall, asked: ExecuteCode) -> Run:
         timeout_seconds=asked.timeout_seconds
         or shortest(_DEFAULT_TIMEOUT_SECONDS, (policy.max_execution_seconds for policy in call.caller.policies)),
         metadata=trace_of(call.context.meta),
-        allow_input=can_ask(call),
+        allow_input=can_ask(call.context),
     )
     handle = await call.engine.execute(call.caller, chosen.id, request)
     notes = chosen.notes
@@ -245,7 +245,7 @@ async def _helpers(call: ToolCall, run: Run) -> AsyncIterator[asyncio.Future[Que
     helpers = []
     if progress_token_from_params(call.context.params) is not None:
         helpers.append(asyncio.create_task(_report_progress(call, run)))
-    if can_ask(call):
+    if can_ask(call.context):
         ask = _ask_in_session(call, run) if call.client is not None else _find_question(call, run, question)
         helpers.append(asyncio.create_task(ask))
     try:

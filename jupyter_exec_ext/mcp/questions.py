@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from mcp.server.context import ServerRequestContext
 from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 
 from ..auth.approval_patterns import NEVER
@@ -22,10 +23,10 @@ from ..engine.executions.live_execution import follow
 from ..engine.ports import EventLog, LogEntry
 from ..errors import InvalidRequest, NoInputRequested, NotAwaitingApproval
 from ..models import ApprovalAnswer, Execution, ExecutionState, InputRequestEvent, StateEvent
-from .tool_call import ToolCall
 
 APPROVAL, INPUT = "approval", "input"
 _MAX_SHOWN_CHARACTERS = 2000
+_ENTRIES_PER_READ = 256
 _IN_CLIENT = "declined in the MCP client"
 
 
@@ -73,9 +74,9 @@ class Question:
         return ElicitRequest(params=ElicitRequestFormParams(message=self.message, requested_schema=self.schema))
 
 
-def can_ask(call: ToolCall) -> bool:
+def can_ask(context: ServerRequestContext[Any, Any]) -> bool:
     """Return whether the client shows forms to its user."""
-    capabilities = call.context.session.client_capabilities
+    capabilities = context.session.client_capabilities
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
@@ -108,6 +109,20 @@ def _question_of(entry: LogEntry, caller: Caller, record: Execution) -> Question
     code = record.code[:_MAX_SHOWN_CHARACTERS]
     cut = "\n(cut; JupyterLab shows all of it)" if len(record.code) > len(code) else ""
     return Question(APPROVAL, entry.seq, f"This code needs your approval: {why}.\n\n{code}{cut}")
+
+
+async def pending_question(engine: ExecEngine, caller: Caller, record: Execution) -> Question | None:
+    """Return the question that an execution waits with now; None if there is none for the client."""
+    session = await engine.get_session(caller, record.session_id)
+    if record.state is ExecutionState.RUNNING and session.waits_for != INPUT:
+        return None
+    log = await engine.open_log(caller, record.id)
+    found, after = None, 0
+    while batch := await log.read(after, _ENTRIES_PER_READ):
+        after = batch[-1].seq
+        for entry in batch:
+            found = _question_of(entry, caller, record) or found
+    return found
 
 
 async def answer_question(

@@ -10,7 +10,7 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
+from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, ElicitResult, RequestParams
 from pydantic import Field
 
 from ..engine.engine import ExecEngine
@@ -20,6 +20,7 @@ from ..server.gate import Access
 from ..server.rights import CONTROL_EXECUTIONS, READ_EXECUTIONS
 from .code_tools import cancel_in_background, run_result
 from .mcp_handler import McpRequest
+from .questions import Question, answer_question, can_ask, pending_question
 from .task_records import TASKS, task_of
 from .tool_call import has_extension
 
@@ -48,6 +49,11 @@ class Tasks:
         """Return a task, with its result once it has ended."""
         record = await self._record(context, params.task_id, READ_EXECUTIONS)
         task = {"resultType": "complete", **task_of(record)}
+        question = await self._question(context, record)
+        if question is not None:
+            task["status"] = "input_required"
+            request = question.to_request().model_dump(by_alias=True, mode="json", exclude_none=True)
+            task["inputRequests"] = {question.key: request}
         if task["status"] == "completed":
             task["result"] = run_result(record).model_dump(by_alias=True, mode="json", exclude_none=True)
         return task
@@ -60,9 +66,18 @@ class Tasks:
         return {"resultType": "complete"}
 
     async def update(self, context: Context, params: UpdateParams) -> dict[str, Any]:
-        """Accept answers; there is no question that waits for any."""
-        await self._record(context, params.task_id, CONTROL_EXECUTIONS)
+        """Deliver the answer to a task's question; others are ignored."""
+        record = await self._record(context, params.task_id, CONTROL_EXECUTIONS)
+        question = await self._question(context, record)
+        if question is not None and question.key in params.input_responses:
+            answer = ElicitResult.model_validate(params.input_responses[question.key])
+            await answer_question(self._engine, _caller(context), record.id, question.kind, answer)
         return {"resultType": "complete"}
+
+    async def _question(self, context: Context, record: Execution) -> Question | None:
+        if record.state.finished or not can_ask(context):
+            return None
+        return await pending_question(self._engine, _caller(context), record)
 
     async def _record(self, context: Context, task_id: str, access: Access) -> Execution:
         if not has_extension(context, TASKS):

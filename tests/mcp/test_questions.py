@@ -163,20 +163,49 @@ def test_state_of_a_question_is_refused_from_another_token_and_after_a_change(ho
     assert done["structuredContent"]["execution"]["state"] == "ok"
 
 
+def test_task_that_waits_for_input_shows_the_question_and_takes_the_answer(host: Host) -> None:
+    agent = mint(host)
+    code = "import time; time.sleep(0.1); print('hello', input('who? '))"
+    record = agent.call(
+        "POST",
+        f"/sessions/{agent.session()}/executions",
+        json={"code": code, "allow_input": True},
+        headers={"Prefer": "respond-async"},
+    ).json()
+    task: dict[str, Any] = {}
+    while not task.get("inputRequests"):
+        task = request_raw(agent, "tasks/get", record["id"], taskId=record["id"])["result"]
+    (key,) = task["inputRequests"]
+    assert task["status"] == "input_required"
+    assert task["inputRequests"][key]["params"]["message"] == "who? "
+    answers = {"other": {"action": "decline"}, key: {"action": "accept", "content": {"value": "Ada"}}}
+    request_raw(agent, "tasks/update", record["id"], taskId=record["id"], inputResponses=answers)
+    while task["status"] != "completed":
+        task = request_raw(agent, "tasks/get", record["id"], taskId=record["id"])["result"]
+    assert "hello Ada" in task["result"]["content"][0]["text"]
+
+
 def call_raw(bearer: Bearer, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Call `execute_code` by HTTP alone, in revision 2026-07-28, as a client that shows forms."""
-    meta = {
+    return request_raw(bearer, "tools/call", "execute_code", name="execute_code", arguments=arguments, **more)
+
+
+def request_raw(bearer: Bearer, method: str, mcp_name: str, **params: Any) -> dict[str, Any]:
+    """Send a request by HTTP alone, as a client that shows forms and, but for calls of tools, supports tasks."""
+    capabilities: dict[str, Any] = {"elicitation": {}}
+    if method != "tools/call":
+        capabilities["extensions"] = {"io.modelcontextprotocol/tasks": {}}
+    params["_meta"] = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
     }
-    params = {"name": "execute_code", "arguments": arguments, "_meta": meta, **more}
     headers = {
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": "execute_code",
+        "Mcp-Method": method,
+        "Mcp-Name": mcp_name,
     }
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers["Authorization"] = f"Bearer {bearer.token}"
     answer = requests.post(f"{bearer.host.info.url}exec/mcp", json=message, headers=headers, timeout=60)
     return dict(answer.json())
