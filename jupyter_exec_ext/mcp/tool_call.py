@@ -16,6 +16,7 @@ from mcp.types import (
     Tool,
     ToolAnnotations,
 )
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict
 
 from ..auth.caller import Caller
@@ -80,9 +81,10 @@ class ToolCall:
 
 
 def has_extension(context: ServerRequestContext[Any, Any], name: str) -> bool:
-    """Return whether the client supports an extension of the protocol."""
+    """Return whether the client supports an extension, in a revision whose results may be those of one."""
     capabilities = context.session.client_capabilities
-    return capabilities is not None and name in (capabilities.extensions or {})
+    is_handshake = context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+    return not is_handshake and capabilities is not None and name in (capabilities.extensions or {})
 
 
 ToolResult = CallToolResult | InputRequiredResult | dict[str, Any]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
+from typing import Protocol
 
 from tests.support.hosts import Host, free_port, stop
 from tests.support.nginx import start_nginx
@@ -27,6 +28,12 @@ server {{
     }}
 }}
 """
+
+
+class Hosts(Protocol):
+    """The hosts of ``tests/conftest.py``."""
+
+    def __getitem__(self, name: str) -> Host: ...
 
 
 @dataclass(frozen=True)

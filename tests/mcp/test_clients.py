@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from tests.mcp.driven_client import DRIVERS, DrivenClient, driven_client
-from tests.mcp.places import HOST_BEHIND_NGINX, Place, behind_nginx, place_of
+from tests.mcp.places import Place
 from tests.support.full import IS_FULL, only_in_full
-from tests.support.hosts import Host
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOLS = {
@@ -31,22 +28,6 @@ _SECONDS = 60.0
 _TASK_SECONDS = 8
 
 pytestmark = pytest.mark.timeout(240)
-
-
-class Hosts(Protocol):
-    """The hosts of ``conftest.py``."""
-
-    def __getitem__(self, name: str) -> Host: ...
-
-
-@pytest.fixture(scope="module", params=["server", "gateway", "hub", "nginx"] if IS_FULL else ["server"])
-def place(request: pytest.FixtureRequest, hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with ExitStack() as stack:
-        if request.param == "nginx":
-            directory: Path = tmp_path_factory.mktemp("nginx")
-            yield stack.enter_context(behind_nginx(hosts[HOST_BEHIND_NGINX], directory))
-        else:
-            yield place_of(hosts[str(request.param)])
 
 
 @pytest.fixture(params=[name for name in DRIVERS if IS_FULL or "python" in name])

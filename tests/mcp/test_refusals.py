@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import requests
 
-from tests.mcp.places import place_of
-from tests.support.hosts import Host
+from tests.mcp.places import Hosts, place_of
 
 _TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-
-
-class Hosts(Protocol):
-    """The hosts of ``conftest.py``."""
-
-    def __getitem__(self, name: str) -> Host: ...
 
 
 def meta(capabilities: dict[str, Any]) -> dict[str, Any]:
