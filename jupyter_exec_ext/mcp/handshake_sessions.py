@@ -10,6 +10,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -33,6 +34,14 @@ MAX_CALLS = 64
 ANSWER_SECONDS = 600.0
 
 
+@dataclass(frozen=True)
+class OpenResponse:
+    """A response that its client has not read to the end, and the task that makes it."""
+
+    stream: MessageStream
+    task: asyncio.Task[None]
+
+
 class HandshakeSession:
     """One client's protocol session: what it has negotiated, its open calls, and the questions that it has to answer.
 
@@ -49,8 +58,8 @@ class HandshakeSession:
     ----------
     calls : dict
         Tasks of the requests that are handled, by the client's ids.
-    streams : dict
-        Responses that the client can come back for, by name.
+    responses : dict
+        Responses that the client can come back for, by the names of their streams.
     standalone : MessageStream
         Messages that belong to no request: the response to the client's GET.
     state : dict
@@ -65,7 +74,7 @@ class HandshakeSession:
         self.connection = Connection.for_loop(self, session_id=self.id)
         self.runner: ServerRunner[Any] = ServerRunner(server, self.connection, {}, init_options=options)
         self.calls: dict[RequestId, asyncio.Task[None]] = {}
-        self.streams: dict[str, MessageStream] = {}
+        self.responses: dict[str, OpenResponse] = {}
         self.standalone = MessageStream("get")
         self.state: dict[str, Any] = {}
         self.on_alive: Callable[[], object] = _nothing
@@ -125,7 +134,7 @@ class HandshakeSession:
         """Stop its calls, and end its streams."""
         for task in list(self.calls.values()):
             task.cancel()
-        for stream in [self.standalone, *self.streams.values()]:
+        for stream in [self.standalone, *(response.stream for response in self.responses.values())]:
             stream.end()
         for answer in self._answers.values():
             if not answer.done():

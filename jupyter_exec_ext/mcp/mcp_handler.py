@@ -125,25 +125,31 @@ class McpHandler(StreamingHandler):
         stream = reply.stream
         stream.readers += 1
         try:
-            if not is_standing:
-                first = await stream.read(0, _STREAM_AFTER_SECONDS)
-                if stream.ended and stream.last <= 1:
-                    self._on_cut = _nothing
-                    self.set_status(stream.status)
-                    self.finish(first[0][1] if first else b"")
-                    return
             with self.log_closed_stream("an MCP stream"):
-                await self._send_events(stream, reply.resume_after, session)
+                if not is_standing and await self._is_one_message(stream):
+                    self.set_status(stream.status)
+                    self.finish(stream.last_message)
+                else:
+                    await self._send_events(stream, reply.resume_after, session)
+                self._on_cut = _nothing
+                (reply.on_sent if stream.ended else reply.on_cut)()
         finally:
             stream.readers -= 1
+
+    async def _is_one_message(self, stream: MessageStream) -> bool:
+        """Return whether a response ends soon with a single message, which is then sent as JSON."""
+        await stream.read(0, _STREAM_AFTER_SECONDS)
+        return stream.ended and stream.last <= 1
 
     async def _send_events(self, stream: MessageStream, after: int, session: HandshakeSession | None) -> None:
         await self.begin_stream(MEDIA_TYPE)
         if stream.name:  # the client may come back for the rest
             self.write(f"id: {stream.name}-{after}\nretry: {_RETRY_MILLISECONDS}\ndata: \n\n")
             await self.flush()
+        # A client that is connected keeps its sessions, whose idle time may be short.
+        seconds = min(self.heartbeat_seconds, self.engine.mcp_idle_seconds / 3)
         while True:
-            messages = await stream.read(after, self.heartbeat_seconds)
+            messages = await stream.read(after, seconds)
             for number, data in messages:
                 name = f"id: {stream.name}-{number}\n".encode() if stream.name else b""
                 await self.send_parts([name, b"event: message\ndata: ", data, b"\n\n"])
@@ -154,7 +160,6 @@ class McpHandler(StreamingHandler):
                 await self.send_parts([_COMMENT])
             if session is not None:
                 session.touch()
-        self._on_cut = _nothing if stream.ended else self._on_cut
         self.finish()
 
     def on_connection_close(self) -> None:

@@ -53,6 +53,11 @@ class MessageStream:
         """Number of the last message; 0 if there was none."""
         return self._last
 
+    @property
+    def last_message(self) -> bytes:
+        """The last message, as JSON; empty if there was none."""
+        return self._messages[-1][1] if self._messages else b""
+
     def add(self, message: Mapping[str, Any]) -> None:
         """Add a message; after the end it is dropped."""
         if not self._ended:

@@ -27,7 +27,9 @@ class Reply:
     stream : MessageStream or None
         Messages to send, in place of a body.
     on_cut : callable
-        To be called when the client closes the response before its end.
+        To be called when the response ends before its stream does.
+    on_sent : callable
+        To be called when all of the stream has been sent.
     """
 
     status: int
@@ -35,6 +37,7 @@ class Reply:
     stream: MessageStream | None = None
     headers: dict[str, str] = field(default_factory=dict)
     on_cut: Callable[[], object] = lambda: None
+    on_sent: Callable[[], object] = lambda: None
     resume_after: int = 0
 
 

@@ -45,7 +45,7 @@ from pydantic import ValidationError
 from ..protocol.large_values import is_large
 from ..protocol.strict_json import dump_bytes
 from .call_context import CallContext, Peer
-from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions
+from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions, OpenResponse
 from .header_checks import check_parameter_headers, check_task_header
 from .message_stream import MessageStream
 from .replies import Reply, acknowledge, error_message, error_reply
@@ -236,28 +236,32 @@ class Transport:
         if len(session.calls) >= MAX_CALLS:
             return error_reply(request.id, INVALID_REQUEST, f"a client may have {MAX_CALLS} open requests", status=429)
         self._streams += 1
-        stream = session.streams[str(self._streams)] = MessageStream(str(self._streams))
+        stream = MessageStream(str(self._streams))
         context = _context(request, headers, stream, make_request(session), session)
         call = session.runner.on_request(context, request.method, request.params)
         task = asyncio.create_task(_run(call, request.id, stream, in_session=True))
         session.calls[request.id] = task
         task.add_done_callback(lambda _: session.calls.pop(request.id, None))
-        return Reply(
-            200,
-            stream=stream,
-            headers={SESSION_HEADER: session.id},
-            on_cut=lambda: self._await_return(session, stream, task),
-        )
+        session.responses[stream.name] = OpenResponse(stream, task)
+        return self._reply_with(session, session.responses[stream.name])
 
-    def _await_return(self, session: HandshakeSession, stream: MessageStream, task: asyncio.Task[None]) -> None:
-        """Give a client whose response was cut off the time to come back for the rest."""
+    def _reply_with(self, session: HandshakeSession, response: OpenResponse, after: int = 0) -> Reply:
+        """Return the reply that sends a response, from the message after number `after` on."""
+        stream = response.stream
+
+        def forget() -> None:
+            session.responses.pop(stream.name, None)
 
         def give_up() -> None:
             if stream.readers == 0:
-                session.streams.pop(stream.name, None)
-                task.cancel()
+                forget()
+                response.task.cancel()
 
-        asyncio.get_running_loop().call_later(self._return_seconds, give_up)
+        def await_return() -> None:
+            asyncio.get_running_loop().call_later(self._return_seconds, give_up)
+
+        headers = {SESSION_HEADER: session.id}
+        return Reply(200, stream=stream, headers=headers, on_cut=await_return, on_sent=forget, resume_after=after)
 
     # --- GET and DELETE, of the handshake revisions ---
 
@@ -268,20 +272,15 @@ class Transport:
             return session, None
         session.touch()
         name, _, after = headers.get("last-event-id", "").rpartition("-")
-        answer_headers = {SESSION_HEADER: session.id}
-        stream = session.streams.get(name)
-        if stream is not None and after.isdecimal() and len(after) < 16:
-            stream.attach()
-            reply = Reply(200, stream=stream, headers=answer_headers, resume_after=int(after))
-            task = next((task for task in session.calls.values()), None)
-            if task is not None:
-                reply.on_cut = lambda: self._await_return(session, stream, task)
-            return reply, session
+        response = session.responses.get(name)
+        if response is not None and after.isdecimal() and len(after) < 16:
+            response.stream.attach()
+            return self._reply_with(session, response, int(after)), session
         if session.standalone.readers:
             return error_reply(
                 None, INVALID_REQUEST, "this protocol session has such a stream already", status=409
             ), None
-        return Reply(200, stream=session.standalone, headers=answer_headers), session
+        return Reply(200, stream=session.standalone, headers={SESSION_HEADER: session.id}), session
 
     async def delete(self, headers: Mapping[str, str], principal: str) -> tuple[Reply, HandshakeSession | None]:
         """End a protocol session."""
