@@ -33,6 +33,7 @@ from ..protocol.strict_json import is_encodable
 from .own_sessions import choose_session, shortest
 from .questions import Question, answer_question, can_ask, next_question
 from .resource_uris import file_uri
+from .short_outputs import with_short_outputs
 from .task_records import TASK_AFTER_SECONDS, TASKS, task_of
 from .tool_call import Arguments, ToolCall, ToolResult, result
 
@@ -289,8 +290,9 @@ async def _report_progress(call: ToolCall, run: Run) -> None:
 
 def run_result(record: Execution, *, is_new_session: bool = False, notes: tuple[str, ...] = ()) -> CallToolResult:
     """Return what a run gave: texts and pictures, links to the files that it wrote, and its record."""
+    shown = with_short_outputs(record)
     content: list[ContentBlock] = []
-    for part in record.to_content():
+    for part in shown.to_content():
         if isinstance(part, model_content.TextContent):
             content.append(TextContent(text=part.text))
         else:
@@ -304,6 +306,6 @@ def run_result(record: Execution, *, is_new_session: bool = False, notes: tuple[
     content += [TextContent(text=note) for note in notes]
     fields = bare_to_json(record)
     del fields["code"]  # the model has just written it
-    text = "\n".join([record.to_text(), *notes])
+    text = "\n".join([shown.to_text(), *notes])
     data = RunResult(session=record.session_id, is_new_session=is_new_session, text=text, execution=fields)
     return result(data, content, is_error=record.state is not ExecutionState.OK)

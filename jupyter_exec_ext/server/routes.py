@@ -279,6 +279,8 @@ def _mcp_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[st
             {"services": services, "access": access, "endpoint": McpEndpoint(services.engine)},
         ),
         (f"/{METADATA_PATH}", McpMetadataHandler, open_to_all),
+        # Where RFC 9728 has it for a server whose base URL is /.
+        (f"/.well-known/oauth-protected-resource/{MCP_PREFIX}", McpMetadataHandler, open_to_all),
         (f"/{TOKENS_PATH}", McpTokensHandler, open_to_all),
         (f"/{MCP_PREFIX}/.*", NotFoundHandler, {"services": services, "access": {}}),
     ]
