@@ -1,4 +1,4 @@
-"""Short outputs: the beginning and the end of long texts in an execution's outputs, before they are cleaned for a model.
+"""Short outputs: the ends of long texts in an execution's outputs, before they are cleaned for a model.
 
 Cleaning takes 0.1 s for each million characters (2026-11-27), and a model gets 20,000 bytes at most. Pure.
 """
@@ -12,11 +12,18 @@ from ..models import Execution
 
 #: Characters that are kept at either end of a text.
 KEPT_CHARACTERS = 50_000
+#: Outputs that are kept at either end.
+KEPT_OUTPUTS = 100
 
 
 def with_short_outputs(execution: Execution) -> Execution:
-    """Return the execution with the middle of each long text left out; pictures stay as they are."""
-    return replace(execution, outputs=tuple(_short(output) for output in execution.outputs))
+    """Return the execution without the middle of long texts and of many outputs; pictures stay as they are."""
+    outputs = list(execution.outputs)
+    left_out = len(outputs) - 2 * KEPT_OUTPUTS
+    if left_out > 0:
+        note = {"output_type": "stream", "name": "stdout", "text": f"\n[... {left_out} outputs left out ...]\n"}
+        outputs = [*outputs[:KEPT_OUTPUTS], note, *outputs[-KEPT_OUTPUTS:]]
+    return replace(execution, outputs=tuple(map(_short, outputs)))
 
 
 def _short(value: Any, name: str = "") -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_exec_ext.mcp.short_outputs import KEPT_CHARACTERS, with_short_outputs
+from jupyter_exec_ext.mcp.short_outputs import KEPT_CHARACTERS, KEPT_OUTPUTS, with_short_outputs
 from jupyter_exec_ext.models import Execution, ExecutionState
 
 
@@ -28,3 +28,12 @@ def test_short_text_and_pictures_stay_as_they_are() -> None:
 def test_long_lines_of_a_traceback_are_cut() -> None:
     output = {"output_type": "error", "ename": "E", "evalue": "", "traceback": ["y" * 3 * KEPT_CHARACTERS]}
     assert len(shortened(output)["traceback"][0]) < 2 * KEPT_CHARACTERS + 100
+
+
+def test_middle_of_many_outputs_is_left_out_with_a_note() -> None:
+    outputs = tuple({"output_type": "stream", "name": "stdout", "text": f"{n} "} for n in range(2 * KEPT_OUTPUTS + 3))
+    record = Execution("exe", "ses", ExecutionState.OK, "", "2026-01-01T00:00:00Z", outputs=outputs)
+    found = with_short_outputs(record).outputs
+    assert len(found) == 2 * KEPT_OUTPUTS + 1
+    assert found[KEPT_OUTPUTS]["text"] == "\n[... 3 outputs left out ...]\n"
+    assert found[-1] == outputs[-1]
