@@ -31,9 +31,9 @@ def open_lab(page: Page, host: Host, *, panel: bool = True) -> Panel:
 
 
 def ready(page: Page) -> None:
-    """Wait until the application has begun."""
+    """Wait until the application has begun; our plugins are deferred until its layout is restored."""
     page.wait_for_function("() => window.jupyterapp !== undefined")
-    page.evaluate("async () => { await window.jupyterapp.restored }")
+    page.evaluate("async () => { await window.jupyterapp.restored; await window.jupyterapp.allPluginsActivated }")
 
 
 def execute(page: Page, command: str, **args: Any) -> Any:

@@ -1,5 +1,6 @@
 /** What commands stand on. */
 
+import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import type { ServiceManager } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -14,6 +15,7 @@ export interface ICommandContext {
   readonly commands: CommandRegistry;
   readonly model: IExecModel;
   readonly services: ServiceManager.IManager;
+  readonly shell: JupyterFrontEnd.IShell;
   readonly trans: TranslationBundle;
   /** The kernel of what the person looks at, if it has one. */
   currentKernelId(): string | null;

@@ -1,5 +1,6 @@
 import { addGeneralCommands } from './attach';
 import type { ICommandContext } from './context';
+import { addCopyFileCommand } from './copyFile';
 import { addExecutionCommands } from './executions';
 import { addSessionCommands } from './sessions';
 
@@ -9,4 +10,5 @@ export function addCommands(context: ICommandContext): void {
   addGeneralCommands(context);
   addSessionCommands(context);
   addExecutionCommands(context);
+  addCopyFileCommand(context);
 }

@@ -6,7 +6,6 @@ import { MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, Panel } from '@lumino/widgets';
 import * as React from 'react';
 
-import { botIcon } from '../icons';
 import { isOutOfReach } from '../model/state';
 import { LEAST_PIXELS, resize } from './expand';
 import { rememberOpened, wasOpened } from './opened';
@@ -18,9 +17,7 @@ import { troubleWords } from './words';
 /** Of the panel's height. */
 const FAIR_SHARE = 0.4;
 
-export const PANEL_ID = 'jupyter-exec-ext-panel';
-
-export function createPanel(services: IServices, translator: ITranslator): SidePanel {
+export function fillPanel(place: Panel, services: IServices, translator: ITranslator): void {
   const header = new Panel();
   header.addWidget(
     ReactWidget.create(
@@ -30,12 +27,7 @@ export function createPanel(services: IServices, translator: ITranslator): SideP
     )
   );
   const panel = new SidePanel({ header, translator });
-  panel.id = PANEL_ID;
   panel.addClass('jex-Panel');
-  panel.title.icon = botIcon;
-  panel.title.caption = services.trans.__("Agents' sessions");
-  panel.node.setAttribute('role', 'region');
-  panel.node.setAttribute('aria-label', services.trans.__("Agents' sessions"));
   SECTIONS.forEach((section, index) => {
     const { collapsed } = section;
     panel.addWidget(section.create(services));
@@ -47,13 +39,13 @@ export function createPanel(services: IServices, translator: ITranslator): SideP
   if (panel.content instanceof AccordionPanel) {
     giveRoom(panel.content);
   }
-  MessageLoop.installMessageHook(panel, (_, message) => {
+  MessageLoop.installMessageHook(place, (_, message) => {
     if (message.type === 'activate-request') {
       focusWithin(panel.node);
     }
     return true;
   });
-  return panel;
+  place.addWidget(panel);
 }
 
 /** What is opened would otherwise get what little the others leave; where there is too little for all, others close. */

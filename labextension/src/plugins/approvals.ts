@@ -8,7 +8,7 @@ import { IExecModel } from '../tokens';
 export const approvalsPlugin: JupyterFrontEndPlugin<void> = {
   id: '@jupyter-exec-ext/labextension:approvals',
   description: "Notifies when agents' code waits for a person's approval or input.",
-  autoStart: true,
+  autoStart: 'defer',
   requires: [IExecModel],
   optional: [ITranslator],
   activate: async (app, model: IExecModel, translator: ITranslator | null) => {

@@ -7,13 +7,10 @@ import { IExecModel } from '../tokens';
 export const modelPlugin: JupyterFrontEndPlugin<IExecModel> = {
   id: '@jupyter-exec-ext/labextension:model',
   description: 'Keeps what agents run on this server up to date.',
-  autoStart: true,
+  autoStart: 'defer',
   provides: IExecModel,
   activate: async app => {
-    const [{ ExecClient }, { ExecModel }] = await Promise.all([
-      import('../api/client'),
-      import('../model/model')
-    ]);
+    const { ExecClient, ExecModel } = await import('../model');
     // Nobody waits for what agents do while there is nothing on the screen yet.
     return new ExecModel(new ExecClient(app.serviceManager.serverSettings), app.restored);
   }

@@ -1,30 +1,28 @@
-/** The side panel, its commands and settings. */
+/** The content of the side panel, its commands and settings. */
 
-import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
 import { IEditorLanguageRegistry } from '@jupyterlab/codemirror';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import type { Panel } from '@lumino/widgets';
 
 import { CommandIDs, SESSION_MENU } from '../commands/ids';
+import type { IServices } from '../panel/services';
 import { IExecModel } from '../tokens';
+import { IPanelPlace, IPanelServices, placesPlugin } from './places';
 
-const ID = '@jupyter-exec-ext/labextension:plugin';
-
-/** Of JupyterLab's own panels, the file browser has 100 and the running sessions 200. */
-const RANK = 250;
-
-export const panelPlugin: JupyterFrontEndPlugin<void> = {
-  id: ID,
+export const panelPlugin: JupyterFrontEndPlugin<IServices> = {
+  id: '@jupyter-exec-ext/labextension:panel',
   description: 'A side panel with what agents run on this server, and commands for it.',
-  autoStart: true,
-  requires: [IExecModel],
+  autoStart: 'defer',
+  requires: [IExecModel, IPanelPlace],
+  provides: IPanelServices,
   optional: [
     ITranslator,
     ICommandPalette,
-    ILayoutRestorer,
     ISettingRegistry,
     IEditorLanguageRegistry,
     IEditorServices,
@@ -33,25 +31,21 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
   activate: async (
     app: JupyterFrontEnd,
     model: IExecModel,
+    place: Panel,
     translator: ITranslator | null,
     palette: ICommandPalette | null,
-    restorer: ILayoutRestorer | null,
     registry: ISettingRegistry | null,
     languages: IEditorLanguageRegistry | null,
     editors: IEditorServices | null,
     launcher: ILauncher | null
   ) => {
-    const [commandModules, panelModules, { addViewCommands }] = await Promise.all([
-      import('../commands'),
-      import('../panel'),
-      import('./view')
-    ]);
+    const [commandModules, panelModules] = await Promise.all([import('../commands'), import('../panel')]);
     const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
     const { commands } = app;
     const settings = new panelModules.PanelSettings();
-    registry?.load(ID).then(
+    registry?.load(placesPlugin.id).then(
       loaded => settings.use(loaded),
-      (reason: unknown) => console.warn(`The settings of ${ID} could not be loaded.`, reason)
+      (reason: unknown) => console.warn(`The settings of ${placesPlugin.id} could not be loaded.`, reason)
     );
 
     commandModules.addCommands({
@@ -59,9 +53,10 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       model,
       trans,
       services: app.serviceManager,
+      shell: app.shell,
       attempt: commandModules.attempt,
       currentKernelId: () => commandModules.kernelIdOf(app.shell.currentWidget),
-      reveal: () => app.shell.activateById(panelModules.PANEL_ID)
+      reveal: () => app.shell.activateById(place.id)
     });
     for (const command of [
       CommandIDs.open,
@@ -87,11 +82,9 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
       renderers: panelModules.strictRenderers(),
       openMenu: panelModules.menuOpener(commands, SESSION_MENU)
     };
-    addViewCommands(app, services, restorer);
-    const panel = panelModules.createPanel(services, translator ?? nullTranslator);
-    panelModules.showWaiting(panel.title, model, trans);
-    restorer?.add(panel, panel.id);
-    app.shell.add(panel, 'left', { rank: RANK, type: "Agents' sessions" });
+    panelModules.fillPanel(place, services, translator ?? nullTranslator);
+    panelModules.showWaiting(place.title, model, trans);
     launcher?.add({ command: CommandIDs.open });
+    return services;
   }
 };

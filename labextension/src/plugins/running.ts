@@ -10,7 +10,7 @@ import { IExecModel } from '../tokens';
 export const runningPlugin: JupyterFrontEndPlugin<void> = {
   id: '@jupyter-exec-ext/labextension:running',
   description: "Adds agents' sessions to the panel of what runs.",
-  autoStart: true,
+  autoStart: 'defer',
   requires: [IExecModel],
   optional: [IRunningSessionManagers, ITranslator],
   activate: async (

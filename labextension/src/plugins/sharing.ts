@@ -10,7 +10,7 @@ import { IExecModel } from '../tokens';
 export const sharingPlugin: JupyterFrontEndPlugin<void> = {
   id: '@jupyter-exec-ext/labextension:sharing',
   description: 'Shows in the toolbar of a notebook with which agents its kernel is shared, and ends it.',
-  autoStart: true,
+  autoStart: 'defer',
   requires: [IExecModel],
   optional: [IToolbarWidgetRegistry, ITranslator],
   activate: async (

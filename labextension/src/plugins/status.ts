@@ -9,7 +9,7 @@ import { IExecModel } from '../tokens';
 export const statusPlugin: JupyterFrontEndPlugin<void> = {
   id: '@jupyter-exec-ext/labextension:status',
   description: 'Shows in the status bar how many sessions agents have, and how many are busy.',
-  autoStart: true,
+  autoStart: 'defer',
   requires: [IExecModel],
   optional: [IStatusBar, ITranslator],
   activate: async (app, model: IExecModel, statusBar: IStatusBar | null, translator: ITranslator | null) => {

@@ -9,7 +9,7 @@ import { CommandIDs } from '../commands/ids';
 import { botIcon } from '../icons';
 import { type IServices, ServicesContext } from '../panel/services';
 import { sessionName } from '../panel/words';
-import { ALL, VIEW_PREFIX } from '../plugins/view';
+import { ALL, VIEW_PREFIX } from '../plugins/places';
 import { ChangedFiles } from './files';
 import { AllView, SessionView } from './view';
 
