@@ -51,6 +51,7 @@ class DrivenClient:
     def __init__(self, process: asyncio.subprocess.Process, revision: str) -> None:
         self.revision = revision
         self.asked: list[str] = []
+        self.updated: asyncio.Queue[str] = asyncio.Queue()
         self._process = process
         self._ids = itertools.count(1)
         self._calls: dict[int, Call] = {}
@@ -80,6 +81,10 @@ class DrivenClient:
         """Return the contents of a resource."""
         (contents,) = (await self._ask("read", uri=uri))["contents"]
         return dict(contents)
+
+    async def watch(self, uri: str) -> None:
+        """Subscribe to a resource; its changes come to `updated`."""
+        await self._ask("watch", uri=uri)
 
     async def start_task(self, tool: str, /, **arguments: Any) -> Any:
         """Call a tool that is answered by a task; return what a client needs to take it up again."""
@@ -111,6 +116,8 @@ class DrivenClient:
             told = json.loads(line)
             if "asked" in told:
                 self.asked.append(told["asked"])
+            elif "updated" in told:
+                self.updated.put_nowait(told["updated"])
             elif "progress" in told:
                 self._calls[told["id"]].progress.put_nowait(told["progress"])
             elif "error" in told:

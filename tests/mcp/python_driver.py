@@ -14,11 +14,14 @@ from typing import Any, ClassVar, Literal
 
 import anyio
 import httpx2
+from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client, types
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 #: How the client is told which revision to speak.
 MODES = {"2025-11-25": "legacy", "2026-07-28": "2026-07-28"}
@@ -90,8 +93,9 @@ async def _answer(context: ClientRequestContext, params: types.ElicitRequestPara
 class Commands:
     """What can be asked of the client."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, group: TaskGroup) -> None:
         self._client = client
+        self._group = group
         self._scopes: dict[int, anyio.CancelScope] = {}
 
     async def tools(self, command: dict[str, Any]) -> Any:
@@ -101,6 +105,21 @@ class Commands:
     async def read(self, command: dict[str, Any]) -> Any:
         """Read a resource."""
         return _dumped(await self._client.read_resource(command["uri"]))
+
+    async def watch(self, command: dict[str, Any]) -> None:
+        """Tell of each change of a resource."""
+        if self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            await self._group.start(self._tell_changes, command["uri"])
+        else:
+            request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=command["uri"]))
+            await self._client.session.send_request(request, types.EmptyResult)
+
+    async def _tell_changes(self, uri: str, *, task_status: TaskStatus[None]) -> None:
+        async with self._client.listen(resource_subscriptions=[uri]) as subscription:
+            task_status.started()
+            async for event in subscription:
+                if isinstance(event, ResourceUpdated):
+                    tell({"updated": event.uri})
 
     async def call(self, command: dict[str, Any]) -> Any:
         """Call a tool; its progress is told."""
@@ -139,6 +158,12 @@ class Commands:
             tell({"id": command["id"], "result": result})
 
 
+async def _tell_change(message: Any) -> None:
+    """Tell of a change, in the older revision."""
+    if isinstance(message, types.ResourceUpdatedNotification):
+        tell({"updated": message.params.uri})
+
+
 def _dumped(model: Any) -> Any:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
@@ -151,14 +176,19 @@ async def main(revision: str) -> None:
     async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
         transport = streamable_http_client(os.environ["MCP_URL"], http_client=http)
         extensions = [Tasks()] if modern else None
-        async with (
-            Client(transport, mode=MODES[revision], elicitation_callback=_answer, extensions=extensions) as client,
-            anyio.create_task_group() as group,
-        ):
+        connecting = Client(
+            transport,
+            mode=MODES[revision],
+            elicitation_callback=_answer,
+            extensions=extensions,
+            message_handler=None if modern else _tell_change,
+        )
+        async with connecting as client, anyio.create_task_group() as group:
             tell({"connected": client.protocol_version})
-            commands = Commands(client)
+            commands = Commands(client, group)
             while line := await asyncio.to_thread(sys.stdin.readline):
                 group.start_soon(commands.run, json.loads(line))
+            group.cancel_scope.cancel()
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def client(driver: str, place: Place) -> AsyncIterator[DrivenClient]:
-    async with driven_client(driver, place.url, place.token) as client:
+    async with driven_client(driver, place.url, place.token, answer={"value": "Ada"}) as client:
         yield client
 
 
@@ -147,6 +147,22 @@ async def test_progress_has_the_last_lines_while_code_prints(client: DrivenClien
     assert len(reports) >= 2  # in 2.5 s, at least one a second
     assert all("line" in report["message"] for report in reports)
     assert [report["progress"] for report in reports] == sorted({report["progress"] for report in reports})
+
+
+@only_in_full
+async def test_subscriber_is_told_of_a_changed_file(client: DrivenClient, session: str) -> None:
+    written = await client.call("write_file", session=session, path="a.txt", text="1")
+    uri = data_of(written)["file"]["uri"]
+    await client.watch(uri)
+    await client.call("execute_code", code="open('a.txt', 'w').write('changed')", session=session)
+    assert await asyncio.wait_for(client.updated.get(), _SECONDS) == uri
+
+
+@only_in_full
+async def test_input_of_code_is_asked_of_the_clients_user(client: DrivenClient, session: str) -> None:
+    result = await client.call("execute_code", code="print('hello', input('who? '))", session=session)
+    assert "hello Ada" in texts_of(result)
+    assert client.asked == ["who? "]
 
 
 async def test_cancelled_call_stops_the_code(client: DrivenClient, session: str) -> None:

@@ -10,14 +10,19 @@ function tell(line) {
 }
 
 const headers = { Authorization: `Bearer ${process.env.MCP_TOKEN}` };
-const client = await connect(new URL(process.env.MCP_URL), headers, question => {
-  tell({ asked: question.message });
-  return { action: 'accept', content: JSON.parse(process.env.MCP_ANSWER ?? '{}') };
-});
+const person = {
+  answer: question => {
+    tell({ asked: question.message });
+    return { action: 'accept', content: JSON.parse(process.env.MCP_ANSWER ?? '{}') };
+  },
+  notice: change => tell({ updated: change.uri })
+};
+const client = await connect(new URL(process.env.MCP_URL), headers, person);
 
 const commands = {
   tools: () => client.tools(),
   read: ({ uri }) => client.read(uri),
+  watch: ({ uri }) => client.watch(uri),
   start_task: ({ name, arguments: given }) => client.startTask(name, given),
   resume_task: ({ task }) => client.resumeTask(task),
   cancel: ({ call }) => aborts.get(call)?.abort('cancelled by the test'),

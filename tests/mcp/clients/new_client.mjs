@@ -30,9 +30,10 @@ async function openTaskWire(url, headers) {
   };
 }
 
-export async function connect(url, headers, answer) {
+export async function connect(url, headers, person) {
   const client = new Client(INFO, { capabilities: CAPABILITIES, versionNegotiation: { mode: { pin: REVISION } } });
-  client.setRequestHandler('elicitation/create', request => answer(request.params));
+  client.setRequestHandler('elicitation/create', request => person.answer(request.params));
+  client.setNotificationHandler('notifications/resources/updated', notice => person.notice(notice.params));
   await client.connect(new StreamableHTTPClientTransport(url, { requestInit: { headers } }));
   const wire = await openTaskWire(url, headers);
   const session = createTaskSessionFromClient(client, {
@@ -44,6 +45,7 @@ export async function connect(url, headers, answer) {
     revision: () => client.getNegotiatedProtocolVersion(),
     tools: async () => (await client.listTools()).tools,
     read: uri => client.readResource({ uri }),
+    watch: async uri => (await client.listen({ resourceSubscriptions: [uri] })).honoredFilter,
     call: (name, given, options) => client.callTool({ name, arguments: given }, options),
     startTask: async (name, given) => {
       const execution = await session.callTool(name, given);
