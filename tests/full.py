@@ -168,8 +168,8 @@ PARTS = {
         ),
     ),
     "cancellations": Part(
-        "1,000 cancelled calls, and 500 cancellations and 100 ends of the MCP program",
-        "45 min",
+        "1,000 cancelled calls, and 1,000 cancellations and 200 ends of the MCP program",
+        "80 min",
         _run_cancellations,
     ),
     "contract": Part(

@@ -1,7 +1,8 @@
-"""Model Context Protocol (MCP): a server with one tool, `execute_code`.
+"""Model Context Protocol (MCP) at standard input and output, for one client.
 
-``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that started it, over standard input and
-output. The token is the URL's, or that of the environment variable ``JUPYTER_TOKEN``.
+``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that started it. If the server has the
+endpoint ``exec/mcp``, the program is a bridge to it (`_mcp_bridge`). Otherwise it has one tool, `execute_code`. The
+token is the URL's, or that of the environment variable ``JUPYTER_TOKEN``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 
+import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, ToolAnnotations
@@ -20,10 +23,11 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, T
 from .. import models
 from ..client.aio.client import AsyncExecClient
 from ..client.aio.standard_session import AsyncStandardExecSession
-from ..client.local_servers import token_of_environment
+from ..client.local_servers import find_connection, token_of_environment
 from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError
 from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
+from ._mcp_bridge import has_endpoint, run_bridge, tool_defaults
 from ._session_keeper import SessionKeeper
 from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
@@ -175,7 +179,7 @@ def serve_at_standard_streams(
     timeout_seconds: float | None = TIMEOUT_SECONDS,
     session_id: str | None = None,
 ) -> None:
-    """Serve the client at standard input and output until it disconnects; the session ends with this program.
+    """Serve the client at standard input and output until it disconnects; its sessions end with this program.
 
     Parameters
     ----------
@@ -184,8 +188,13 @@ def serve_at_standard_streams(
     token, kernel_name, timeout_seconds, session_id
         As for `CodeSession`.
     """
+    connection = find_connection(server, token)
+    if anyio.run(has_endpoint, connection):
+        defaults = tool_defaults(kernel_name, timeout_seconds, session_id)
+        anyio.run(partial(run_bridge, connection, defaults))
+        return
     session = _KeptSession(
-        server, token, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
+        connection, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
     )
     _serving(session).run("stdio")
 

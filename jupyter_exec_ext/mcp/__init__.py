@@ -3,5 +3,5 @@
 `mcp_handler` serves it in Tornado, `transport` decides about each message, and the official SDK validates and
 dispatches. `tools`, `resources` and `tasks` are ours. `adapters.mcp` is the program at standard input and output.
 
-Only `mcp_handler` and `endpoint` are imported without the SDK, which is the optional package ``mcp``.
+Only `mcp_handler`, `endpoint` and `leases` are imported without the SDK, which is the optional package ``mcp``.
 """

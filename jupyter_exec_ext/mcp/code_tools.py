@@ -63,6 +63,9 @@ class ExecuteCode(Arguments):
         description="Id of the session to run it in. Without it, a new session is made, and its id is returned; pass "
         "that with the next call to keep variables.",
     )
+    kernel_name: str = Field(
+        "", description="Kernelspec of a new session, such as 'python3' or 'ir'; by default the server's."
+    )
     language: str = Field("", description="Language of the code, such as 'python' or 'bash'; by default the kernel's.")
     timeout_seconds: float = Field(
         0.0,
@@ -153,7 +156,7 @@ async def execute_code(call: ToolCall, asked: ExecuteCode) -> ToolResult:
 async def _start(call: ToolCall, asked: ExecuteCode) -> Run:
     if not is_encodable(asked.code):
         raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
-    chosen = await choose_session(call, asked.session)
+    chosen = await choose_session(call, asked.session, asked.kernel_name)
     request = ExecutionRequest(
         asked.code,
         language=asked.language or None,
@@ -164,7 +167,7 @@ async def _start(call: ToolCall, asked: ExecuteCode) -> Run:
     )
     handle = await call.engine.execute(call.caller, chosen.id, request)
     notes = chosen.notes
-    if chosen.is_new and call.client is None:
+    if chosen.is_new and call.client_state is None:
         notes = (*notes, f"Session: {chosen.id} (pass it as 'session' to keep variables)")
     return Run(handle.record, handle.log, handle.wait, handle.durable, is_new_session=chosen.is_new, notes=notes)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.engine import ExecEngine
 from ..errors import NotFound
+from .leases import Leases
 
 if TYPE_CHECKING:
     from .transport import Transport
@@ -25,7 +26,7 @@ def is_installed() -> bool:
 
 
 class McpEndpoint:
-    """The transport, made at its first use.
+    """The transport, made at its first use, and the leases of clients.
 
     Parameters
     ----------
@@ -34,6 +35,7 @@ class McpEndpoint:
     """
 
     def __init__(self, engine: ExecEngine) -> None:
+        self.leases = Leases(engine)
         self._engine = engine
         self._transport: Transport | None = None
 

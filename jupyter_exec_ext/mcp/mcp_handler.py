@@ -20,6 +20,7 @@ from ..server.base_handler import ExecHandler, Services
 from ..server.gate import Access, check_access
 from ..server.streaming import StreamingHandler
 from .endpoint import McpEndpoint
+from .leases import LEASE_HEADER, Lease
 
 if TYPE_CHECKING:
     from .handshake_sessions import HandshakeSession
@@ -35,6 +36,8 @@ _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 _STREAM_AFTER_SECONDS = 15.0
 _COMMENT = b": keep-alive\n\n"
 _RETRY_MILLISECONDS = 1000
+# As in `transport`, which is not imported without the SDK.
+_SESSION_HEADER = "Mcp-Session-Id"
 _IN_URL = "send the token in the Authorization header; URLs end up in logs"
 
 
@@ -50,11 +53,14 @@ class McpRequest:
         For the deployment's authorizer.
     session : HandshakeSession or None
         Protocol session; None in revision 2026-07-28.
+    lease : Lease or None
+        The client's lease, if it holds one.
     """
 
     caller: Caller
     handler: ExecHandler
     session: HandshakeSession | None
+    lease: Lease | None = None
 
     async def check(self, access: Access) -> None:
         """Check the caller's rights as for an endpoint of ``exec/v1``; raises `ExecError`."""
@@ -62,7 +68,7 @@ class McpRequest:
 
 
 class McpHandler(StreamingHandler):
-    """``/exec/mcp``: messages by POST, the server's own by GET; DELETE ends a protocol session."""
+    """``/exec/mcp``: messages by POST, the server's own by GET; DELETE ends a protocol session or a lease."""
 
     def initialize(  # type: ignore[override]  # the route table gives one argument more
         self, services: Services, access: Mapping[str, Access], endpoint: McpEndpoint
@@ -71,6 +77,7 @@ class McpHandler(StreamingHandler):
         super().initialize(services, access)
         self._endpoint = endpoint
         self._on_cut: Callable[[], object] = _nothing
+        self._lease: Lease | None = None
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
         """Authenticate and authorise the request; a token in the URL is refused."""
@@ -82,6 +89,7 @@ class McpHandler(StreamingHandler):
     async def post(self) -> None:
         """Handle one message."""
         transport = await self._endpoint.transport()
+        self._renew_lease()
         message = self.json_body()
         if _may_take_long(message):
             self.hold_stream()
@@ -92,14 +100,21 @@ class McpHandler(StreamingHandler):
     async def get(self) -> None:
         """Send the messages that belong to no request, or the rest of a response that was cut off."""
         transport = await self._endpoint.transport()
+        self._renew_lease()
         self.hold_stream()
         reply, session = transport.get(self._headers_by_name(), self.caller.principal)
         await self._send(reply, session, is_standing=True)
 
     @web.authenticated
     async def delete(self) -> None:
-        """End a protocol session."""
+        """End a protocol session, a lease, or both."""
         transport = await self._endpoint.transport()
+        lease = self.request.headers.get(LEASE_HEADER)
+        if lease is not None:
+            await self._endpoint.leases.release(self.caller.principal, lease)
+            if _SESSION_HEADER not in self.request.headers:
+                self.answer_empty()
+                return
         reply, _ = await transport.delete(self._headers_by_name(), self.caller.principal)
         await self._send(reply)
 
@@ -107,7 +122,12 @@ class McpHandler(StreamingHandler):
         return {name.lower(): value for name, value in self.request.headers.get_all()}
 
     def _request_of(self, session: HandshakeSession | None) -> McpRequest:
-        return McpRequest(self.caller, self, session)
+        return McpRequest(self.caller, self, session, self._lease)
+
+    def _renew_lease(self) -> None:
+        lease = self.request.headers.get(LEASE_HEADER)
+        if lease is not None:
+            self._lease = self._endpoint.leases.renew(self.caller.principal, lease)
 
     # --- answering ---
 

@@ -1,7 +1,7 @@
 """Sessions of MCP clients: the default one of a protocol session, new ones, and room for them.
 
 A session that MCP has made is marked in its metadata, and ends after `ExecEngine.mcp_idle_seconds` without use. While a
-client of the handshake revisions keeps its GET open, its sessions count as used.
+client of the handshake revisions keeps its GET open, or a client renews its lease, its sessions count as used.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ class ChosenSession:
     notes: tuple[str, ...] = ()
 
 
-async def choose_session(call: ToolCall, asked: str) -> ChosenSession:
+async def choose_session(call: ToolCall, asked: str, kernel_name: str) -> ChosenSession:
     """Return the session for code: the one asked for, the client's default one, or a new one."""
     if asked:
         return ChosenSession(asked)
-    client = call.client
-    if client is None:
-        session, more = await make_session(call)
+    state = call.client_state
+    if state is None:
+        session, more = await make_session(call, kernel_name)
         return ChosenSession(session.id, True, more)
     # Two first calls at once must not make two sessions.
-    async with client.state.setdefault(_LOCK, asyncio.Lock()):
+    async with state.setdefault(_LOCK, asyncio.Lock()):
         notes: tuple[str, ...] = ()
-        default = client.state.get(_DEFAULT)
+        default = state.get(_DEFAULT)
         if default is not None:
             ended = await _find_ended(call, default)
             if ended is None:
                 return ChosenSession(default)
             notes = (ended,)
-        session, more = await make_session(call)
-        client.state[_DEFAULT] = session.id
+        session, more = await make_session(call, kernel_name)
+        state[_DEFAULT] = session.id
         return ChosenSession(session.id, True, (*notes, *more))
 
 
@@ -83,7 +83,7 @@ def named_session(call: ToolCall, asked: str) -> str:
     InvalidRequest
         If there is neither.
     """
-    default: str | None = call.client.state.get(_DEFAULT) if call.client is not None else None
+    default: str | None = (call.client_state or {}).get(_DEFAULT)
     if not asked and default is None:
         raise InvalidRequest("name the 'session'; execute_code and start_session return its id, list_sessions has all")
     return asked or str(default)
@@ -116,9 +116,12 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         await call.engine.sessions.end(idle.id, "a newer session of its MCP client took its place")
         notes = (f"The session {idle.id}, which was idle longest, has ended to make room for this one.",)
         session = await call.engine.create_session(call.caller, request)
-    if call.request.handler.is_abandoned:  # its client will never know the session's id
-        await call.engine.sessions.end(session.id, "its MCP client was gone")
-    if call.client is not None:
+    lease = call.request.lease
+    if call.request.handler.is_abandoned or (lease is not None and lease.is_over):
+        await call.engine.sessions.end(session.id, "its MCP client was gone")  # and will never know the session's id
+    if lease is not None:
+        lease.sessions.append(session.id)
+    elif call.client is not None:
         made: list[str] = call.client.state.setdefault(_MADE, [])
         made.append(session.id)
         call.client.on_alive = lambda: call.engine.sessions.renew(made)

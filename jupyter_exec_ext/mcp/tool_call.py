@@ -70,6 +70,13 @@ class ToolCall:
         return self.request.session
 
     @property
+    def client_state(self) -> dict[str, Any] | None:
+        """Data of the tools about the client; None if its next call cannot be known as its own."""
+        if self.request.lease is not None:
+            return self.request.lease.state
+        return self.client.state if self.client is not None else None
+
+    @property
     def client_name(self) -> str:
         """Name that the client gives itself; empty if it has none."""
         params = self.context.session.client_params

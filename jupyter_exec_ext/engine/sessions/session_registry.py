@@ -100,12 +100,12 @@ class SessionRegistry:
         if in_use:
             self._schedule_touch()
 
-    def renew(self, session_ids: Collection[str]) -> None:
-        """Start the idle time of those sessions anew that are live."""
-        for session_id in session_ids:
-            live = self.sessions.get(session_id)
-            if live is not None:
-                live.renew_idle_timeout()
+    def renew(self, session_ids: Collection[str]) -> list[str]:
+        """Start the idle time of those sessions anew that are live, and return them."""
+        live = [session_id for session_id in session_ids if session_id in self.sessions]
+        for session_id in live:
+            self.sessions[session_id].renew_idle_timeout()
+        return live
 
     def close(self) -> None:
         """Stop the timer."""

@@ -123,9 +123,9 @@ class SessionService:
             await live.close(reason)
             self._registry.remove_session(session_id)
 
-    def renew(self, session_ids: Collection[str]) -> None:
-        """Start the idle time of sessions anew, because their client is there."""
-        self._registry.renew(session_ids)
+    def renew(self, session_ids: Collection[str]) -> Collection[str]:
+        """Start the idle time of sessions anew, because their client is there; return those that are live."""
+        return self._registry.renew(session_ids)
 
     async def interrupt(self, caller: Caller, session_id: str) -> Session:
         """Interrupt the running code, as Ctrl-C would."""

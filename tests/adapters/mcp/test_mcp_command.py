@@ -44,9 +44,9 @@ def configured(client: str, server: str, token_file: Path) -> StdioServerParamet
 
 
 async def result_of(program: StdioServerParameters, code: str) -> str:
-    """Return the text of a call, after the client has found the one tool."""
+    """Return the text of a call, after the client has found the tool."""
     async with Client(program) as agent:
-        assert [tool.name for tool in (await agent.list_tools()).tools] == ["execute_code"]
+        assert "execute_code" in [tool.name for tool in (await agent.list_tools()).tools]
         result: Any = await agent.call_tool("execute_code", {"code": code})
     (block,) = result.content
     return str(block.text)

@@ -1,4 +1,7 @@
-"""Ends of calls and programs over the Model Context Protocol: code and sessions end with them, whoever ends them."""
+"""Ends of calls and programs over the Model Context Protocol: code and sessions end with them, whoever ends them.
+
+The program is a bridge to the server's endpoint, or has a tool of its own for servers without one.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +25,41 @@ from jupyter_exec_ext.adapters._session_keeper import SessionKeeper
 from jupyter_exec_ext.adapters.mcp import _KeptSession
 from jupyter_exec_ext.models import SessionState
 from tests.adapters.beacon import beacon
-from tests.support.full import scaled
+from tests.support.full import IS_FULL, only_in_full, scaled
 
 #: The revision with a handshake, and the one without.
 REVISIONS = ["legacy", "2026-07-28"]
 _CANCELLATIONS, _KILLS = scaled(250, per_commit=2), scaled(25, per_commit=1)
 _STOPPED_SECONDS, _ENDED_SECONDS = 3.0, 60.0
+_LEASE_SECONDS = 2
+_BRIDGE = f"""
+import anyio, functools, os, sys
+from jupyter_exec_ext import JupyterConnectionInfo
+from jupyter_exec_ext.adapters._mcp_bridge import run_bridge
+info = JupyterConnectionInfo.from_url(sys.argv[1], os.environ["JUPYTER_TOKEN"])
+anyio.run(functools.partial(run_bridge, info, {{}}, lease_seconds={_LEASE_SECONDS}))
+"""
+_OWN_TOOL = """
+import os, sys
+from jupyter_exec_ext.adapters import mcp
+mcp._serving(mcp._KeptSession(sys.argv[1], os.environ["JUPYTER_TOKEN"], name="MCP")).run("stdio")
+"""
+#: The program, with a lease that is short enough to be waited for.
+BRIDGE, OWN_TOOL = ["-c", _BRIDGE], ["-c", _OWN_TOOL]
+KINDS = pytest.mark.parametrize("kind", [BRIDGE, OWN_TOOL], ids=["bridge", "own_tool"])
 
 
-def program(server: LocalJupyterServer) -> StdioServerParameters:
+def program(server: LocalJupyterServer, kind: list[str]) -> StdioServerParameters:
     """Return the command of the MCP program."""
     info = server.connection_info
-    return StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "jupyter_exec_ext.adapters.mcp", "--server", info.url],
-        env={"JUPYTER_TOKEN": str(info.token)},
-    )
+    return StdioServerParameters(command=sys.executable, args=[*kind, info.url], env={"JUPYTER_TOKEN": str(info.token)})
 
 
 def pid_of_program() -> int:
     (found,) = [
-        process.pid for process in psutil.Process().children() if "jupyter_exec_ext.adapters.mcp" in process.cmdline()
+        process.pid
+        for process in psutil.Process().children()
+        if "jupyter_exec_ext.adapters" in " ".join(process.cmdline())
     ]
     return int(found)
 
@@ -69,10 +86,13 @@ async def cancel_task(call: asyncio.Task[object]) -> None:
 
 
 @pytest.mark.timeout(60 + 5 * _CANCELLATIONS)
+@KINDS
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_cancelled_call_stops_its_code(local_server: LocalJupyterServer, revision: str) -> None:
+async def test_a_cancelled_call_stops_its_code(
+    local_server: LocalJupyterServer, revision: str, kind: list[str]
+) -> None:
     stopped: list[float] = []
-    async with Client(program(local_server), mode=revision) as agent:
+    async with Client(program(local_server, kind), mode=revision) as agent:
         for number in range(_CANCELLATIONS):
             async with beacon() as light:
                 if number % 2:
@@ -91,21 +111,24 @@ async def test_a_cancelled_call_stops_its_code(local_server: LocalJupyterServer,
                 stopped.append(time.monotonic() - began)
         result: Any = await agent.call_tool("execute_code", {"code": "print('next')"})
         assert [block.text for block in result.content] == ["next\n"]
-    tell(f"cancelled over MCP {revision}", stopped)
+    tell(f"cancelled over MCP {revision}, {'bridge' if kind is BRIDGE else 'own tool'}", stopped)
     assert max(stopped) < _STOPPED_SECONDS
 
 
 @pytest.mark.timeout(120 + 30 * _KILLS)
+@KINDS
 @pytest.mark.parametrize(("revision", "number"), list(product(REVISIONS, [signal.SIGTERM, signal.SIGKILL])), ids=str)
 async def test_a_program_that_is_ended_leaves_no_session(
-    local_server: LocalJupyterServer, revision: str, number: signal.Signals
+    local_server: LocalJupyterServer, revision: str, number: signal.Signals, kind: list[str]
 ) -> None:
+    if not IS_FULL and (number is signal.SIGTERM) != (kind is OWN_TOOL and revision == "legacy"):
+        pytest.skip("a commit runs each end once")
     ended: list[float] = []
     async with AsyncExecClient(local_server.connection_info) as client:
         for turn in range(_KILLS):
             async with beacon() as light:
                 with suppress(Exception):  # of a client whose server has gone
-                    async with Client(program(local_server), mode=revision) as agent:
+                    async with Client(program(local_server, kind), mode=revision) as agent:
                         call = asyncio.ensure_future(agent.call_tool("execute_code", {"code": light.code}))
                         await light.lit()
                         if turn % 3 == 2:  # idle by then
@@ -115,13 +138,33 @@ async def test_a_program_that_is_ended_leaves_no_session(
                         await light.out()
                         await cancel_task(call)
             assert len(ended) == turn + 1
-    tell(f"MCP {revision} ended by {number.name}", ended)
+    tell(f"MCP {revision} ended by {number.name}, {'bridge' if kind is BRIDGE else 'own tool'}", ended)
+
+
+@only_in_full
+@pytest.mark.timeout(120)
+async def test_the_lease_of_a_killed_bridge_runs_out_within_a_minute(local_server: LocalJupyterServer) -> None:
+    async with AsyncExecClient(local_server.connection_info) as client:
+        with suppress(Exception):  # of a client whose server has gone
+            async with Client(program(local_server, ["-m", "jupyter_exec_ext.adapters.mcp", "--server"])) as agent:
+                await agent.call_tool("execute_code", {"code": "1"})
+                os.kill(pid_of_program(), signal.SIGKILL)
+                tell("lease of a killed bridge", [await until_no_session(client, _ENDED_SECONDS)])
+        assert await client.list_sessions() == []
+
+
+async def test_a_bridge_renews_its_lease_while_its_client_sends_nothing(local_server: LocalJupyterServer) -> None:
+    async with Client(program(local_server, BRIDGE), mode="2026-07-28") as agent:
+        code = f"import time; time.sleep({_LEASE_SECONDS + 1})"
+        await agent.call_tool("execute_code", {"code": code})
+        result: Any = await agent.call_tool("execute_code", {"code": "print(time.__name__)"})
+        assert [block.text for block in result.content] == ["time\n"]
 
 
 async def test_a_program_whose_whole_group_is_killed_leaves_no_session(local_server: LocalJupyterServer) -> None:
     async with AsyncExecClient(local_server.connection_info) as client:
         with suppress(Exception):
-            async with Client(program(local_server)) as agent:
+            async with Client(program(local_server, OWN_TOOL)) as agent:
                 await agent.call_tool("execute_code", {"code": "1"})
                 (session,) = await client.list_sessions()
                 assert session.state is SessionState.IDLE
@@ -131,7 +174,7 @@ async def test_a_program_whose_whole_group_is_killed_leaves_no_session(local_ser
 
 
 async def test_close_ends_the_session_keeper(local_server: LocalJupyterServer) -> None:
-    async with Client(program(local_server)) as agent:
+    async with Client(program(local_server, OWN_TOOL)) as agent:
         await agent.call_tool("execute_code", {"code": "1"})
         (keeper,) = psutil.Process(pid_of_program()).children()
         assert "jupyter_exec_ext.adapters._session_keeper" in keeper.cmdline()[-1]

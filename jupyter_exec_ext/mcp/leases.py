@@ -1,0 +1,104 @@
+"""Leases: the sessions that a client has made end soon after it stops to renew its lease, and not with the idle time.
+
+The program at standard input and output (`adapters.mcp`) holds one. It names its lease in a header of each request, and
+sends a message in time if there is nothing else to send. If it is killed, its sessions end once the lease runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from ..engine.engine import ExecEngine
+from ..errors import InvalidRequest, PolicyLimitReached
+
+#: Header that names the lease of a request's client, and how many seconds it lasts without another request.
+LEASE_HEADER = "Jupyter-Exec-Lease"
+_FORM = re.compile(r"([A-Za-z0-9_-]{16,64}); seconds=([1-9][0-9]{0,2})")
+#: Leases of one principal, and of all together.
+MAX_PER_PRINCIPAL, MAX_LEASES = 500, 1000
+
+
+class Lease:
+    """One client's lease.
+
+    Attributes
+    ----------
+    state : dict
+        Data of the tools about this client.
+    sessions : list of str
+        Ids of the sessions that were made for it.
+    is_over : bool
+        Whether its sessions have been ended.
+    """
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self.sessions: list[str] = []
+        self.is_over = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Leases:
+    """All leases of a server. A lease belongs to the caller that has named it first; others cannot use it.
+
+    Parameters
+    ----------
+    engine : ExecEngine
+        Has the sessions.
+    """
+
+    def __init__(self, engine: ExecEngine) -> None:
+        self._engine = engine
+        self._leases: dict[tuple[str, str], Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def renew(self, principal: str, header: str) -> Lease:
+        """Return the lease that a request names, with its whole time ahead.
+
+        Raises
+        ------
+        InvalidRequest
+            If the header has another form.
+        PolicyLimitReached
+            If there are too many leases.
+        """
+        name, seconds = _parse(header)
+        key = principal, name
+        lease = self._leases.get(key)
+        if lease is None:
+            if len(self) >= MAX_LEASES or sum(owner == principal for owner, _ in self._leases) >= MAX_PER_PRINCIPAL:
+                raise PolicyLimitReached("too many MCP clients hold leases; close one", retry_after_seconds=1.0)
+            lease = self._leases[key] = Lease()
+        if lease.timer is not None:
+            lease.timer.cancel()
+        lease.sessions = [*self._engine.sessions.renew(lease.sessions)]
+        lease.timer = asyncio.get_running_loop().call_later(seconds, self._run_out, key)
+        return lease
+
+    async def release(self, principal: str, header: str) -> None:
+        """End a lease and its sessions now; one that is over is left alone."""
+        await self._end((principal, _parse(header)[0]))
+
+    def _run_out(self, key: tuple[str, str]) -> None:
+        self._engine.background.start(self._end(key))
+
+    async def _end(self, key: tuple[str, str]) -> None:
+        lease = self._leases.pop(key, None)
+        if lease is None:
+            return
+        lease.is_over = True
+        if lease.timer is not None:
+            lease.timer.cancel()
+        ends = [self._engine.sessions.end(session_id, "its MCP client was gone") for session_id in lease.sessions]
+        await asyncio.gather(*ends)
+
+
+def _parse(header: str) -> tuple[str, int]:
+    match = _FORM.fullmatch(header)
+    if match is None:
+        raise InvalidRequest(f"the header {LEASE_HEADER} must have the form 'ID; seconds=45'")
+    return match[1], int(match[2])
