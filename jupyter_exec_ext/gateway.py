@@ -50,6 +50,7 @@ from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
 from .engine.kernels.hosted_kernels import HostedKernels
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels
+from .mcp.endpoint import McpEndpoint
 from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
@@ -296,10 +297,11 @@ class ExecPersonality(JupyterWebsocketPersonality):
             GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
         )
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
+        self.mcp = McpEndpoint(self.engine)
         ours = [
             # `CORSMixin` has the headers of the gateway's options; Jupyter Server's handlers read others.
             (url_path_join("/", app.base_url, pattern), type(handler.__name__, (CORSMixin, handler), {}), options)
-            for pattern, handler, options in tornado_rules(services)
+            for pattern, handler, options in tornado_rules(services, self.mcp)
         ]
         return ours + [self._checked(*rule) for rule in super().create_request_handlers()]
 
@@ -311,6 +313,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
     async def shutdown(self) -> None:
         """End sessions, executions and sockets, then all kernels."""
         await self.engine.shutdown()
+        await self.mcp.close()
         await super().shutdown()
 
 

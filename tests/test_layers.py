@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("aca.endpoint", "mcp", "__init__"),
     },
     "mcp": {"models", "errors", "protocol", "auth", "engine", "server", "__init__"},
-    "gateway": {"models", "errors", "system", "protocol", "auth", "engine", "assembly", "server"},
+    "gateway": {"models", "errors", "system", "protocol", "auth", "engine", "assembly", "server", "mcp"},
     "magic": {"models", "client"},
     "isolation": set(),
     "isolation.common": {"system"},

@@ -12,14 +12,16 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+T = TypeVar("T")
+
 
 class BackgroundTasks:
     """Work that no request waits for, but the engine's shutdown does: no task is garbage-collected before its end."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as a task, and keep the task until it ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -35,8 +37,6 @@ class BackgroundTasks:
                 return
             await asyncio.wait(list(self._tasks), timeout=left)
 
-
-T = TypeVar("T")
 
 #: How much longer than its own bounds something may take before the watchdog ends it.
 MARGIN_SECONDS = 10.0

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import anyio
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp.types import ProgressToken, RequestId
+from mcp.types import JSONRPCNotification, JSONRPCRequest, ProgressToken, RequestId
 
 from .message_stream import MessageStream
 
@@ -77,3 +78,31 @@ class CallContext:
 def notification(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a notification as JSON-RPC has it."""
     return {"jsonrpc": "2.0", "method": method, **({"params": dict(params)} if params is not None else {})}
+
+
+def make_context(
+    message: JSONRPCRequest | JSONRPCNotification,
+    headers: Mapping[str, str],
+    stream: MessageStream,
+    request: Any,
+    peer: Peer | None,
+) -> CallContext:
+    """Return the context of one message.
+
+    Parameters
+    ----------
+    request : object
+        Handlers see it as ``ctx.request``.
+    """
+
+    async def detach() -> None:
+        stream.detach()
+
+    return CallContext(
+        transport=TransportContext(kind="streamable-http", can_send_request=peer is not None, headers=headers),
+        request_id=message.id if isinstance(message, JSONRPCRequest) else None,
+        message_metadata=ServerMessageMetadata(request_context=request, close_sse_stream=detach),
+        stream=stream,
+        peer=peer,
+        progress_token=progress_token_from_params(message.params),
+    )

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..engine.executions.live_execution import follow
 from ..engine.ports import EventLog
-from ..errors import InvalidRequest
+from ..errors import ExecError, InvalidRequest
 from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
@@ -138,19 +138,26 @@ async def execute_code(call: ToolCall, asked: ExecuteCode) -> ToolResult:
         A question, with which the client calls again (revision 2026-07-28); or a task, as JSON, for a run that takes
         longer than `TASK_AFTER_SECONDS`, if the client supports tasks.
     """
-    if call.params.request_state is not None:
-        run = await _resume(call)
-    else:
-        run = await _start(call, asked)
+    is_answer = call.params.request_state is not None
+    # Shielded: cancelled halfway, it would leave a session or an execution that nothing ends.
+    starting = call.engine.background.start(_resume(call) if is_answer else _start(call, asked))
     try:
+        run = await asyncio.shield(starting)
         result_ = await wait_and_ask(call, run)
     except asyncio.CancelledError:
-        cancel_in_background(call.engine, call.caller, run.execution_id)
+        call.engine.background.start(_stop(call, starting))
         raise
     if not isinstance(result_, Execution):
         return result_
     await call.note_changes(result_.session_id, [info.path for info in result_.files])
     return run_result(result_, is_new_session=run.is_new_session, notes=run.notes)
+
+
+async def _stop(call: ToolCall, starting: asyncio.Task[Run]) -> None:
+    """Stop the code of a cancelled call, also if it has not begun yet."""
+    with suppress(ExecError):  # it did not begin
+        run = await starting
+        await call.engine.cancel(call.caller, run.execution_id)
 
 
 async def _start(call: ToolCall, asked: ExecuteCode) -> Run:

@@ -55,3 +55,8 @@ class McpEndpoint:
             if self._transport is None:  # another request may have been first
                 self._transport = server.build_transport(self._engine)
         return self._transport
+
+    async def close(self) -> None:
+        """End the streams of all clients, when the server stops."""
+        if self._transport is not None:
+            await self._transport.close()

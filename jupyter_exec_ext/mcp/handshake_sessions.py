@@ -130,12 +130,21 @@ class HandshakeSession:
 
     # --- the end ---
 
+    def has_room(self) -> bool:
+        """Return whether the client may make one more call; drops the oldest response that nobody came back for."""
+        if len(self.responses) >= MAX_CALLS:
+            kept = self.responses.items()
+            unread = (name for name, each in kept if each.stream.ended and not each.stream.readers)
+            oldest = next(unread, None)
+            if oldest is not None:
+                del self.responses[oldest]
+        return max(len(self.calls), len(self.responses)) < MAX_CALLS
+
     async def close(self) -> None:
-        """Stop its calls, and end its streams."""
+        """Stop its calls, each of which ends its own stream, and end its GET."""
         for task in list(self.calls.values()):
             task.cancel()
-        for stream in [self.standalone, *(response.stream for response in self.responses.values())]:
-            stream.end()
+        self.standalone.end()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(MCPError(INTERNAL_ERROR, "the protocol session has ended"))

@@ -6,7 +6,7 @@ A request passes the same gate as those of ``exec/v1``. `transport` decides what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ class McpHandler(StreamingHandler):
         """Store the arguments from the route table."""
         super().initialize(services, access)
         self._endpoint = endpoint
-        self._on_cut: Callable[[], object] = _nothing
+        self._open_reply: Reply | None = None
         self._lease: Lease | None = None
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
@@ -138,11 +138,11 @@ class McpHandler(StreamingHandler):
             self.set_status(reply.status)
             self.finish(reply.body or b"", set_content_type="application/json" if reply.body else "text/plain")
             return
-        self._on_cut = reply.on_cut
+        stream = reply.stream
         if self.is_abandoned:  # its connection was closed before there was anything to cut
             reply.on_cut()
             return
-        stream = reply.stream
+        self._open_reply = reply
         stream.readers += 1
         try:
             with self.log_closed_stream("an MCP stream"):
@@ -151,8 +151,9 @@ class McpHandler(StreamingHandler):
                     self.finish(stream.last_message)
                 else:
                     await self._send_events(stream, reply.resume_after, session)
-                self._on_cut = _nothing
-                (reply.on_sent if stream.ended else reply.on_cut)()
+                if self._open_reply is not None:  # it was not cut off
+                    self._open_reply = None
+                    (reply.on_sent if stream.ended else reply.on_cut)()
         finally:
             stream.readers -= 1
 
@@ -173,7 +174,9 @@ class McpHandler(StreamingHandler):
             for number, data in messages:
                 name = f"id: {stream.name}-{number}\n".encode() if stream.name else b""
                 await self.send_parts([name, b"event: message\ndata: ", data, b"\n\n"])
-                after = number
+                stream.sent = after = number
+            if self.is_abandoned:
+                return
             if not messages:
                 if stream.is_detached or (stream.ended and after >= stream.last):
                     break
@@ -185,8 +188,10 @@ class McpHandler(StreamingHandler):
     def on_connection_close(self) -> None:
         """Tell the transport that the client has closed the response before its end."""
         super().on_connection_close()
-        on_cut, self._on_cut = self._on_cut, _nothing
-        on_cut()
+        reply, self._open_reply = self._open_reply, None
+        if reply is not None and reply.stream is not None:
+            reply.on_cut()
+            reply.stream.wake()
 
     # --- errors ---
 
@@ -255,7 +260,3 @@ def _address(handler: ExecHandler, path: str) -> str:
 
 def _may_take_long(message: Any) -> bool:
     return isinstance(message, dict) and message.get("method") in ("tools/call", "subscriptions/listen")
-
-
-def _nothing() -> None:
-    pass

@@ -28,6 +28,10 @@ class MessageStream:
     ----------
     readers : int
         Number of responses that send the stream now.
+    returns : int
+        Number of times that a client has come back for it.
+    sent : int
+        Number of the last message that was sent.
     status : int
         HTTP status for a response whose only message is the last one.
     """
@@ -35,6 +39,8 @@ class MessageStream:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.readers = 0
+        self.returns = 0
+        self.sent = 0
         self.status = 200
         self._messages: deque[Numbered] = deque()
         self._size_bytes = 0
@@ -91,8 +97,13 @@ class MessageStream:
         return self._is_detached
 
     def attach(self) -> None:
-        """Begin to read again after `detach`."""
+        """Begin to read again, after `detach` or a closed response."""
+        self.returns += 1
         self._is_detached = False
+
+    def wake(self) -> None:
+        """Make its readers return from `read`, because one of their responses was closed."""
+        self._news.set()
 
     async def read(self, after: int, timeout_seconds: float) -> Sequence[Numbered]:
         """Return the messages that follow number `after`; wait for one if there is none.
@@ -100,7 +111,7 @@ class MessageStream:
         Returns
         -------
         sequence of (int, bytes)
-            Numbers and JSON; empty if the time is up, or the stream has ended or is detached.
+            Numbers and JSON; empty if the time is up, the stream has ended or is detached, or `wake` was called.
         """
         found = self._after(after)
         if not found and not self._ended and not self._is_detached:

@@ -7,15 +7,15 @@ client of the handshake revisions keeps its GET open, or a client renews its lea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..errors import InvalidRequest, LimitReached, PolicyLimitReached, SessionNotFound, TooManyKernels, TooManySessions
 from ..models import Session, SessionRequest, SessionState
 from ..server.rights import CREATE_SESSION
+from .handshake_sessions import HandshakeSession
 from .tool_call import ToolCall
 
 #: Key in the metadata of sessions that MCP has made; its value names the client.
@@ -116,16 +116,36 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         await call.engine.sessions.end(idle.id, "a newer session of its MCP client took its place")
         notes = (f"The session {idle.id}, which was idle longest, has ended to make room for this one.",)
         session = await call.engine.create_session(call.caller, request)
-    lease = call.request.lease
-    if call.request.handler.is_abandoned or (lease is not None and lease.is_over):
-        await call.engine.sessions.end(session.id, "its MCP client was gone")  # and will never know the session's id
+    lease, is_gone = call.request.lease, False
     if lease is not None:
         lease.sessions.append(session.id)
+        is_gone = lease.is_over
     elif call.client is not None:
-        made: list[str] = call.client.state.setdefault(_MADE, [])
-        made.append(session.id)
-        call.client.on_alive = lambda: call.engine.sessions.renew(made)
+        _keep_for_client(call.engine, call.client, session.id)
+    else:
+        is_gone = call.request.handler.is_abandoned
+    if is_gone:
+        await call.engine.sessions.end(session.id, "its MCP client was gone")  # and will never know the session's id
     return session, notes
+
+
+def _keep_for_client(engine: ExecEngine, client: HandshakeSession, session_id: str) -> None:
+    """Keep a session while the client of a protocol session is there, and end it with the protocol session."""
+    made: list[str] | None = client.state.get(_MADE)
+    if made is None:
+        made = client.state[_MADE] = []
+
+        def renew() -> None:
+            made[:] = engine.sessions.renew(made)
+
+        client.on_alive = renew
+        client.connection.exit_stack.callback(lambda: engine.background.start(_end_all(engine, made)))
+    made.append(session_id)
+
+
+async def _end_all(engine: ExecEngine, session_ids: Sequence[str]) -> None:
+    for session_id in session_ids:
+        await engine.sessions.end(session_id, "its MCP client has ended")
 
 
 def shortest(seconds: float, limits: Iterable[float | None]) -> float:
@@ -145,8 +165,3 @@ async def _find_longest_idle(engine: ExecEngine, caller: Caller) -> Session | No
         if session.owner == caller.principal and session.state is SessionState.IDLE and MADE_FOR in session.metadata
     ]
     return min(idle, key=lambda session: session.last_activity_at, default=None)
-
-
-def sessions_made_for(state: dict[str, Any]) -> list[str]:
-    """Return the ids of the sessions that were made for a client, by the state of its protocol session."""
-    return list(state.get(_MADE, ()))

@@ -76,7 +76,7 @@ class Resources:
         request = _request(context)
         if not READ_FILES.suffices(request.caller.scopes):
             return ListResourcesResult(resources=[])
-        await _checked(request.check(READ_FILES))
+        await _checked(request, request.check(READ_FILES))
         resources: list[Resource] = []
         sessions = await self._engine.list_sessions(request.caller)
         living = [session for session in sessions if session.state is not SessionState.ENDED]
@@ -115,17 +115,17 @@ class Resources:
         uri = str(params.uri)
         kind, owner_id, name = _parsed(uri)
         if kind == "files":
-            await _checked(request.check(READ_FILES))
-            reader = await _checked(self._engine.files.open(request.caller, owner_id, name))
+            await _checked(request, request.check(READ_FILES))
+            reader = await _checked(request, self._engine.files.open(request.caller, owner_id, name))
         else:
-            await _checked(request.check(READ_EXECUTIONS))
-            reader = await _checked(self._engine.outputs.open(request.caller, owner_id, name))
+            await _checked(request, request.check(READ_EXECUTIONS))
+            reader = await _checked(request, self._engine.outputs.open(request.caller, owner_id, name))
         info = reader.info
         if info.size_bytes > MAX_RESOURCE_BYTES:
             await reader.close()
             text = f"{uri} has {info.size_bytes} bytes, more than {MAX_RESOURCE_BYTES}; read it in parts with a tool"
             raise _as_protocol_error(QuotaExceeded(text))
-        data = await _checked(read_range(reader, 0, MAX_RESOURCE_BYTES))
+        data = await _checked(request, read_range(reader, 0, MAX_RESOURCE_BYTES))
         found = decode_text(data)
         if found is not None:
             return ReadResourceResult(
@@ -184,8 +184,8 @@ class Resources:
         kind, session_id, _ = _parsed(uri)
         if kind != "files":
             raise MCPError(INVALID_PARAMS, "only files change; an output is as it is")
-        await _checked(request.check(READ_FILES))
-        await _checked(self._engine.get_session(request.caller, session_id))
+        await _checked(request, request.check(READ_FILES))
+        await _checked(request, self._engine.get_session(request.caller, session_id))
 
 
 def _request(context: Context) -> McpRequest:
@@ -200,11 +200,12 @@ def _parsed(uri: str) -> tuple[str, str, str]:
     return found
 
 
-async def _checked(awaitable: Any) -> Any:
+async def _checked(request: McpRequest, awaitable: Any) -> Any:
     """Await a verb; its refusal is an error of the protocol, since these methods have no other place for it."""
     try:
         return await awaitable
     except ExecError as error:
+        request.handler.record_if_denied(error)
         raise _as_protocol_error(error) from None
 
 

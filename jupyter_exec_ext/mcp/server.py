@@ -85,5 +85,6 @@ def build_transport(engine: ExecEngine) -> Transport:
     return Transport(
         server,
         return_seconds=engine.mcp_idle_seconds,
+        on_close=resources.close,
         options=lambda: server.create_initialization_options(extensions={}),
     )

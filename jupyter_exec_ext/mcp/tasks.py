@@ -88,6 +88,7 @@ class Tasks:
             await context.request.check(access)
             return await self._engine.get_execution(_caller(context), task_id)
         except ExecError as error:
+            context.request.handler.record_if_denied(error)
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
 
 

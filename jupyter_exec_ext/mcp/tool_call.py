@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def has_extension(context: ServerRequestContext[Any, Any], name: str) -> bool:
 
 
 ToolResult = CallToolResult | InputRequiredResult | dict[str, Any]
-Run = Callable[[ToolCall, Any], Awaitable[ToolResult]]
+Run = Callable[[ToolCall, Any], Coroutine[Any, Any, ToolResult]]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ class ToolSpec:
         Rights that a caller needs, all of them, to see and to call it.
     run : callable
         Does it.
+    is_cancellable : bool
+        Whether `run` may be cancelled. Any other goes on to its end when its client is gone, as with ``exec/v1``.
     """
 
     name: str
@@ -122,6 +124,7 @@ class ToolSpec:
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
+    is_cancellable: bool = False
 
     def to_tool(self) -> Tool:
         """Return the tool as it is listed."""

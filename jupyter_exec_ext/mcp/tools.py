@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -72,6 +73,7 @@ TOOLS = (
         (RUN_CODE,),
         execute_code,
         destructive=True,
+        is_cancellable=True,
     ),
     ToolSpec(
         "start_session",
@@ -203,7 +205,8 @@ class Tools:
         try:
             for right in tool.rights:
                 await call.request.check(right)
-            return await tool.run(call, asked)
+            run = tool.run(call, asked)
+            return await (run if tool.is_cancellable else asyncio.shield(self._engine.background.start(run)))
         except ExecError as error:
             call.request.handler.record_if_denied(error)
             return failure(f"{error.code}: {error.message}")

@@ -11,6 +11,7 @@ for the rest of it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -25,9 +26,7 @@ from mcp.shared.inbound import (
     classify_inbound_request,
     find_duplicated_routing_header,
 )
-from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params, progress_token_from_params
-from mcp.shared.message import ServerMessageMetadata
-from mcp.shared.transport_context import TransportContext
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.types import (
     HEADER_MISMATCH,
     INVALID_REQUEST,
@@ -42,9 +41,11 @@ from mcp.types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from ..engine.concurrency import BackgroundTasks
+from ..errors import PolicyLimitReached
 from ..protocol.large_values import is_large
 from ..protocol.strict_json import dump_bytes
-from .call_context import CallContext, Peer
+from .call_context import make_context
 from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions, OpenResponse
 from .header_checks import check_parameter_headers, check_task_header
 from .message_stream import MessageStream
@@ -69,6 +70,8 @@ class Transport:
         request is cancelled.
     options : callable, optional
         Returns the answer to a handshake.
+    on_close : callable, optional
+        Ends subscriptions.
     """
 
     def __init__(
@@ -77,16 +80,22 @@ class Transport:
         *,
         return_seconds: float,
         options: Callable[[], InitializationOptions] | None = None,
+        on_close: Callable[[], object] | None = None,
     ) -> None:
         self.sessions = HandshakeSessions()
         self._server = server
         self._return_seconds = return_seconds
         self._options = options
+        self._on_close = on_close
         self._streams = 0
+        self._closing = BackgroundTasks()
 
     async def close(self) -> None:
-        """End all protocol sessions."""
+        """End all subscriptions and protocol sessions."""
+        if self._on_close is not None:
+            self._on_close()
         await self.sessions.close()
+        await self._closing.drain()
 
     # --- POST ---
 
@@ -140,7 +149,7 @@ class Transport:
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
         runner: ServerRunner[Any] = ServerRunner(self._server, connection, {})
         stream = MessageStream()
-        context = _context(request, headers, stream, make_request(None), None)
+        context = make_context(request, headers, stream, make_request(None), None)
 
         async def handle() -> dict[str, Any]:
             try:
@@ -193,14 +202,18 @@ class Transport:
     ) -> Reply:
         session = HandshakeSession(principal, self._server, self._options() if self._options is not None else None)
         stream = MessageStream()
-        context = _context(request, headers, stream, make_request(session), session)
+        context = make_context(request, headers, stream, make_request(session), session)
         await _run(
             session.runner.on_request(context, request.method, request.params), request.id, stream, in_session=True
         )
         if session.connection.client_params is None:  # refused
             await session.close()
             return Reply(200, stream=stream)
-        await self.sessions.add(session)
+        try:
+            await self.sessions.add(session)
+        except PolicyLimitReached:
+            await session.close()
+            raise
         return Reply(200, stream=stream, headers={SESSION_HEADER: session.id})
 
     async def _notified(
@@ -216,7 +229,7 @@ class Transport:
             if task is not None:
                 task.cancel()
             return
-        context = _context(message, headers, session.standalone, make_request(session), session)
+        context = make_context(message, headers, session.standalone, make_request(session), session)
         await session.runner.on_notify(context, message.method, message.params)
 
     def _call(
@@ -233,11 +246,11 @@ class Transport:
             )
         if request.id in session.calls:
             return error_reply(request.id, INVALID_REQUEST, "a request with this id is still being handled")
-        if len(session.calls) >= MAX_CALLS:
+        if not session.has_room():
             return error_reply(request.id, INVALID_REQUEST, f"a client may have {MAX_CALLS} open requests", status=429)
         self._streams += 1
         stream = MessageStream(str(self._streams))
-        context = _context(request, headers, stream, make_request(session), session)
+        context = make_context(request, headers, stream, make_request(session), session)
         call = session.runner.on_request(context, request.method, request.params)
         task = asyncio.create_task(_run(call, request.id, stream, in_session=True))
         session.calls[request.id] = task
@@ -246,18 +259,27 @@ class Transport:
         return self._reply_with(session, session.responses[stream.name])
 
     def _reply_with(self, session: HandshakeSession, response: OpenResponse, after: int = 0) -> Reply:
-        """Return the reply that sends a response, from the message after number `after` on."""
+        """Return the reply that sends a response, from the message after number `after` on.
+
+        A client whose response is cut off gets time to come back. One that is not seen again is gone, with its protocol
+        session.
+        """
         stream = response.stream
 
         def forget() -> None:
             session.responses.pop(stream.name, None)
 
-        def give_up() -> None:
-            if stream.readers == 0:
+        def await_return() -> None:
+            returns, cut_at = stream.returns, time.monotonic()
+
+            def give_up() -> None:
+                if stream.returns > returns:
+                    return
                 forget()
                 response.task.cancel()
+                if session.used_at <= cut_at and not session.standalone.readers:
+                    self._closing.start(self.sessions.remove(session))
 
-        def await_return() -> None:
             asyncio.get_running_loop().call_later(self._return_seconds, give_up)
 
         headers = {SESSION_HEADER: session.id}
@@ -272,15 +294,18 @@ class Transport:
             return session, None
         session.touch()
         name, _, after = headers.get("last-event-id", "").rpartition("-")
+        is_number = after.isdecimal() and len(after) < 16
         response = session.responses.get(name)
-        if response is not None and after.isdecimal() and len(after) < 16:
+        if response is not None and is_number:
             response.stream.attach()
             return self._reply_with(session, response, int(after)), session
-        if session.standalone.readers:
+        stream = session.standalone
+        if stream.readers:
             return error_reply(
                 None, INVALID_REQUEST, "this protocol session has such a stream already", status=409
             ), None
-        return Reply(200, stream=session.standalone, headers={SESSION_HEADER: session.id}), session
+        resume_after = int(after) if is_number and name == stream.name else stream.sent
+        return Reply(200, stream=stream, headers={SESSION_HEADER: session.id}, resume_after=resume_after), session
 
     async def delete(self, headers: Mapping[str, str], principal: str) -> tuple[Reply, HandshakeSession | None]:
         """End a protocol session."""
@@ -299,26 +324,6 @@ class Transport:
 
 
 # --- parts ---
-
-
-def _context(
-    message: JSONRPCRequest | JSONRPCNotification,
-    headers: Mapping[str, str],
-    stream: MessageStream,
-    request: Any,
-    peer: Peer | None,
-) -> CallContext:
-    async def detach() -> None:
-        stream.detach()
-
-    return CallContext(
-        transport=TransportContext(kind="streamable-http", can_send_request=peer is not None, headers=headers),
-        request_id=message.id if isinstance(message, JSONRPCRequest) else None,
-        message_metadata=ServerMessageMetadata(request_context=request, close_sse_stream=detach),
-        stream=stream,
-        peer=peer,
-        progress_token=progress_token_from_params(message.params),
-    )
 
 
 async def _run(

@@ -10,6 +10,7 @@ from traitlets import Bool
 
 from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
+from ..mcp.endpoint import McpEndpoint
 from .base_handler import Services
 from .closed_gate import close_gate_if_invalid
 from .gate import ServerGate
@@ -26,6 +27,7 @@ class ExecExtensionApp(ExtensionApp):
     enabled = Bool(True, help="Serve exec/v1 and exec/aca.").tag(config=True)
 
     engine: ExecEngine | None = None
+    mcp: McpEndpoint | None = None
 
     def initialize_settings(self) -> None:
         """Build the engine on the server's own kernel manager."""
@@ -53,7 +55,8 @@ class ExecExtensionApp(ExtensionApp):
         if self.engine is not None:
             gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens))
             services = Services(self.engine, gate, "jupyter_server", jupyter_server.__version__)
-            self.handlers.extend(tornado_rules(services))
+            self.mcp = McpEndpoint(self.engine)
+            self.handlers.extend(tornado_rules(services, self.mcp))
 
     def current_activity(self) -> dict[str, str] | None:
         """Report running executions, so that the server does not stop for lack of activity."""
@@ -63,6 +66,8 @@ class ExecExtensionApp(ExtensionApp):
         """End sessions, executions and sockets."""
         if self.engine is not None:
             await self.engine.shutdown()
+        if self.mcp is not None:
+            await self.mcp.close()
 
 
 def server_extension_points() -> list[dict[str, Any]]:

@@ -252,7 +252,7 @@ def _aca_pattern(path: str) -> str:
     return f"/{ACA_PREFIX}{_POOL}" + literal.replace(r"\{path\}", "(?P<path>.+)")
 
 
-def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
+def tornado_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the table as Tornado's rules below the base URL, with rules for paths that do not exist."""
     rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
@@ -265,10 +265,10 @@ def tornado_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict
         for route in ACA_ROUTES
     ]
     rules.append((f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}}))
-    return [*rules, *_mcp_rules(services)]
+    return [*rules, *_mcp_rules(services, mcp)]
 
 
-def _mcp_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
+def _mcp_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     # Each tool needs the rights of its endpoint of exec/v1: see `mcp.tools`.
     access = {"POST": READ, "GET": READ, "DELETE": READ}
     open_to_all = {"services": services, "access": {"GET": READ}}
@@ -276,7 +276,7 @@ def _mcp_rules(services: Services) -> list[tuple[str, type[ExecHandler], dict[st
         (
             f"/{MCP_PREFIX}",
             McpHandler,
-            {"services": services, "access": access, "endpoint": McpEndpoint(services.engine)},
+            {"services": services, "access": access, "endpoint": mcp},
         ),
         (f"/{METADATA_PATH}", McpMetadataHandler, open_to_all),
         # Where RFC 9728 has it for a server whose base URL is /.
