@@ -1,6 +1,8 @@
+import type { KernelSpec } from '@jupyterlab/services';
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
+import { nameIsolatedKernels } from '../src/kernelNames';
 import { limitName, limitValue } from '../src/panel/limits';
 import { downloadName, notebookName, notebookPaths } from '../src/commands/names';
 import {
@@ -30,6 +32,7 @@ describe('words', () => {
       ['max_execution_seconds', 600],
       ['max_execution_seconds', 90],
       ['max_idle_seconds', 7200],
+      ['max_token_seconds', 30 * 86400],
       ['max_output_bytes', 8388608],
       ['max_sessions', 5]
     ];
@@ -37,6 +40,7 @@ describe('words', () => {
       '10 min',
       '90 s',
       '2 h',
+      '30 d',
       '8.4 MB',
       '5'
     ]);
@@ -60,6 +64,15 @@ describe('words', () => {
   it('name kernels with their isolation', () => {
     const names = ['python3', 'python3+sandbox', 'ir+landlock', 'c++'].map(name => kernelWords(trans, name));
     expect(names).toEqual(['python3', 'python3, sandboxed', 'ir, with Landlock', 'c++']);
+  });
+
+  it('name isolated kernels where their names are looked up, and list none', () => {
+    const kernelspecs = { python3: { name: 'python3', display_name: 'Python 3' } };
+    const manager = { specs: { kernelspecs }, specsChanged: { connect: () => true } };
+    nameIsolatedKernels(manager as unknown as KernelSpec.IManager, trans);
+    const found = kernelspecs as Record<string, { display_name: string } | undefined>;
+    expect(found['python3+sandbox']?.display_name).toBe('Python 3, sandboxed');
+    expect(Object.keys(kernelspecs)).toEqual(['python3']);
   });
 
   it('say the day, and the year only of another one', () => {

@@ -59,9 +59,21 @@ def violations(panel: Panel, selector: str = PANEL) -> list[Any]:
 
 def test_axe_finds_nothing(rich: Panel, theme: str) -> None:
     execute(rich.page, "jupyter-exec-ext:new-token")
-    expect(rich.page.get_by_role("form", name="New token")).to_be_visible()
+    form = rich.page.get_by_role("form", name="New token")
+    form.get_by_label("Ask me").select_option("always")
+    approvals = rich.page.locator("#jupyter-exec-ext-approvals")
+    approvals.locator(".cm-content").click()
+    rich.page.keyboard.type("changed")
+    expect(approvals.get_by_role("group", name="What you have changed")).to_be_visible()
     assert violations(rich) == []
-    rich.page.get_by_role("form", name="New token").get_by_role("button", name="Cancel").click()
+    # An edited entry would stay after its agent has gone.
+    approvals.get_by_role("button", name="Undo edits").click()
+    form.get_by_role("button", name="Cancel").click()
+    rich.node.get_by_role("searchbox").fill("heading")
+    found = rich.node.get_by_label("Runs found")
+    expect(found).to_contain_text("rich")
+    found.locator(".jex-Execution .jex-Row-main[aria-expanded='false']").first.click()
+    expect(found.get_by_role("log").first).to_contain_text("ZeroDivisionError")
     assert violations(rich) == []
 
 
@@ -86,6 +98,21 @@ def test_nothing_is_for_the_mouse_alone(rich: Panel) -> None:
     left_out = rich.node.locator(f":is({controls})[tabindex='-1']:not([data-roving])")
     assert rich.node.locator(f":is({controls})").count() > 10
     assert left_out.evaluate_all("all => all.map(each => each.outerHTML.slice(0, 200))") == []
+
+
+def test_search_result_is_opened_by_keyboard(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="finds", kernel_name=FORKED)
+    agent("run", session_id=session, code="print('a needle by keys')")
+    panel.node.get_by_role("searchbox").focus()
+    panel.page.keyboard.type("needle by")
+    found = panel.node.get_by_label("Runs found")
+    row = found.locator(".jex-Execution .jex-Row-main")
+    expect(row).to_have_count(1)
+    tab_to(panel, panel.page.locator("#jupyter-exec-ext-sessions [data-roving][tabindex='0']"))
+    panel.page.keyboard.press("End")
+    expect(row).to_be_focused()
+    panel.page.keyboard.press("ArrowRight")
+    expect(found.get_by_role("log")).to_have_text("a needle by keys")
 
 
 def test_code_is_decided_about_by_keyboard(panel: Panel, agent: Agent, host: Host, tmp_path: Path) -> None:

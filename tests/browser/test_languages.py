@@ -69,3 +69,13 @@ def test_panel_is_in_german_and_accessible(german: Panel, agent: Agent, host: Ho
         assert shown & {"Sitzungen", "beschäftigt", "bereit", "Nach Namen"} >= {"Sitzungen", "Nach Namen"}, shown
         assert not shown & english
         assert violations(german) == []
+        execute(german.page, "jupyter-exec-ext:open-view", sessionId=session)
+        view = german.page.locator(".jex-View:visible")
+        expect(view.get_by_role("img", name="Ausführungen: 1 in dieser Zeit")).to_be_visible()
+        assert not set(view.evaluate(_TEXTS)) & english
+        assert violations(german, ".jex-View") == []
+        german.node.get_by_role("searchbox").fill("open(")
+        found = german.node.get_by_label("Gefundene Ausführungen")
+        expect(found).to_contain_text("x1")
+        assert not set(found.evaluate(_TEXTS)) & english
+        assert violations(german) == []

@@ -17,8 +17,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.agents import running_agent
-from tests.browser.pages import Panel, execute, open_notebook, ready
-from tests.browser.test_accessibility import violations
+from tests.browser.pages import Panel, change_theme, execute, open_notebook, ready
+from tests.browser.test_accessibility import THEMES, tab_to, violations
 from tests.support.bearers import Bearer, mint, owner_of
 from tests.support.full import only_in_full
 from tests.support.hosts import Host
@@ -64,9 +64,14 @@ def test_a_kernel_is_shared_with_a_new_token_until_one_click_ends_it(
     execute(page, "jupyter-exec-ext:attach-kernel")
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("your own rights")
-    assert violations(panel, ".jp-Dialog") == []
-    dialog.get_by_label("Name of the new token").fill("claude")
-    panel.accept("Share")
+    for theme in reversed(THEMES):
+        change_theme(page, theme)
+        assert violations(panel, ".jp-Dialog") == []
+    dialog.locator("select").first.focus()
+    tab_to(panel, dialog.get_by_label("Name of the new token"))
+    page.keyboard.type("claude")
+    tab_to(panel, dialog.get_by_role("button", name="Share"))
+    page.keyboard.press("Enter")
     expect(dialog).to_contain_text("The token is shown once")
     assert violations(panel, ".jp-Dialog") == []
     snippet = dialog.get_by_label("the snippet for Python", exact=True).inner_text()

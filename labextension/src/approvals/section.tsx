@@ -39,6 +39,10 @@ function create(services: IServices): SectionWidget {
   const update = (): void => {
     const waiting = [...queue.entries.values()].filter(entry => !entry.gone).length;
     widget.title.label = titleOf(trans, waiting);
+    if (widget.hasClass('jex-Waiting') !== queue.entries.size > 0) {
+      widget.toggleClass('jex-Waiting');
+      widget.parent?.fit();
+    }
     if (shown === 0 && waiting > 0) {
       expand(widget);
       resize(widget, FULL_SHARE);
@@ -46,8 +50,6 @@ function create(services: IServices): SectionWidget {
       resize(widget, EMPTY_SHARE);
     }
     shown = waiting;
-    widget.toggleClass('jex-Waiting', queue.entries.size > 0);
-    widget.parent?.fit();
   };
   queue.changed.connect(update);
   update();

@@ -1,4 +1,4 @@
-/** Gives a section of the panel its room. */
+/** Height of the panel's sections: each open one has a least height, and one that needs room gets a share. */
 
 import { MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, Widget } from '@lumino/widgets';
@@ -12,24 +12,39 @@ export function expand(section: Widget): void {
 }
 
 /** A section with less height shows too little to be used. */
-export const LEAST_PIXELS = 120;
+const LEAST_PIXELS = 120;
 
-/** Give an open section a share of the height, between 0 and 1; the other open ones share what is left, as far as it goes. */
+/** The least height of a section: that of its style sheet, if it has one. */
+export function leastPixels(section: Widget): number {
+  return Math.max(LEAST_PIXELS, parseFloat(getComputedStyle(section.node).minHeight) || 0);
+}
+
+/** The height that all sections share. */
+export function heightToShare(panel: AccordionPanel): number {
+  return panel.node.clientHeight - panel.titles.reduce((sum, each) => sum + each.offsetHeight, 0);
+}
+
+/** Give an open section a share of the height, between 0 and 1, as far as the others keep their least heights. */
 export function resize(section: Widget, share: number): void {
   const panel = section.parent;
   if (!(panel instanceof AccordionPanel) || section.isHidden) {
     return;
   }
-  // What was opened in this moment has no place yet, and what it is given before it has one is lost.
+  // A section that was opened in this moment has no place yet, and loses a size that it is given before.
   MessageLoop.sendMessage(panel, Widget.Msg.FitRequest);
   const sizes = panel.relativeSizes();
-  const at = panel.widgets.indexOf(section);
-  const others = 1 - (sizes[at] ?? 0);
-  if (others > 0) {
-    const least = Math.min(LEAST_PIXELS / Math.max(1, panel.node.clientHeight), 1 - share);
-    const rest = (size: number): number => Math.max(least, (size / others) * (1 - share));
+  const height = Math.max(1, heightToShare(panel));
+  const others = panel.widgets.filter(each => each !== section && !each.isHidden);
+  const least = new Map(others.map(each => [each, leastPixels(each) / height]));
+  const leastOfOthers = [...least.values()].reduce((sum, each) => sum + each, 0);
+  const own = Math.min(share, Math.max(1 - leastOfOthers, leastPixels(section) / height));
+  const taken = others.reduce((sum, each) => sum + (sizes[panel.widgets.indexOf(each)] ?? 0), 0);
+  if (taken > 0) {
+    const spare = Math.max(0, 1 - own - leastOfOthers);
     panel.setRelativeSizes(
-      sizes.map((size, index) => (index === at ? share : panel.widgets[index]?.isHidden ? 0 : rest(size)))
+      panel.widgets.map((each, index) =>
+        each === section ? own : (least.get(each) ?? 0) + ((sizes[index] ?? 0) / taken) * spare
+      )
     );
   }
 }

@@ -7,7 +7,7 @@ import { AccordionPanel, Panel } from '@lumino/widgets';
 import * as React from 'react';
 
 import { isOutOfReach } from '../model/state';
-import { LEAST_PIXELS, resize } from './expand';
+import { heightToShare, leastPixels, resize } from './expand';
 import { rememberOpened, wasOpened } from './opened';
 import { oneLine } from '../safety/text';
 import { SECTIONS } from './sections';
@@ -42,13 +42,16 @@ export function fillPanel(place: Panel, services: IServices, translator: ITransl
   MessageLoop.installMessageHook(place, (_, message) => {
     if (message.type === 'activate-request') {
       focusWithin(panel.node);
+    } else if (message.type === 'resize') {
+      // The least height of code to approve depends on the window's.
+      panel.content.fit();
     }
     return true;
   });
   place.addWidget(panel);
 }
 
-/** What is opened would otherwise get what little the others leave; where there is too little for all, others close. */
+/** Give a section that is opened its room; where there is too little for all, others close. */
 function giveRoom(sections: AccordionPanel): void {
   sections.expansionToggled.connect((_, index) => {
     const section = sections.widgets[index];
@@ -56,14 +59,17 @@ function giveRoom(sections: AccordionPanel): void {
       return;
     }
     rememberOpened(section.id, !section.isHidden);
-    const height =
-      sections.node.clientHeight - sections.titles.reduce((sum, each) => sum + each.offsetHeight, 0);
-    if (section.isHidden || height <= 0) {
+    let room = heightToShare(sections);
+    if (section.isHidden || room <= 0) {
       return;
     }
-    const others = sections.widgets.filter(each => each !== section && !each.isHidden);
-    const room = Math.max(0, Math.floor(height / LEAST_PIXELS) - 1);
-    others.slice(room).forEach(each => sections.collapse(sections.widgets.indexOf(each)));
+    room -= leastPixels(section);
+    for (const other of sections.widgets.filter(each => each !== section && !each.isHidden)) {
+      room -= leastPixels(other);
+      if (room < 0) {
+        sections.collapse(sections.widgets.indexOf(other));
+      }
+    }
     if ((sections.relativeSizes()[index] ?? 1) < FAIR_SHARE) {
       resize(section, FAIR_SHARE);
     }

@@ -178,14 +178,14 @@ export function isolationMeaning(trans: TranslationBundle, isolation: Isolation)
 /** The name of a kernelspec; the server adds the isolation to it, as in `python3+sandbox`. */
 export function kernelWords(trans: TranslationBundle, name: string): string {
   const [, plain = name, level] = /^(.+)\+(landlock|sandbox)$/.exec(name) ?? [];
-  const shown = oneLine(plain, 60);
+  const kernel = oneLine(plain, 60);
   switch (level) {
     case 'landlock':
-      return trans.__('%1, with Landlock', shown);
+      return trans.__('%1, with Landlock', kernel);
     case 'sandbox':
-      return trans.__('%1, sandboxed', shown);
+      return trans.__('%1, sandboxed', kernel);
     default:
-      return shown;
+      return kernel;
   }
 }
 
@@ -291,6 +291,9 @@ export function limitWords(trans: TranslationBundle, name: string, value: number
   }
   if (!name.endsWith('_seconds')) {
     return value.toLocaleString();
+  }
+  if (value > 86_400 && value % 86_400 === 0) {
+    return trans.__('%1 d', value / 86_400);
   }
   if (value > 0 && value % 60 === 0) {
     return value % 3600 === 0 ? trans.__('%1 h', value / 3600) : trans.__('%1 min', value / 60);
