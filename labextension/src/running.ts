@@ -69,7 +69,7 @@ export class RunningAgents implements IRunningSessions.IManager {
       labelTitle: () => [sessionName(session), owner, state, isolation].join('\n'),
       detail: () => `${owner}, ${state}`,
       icon: () => botIcon,
-      open: () => void this._commands.execute(CommandIDs.open),
+      open: () => void this._commands.execute(CommandIDs.showSession, { sessionId: session.id }),
       shutdown: () => this._shutdown(session)
     };
   }

@@ -47,6 +47,11 @@ class Agent:
         """Run code that says much; return how it ended."""
         return self._sessions[session_id].run(code).state
 
+    def run_often(self, session_id: str, count: int) -> None:
+        """Run so many lines of code, one after the other."""
+        for number in range(count):
+            self._sessions[session_id].run(str(number))
+
     def ask(self, session_id: str, code: str) -> str:
         """Run code that asks, and leave the answer to a person; return how it ended."""
         handle = self._sessions[session_id].submit(code, allow_input=True)

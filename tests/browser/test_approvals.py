@@ -87,7 +87,13 @@ def test_kind_that_is_approved_for_the_session_is_not_asked_about_again(panel: P
     section.get_by_role("button", name="Approve", exact=True).click()
     assert asking.result()["state"] == "ok"
     assert asking("run", session_id=session, code=ASKS)["approval"] is None
-    expect(panel.unfold("trusted with shells")).to_contain_text("Approved until this session ends: shell commands")
+    item = panel.unfold("trusted with shells")
+    expect(item.locator(".jex-Approved")).to_contain_text("Approved until this session ends: shell commands")
+    item.get_by_role("button", name="Ask again").click()
+    expect(item.locator(".jex-Approved")).to_have_count(0)
+    asking.begin("run", session_id=session, code=ASKS)
+    waiting(panel).get_by_role("button", name="Reject", exact=True).click()
+    assert asking.result()["state"] == "rejected"
 
 
 def test_rejected_code_does_not_run_and_the_agent_is_told_why(panel: Panel, asking: Agent) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from playwright.sync_api import Page, expect
 
 from tests.browser.agents import Agent
 from tests.browser.pages import Panel, close_all, execute
+from tests.browser.servers import FORKED
+from tests.browser.test_notebook7 import OURS
 from tests.support.bearers import owner_of
 from tests.support.hosts import Host
 
@@ -28,6 +31,10 @@ _NOTE_WHEN = """([selector, text]) => {
   const observer = new MutationObserver(look);
   observer.observe(document.body, { childList: true, subtree: true, characterData: true });
   look();
+}"""
+_KERNEL_OF_NOTEBOOK = """id => {
+  const { sessionContext } = window.jupyterapp.shell.currentWidget;
+  return sessionContext?.session?.kernel?.id === id;
 }"""
 # Prints, and then waits for a file or an interrupt.
 WAITS = """
@@ -155,6 +162,58 @@ def test_the_session_opens_as_a_valid_notebook(panel: Panel, agent: Agent, host:
     close_all(panel.page)
 
 
+def test_a_session_is_opened_as_a_notebook_with_its_own_kernel(panel: Panel, agent: Agent, host: Host) -> None:
+    session = agent("open", name="goes on", kernel_name=FORKED)
+    agent("run", session_id=session, code="x = 41")
+    panel.menu("goes on", "Open as Notebook")
+    dialog = panel.page.locator(".jp-Dialog")
+    dialog.locator("input[type=text]").fill("goes-on.ipynb")
+    dialog.get_by_label("Use the session's kernel").check()
+    panel.accept("Save and Open")
+    opened = panel.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    cell = opened.locator(".jp-CodeCell").last.locator(".cm-content")
+    expect(cell).to_have_text("x = 41")
+    panel.page.wait_for_function(_KERNEL_OF_NOTEBOOK, arg=session_record(host, session)["kernel_id"])
+    cell.click()
+    panel.page.keyboard.press("ControlOrMeta+a")
+    panel.page.keyboard.type("x = x + 1; print(x)")
+    panel.page.keyboard.press("Control+Enter")
+    expect(opened.locator(".jp-OutputArea-output").last).to_have_text("42")
+    # What the person has changed is there for the agent, and the kernel stays when the notebook closes.
+    close_all(panel.page)
+    assert agent("run", session_id=session, code="print(x)")["stdout"] == "42\n"
+
+
+def test_entries_of_the_running_panel_open_their_session(panel: Panel, agent: Agent) -> None:
+    for name in ("first of two", "second of two"):
+        session = agent("open", name=name, kernel_name=FORKED)
+        agent("run", session_id=session, code=f"print({name!r})")
+    # Neither a filter nor a group that is folded hides it.
+    panel.node.get_by_role("searchbox").fill("no such session")
+    expect(panel.node.locator(".jex-Session")).to_have_count(0)
+    entries = (
+        (f".jp-RunningSessions-section:has({OURS})", "first of two"),
+        (".jp-RunningSessions-item.jp-mod-kernel-widget", "second of two"),
+    )
+    for where, name in entries:
+        execute(panel.page, "running:show-panel")
+        entry = panel.page.locator(where).locator(".jp-RunningSessions-itemLabel", has_text=name)
+        entry.first.click()
+        row = panel.row(name)
+        expect(row).to_be_focused()
+        expect(row).to_have_attribute("aria-expanded", "true")
+        expect(panel.session(name).get_by_role("log")).to_have_text(name)
+        group = panel.node.locator(".jex-Group-title .jex-Row-main").first
+        group.click()
+        expect(panel.node.locator(".jex-Session")).to_have_count(0)
+    group.click()
+
+
+def session_record(host: Host, session_id: str) -> dict[str, Any]:
+    record: dict[str, Any] = owner_of(host).call("GET", f"/sessions/{session_id}").json()
+    return record
+
+
 def test_the_code_is_copied(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="copies")
     agent("run", session_id=session, code="a = 1")
@@ -243,6 +302,12 @@ def test_search_finds_what_was_run_in_ended_sessions(panel: Panel, agent: Agent,
     expect(row.locator("time")).to_have_text(re.compile(r"\d\d:\d\d"))
     row.click()
     expect(found.get_by_role("log")).to_contain_text("NEEDLE in a haystack")
+    found.get_by_role("button", name="Show session").click()
+    view = panel.page.locator(".jex-View:visible")
+    expect(view.get_by_role("heading", level=1)).to_have_text("gone by then")
+    expect(view.locator(".jex-Execution")).to_have_count(2)
+    # What was found is still there.
+    expect(row).to_have_count(1)
 
 
 def test_all_executions_of_a_session_are_reached(panel: Panel, agent: Agent) -> None:

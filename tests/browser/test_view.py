@@ -63,6 +63,29 @@ def test_a_view_shows_what_ran_what_it_uses_and_what_changed(panel: Panel, agent
     expect(entry.get_by_label("Code", exact=True)).to_have_text("one\n<script>alert(1)</script>\n")
 
 
+def test_runs_of_all_sessions_are_one_list_by_time(panel: Panel, agent: Agent) -> None:
+    first, second = (agent("open", name=name, kernel_name=FORKED) for name in ("morning", "evening"))
+    for session, code in ((first, "1"), (second, "2"), (first, "3"), (second, "1 / 0")):
+        agent("run", session_id=session, code=code)
+    execute(panel.page, "jupyter-exec-ext:open-view-of-all")
+    runs = panel.page.locator(".jex-View:visible").get_by_role("region", name="Runs")
+    # Those of sessions that other tests have ended may be below them.
+    ours = runs.locator(".jex-Execution").filter(has_text=re.compile("morning|evening"))
+    expect(ours.locator(".jex-Headline")).to_have_text(["1 / 0", "3", "2", "1"])
+    expect(ours.locator(".jex-Where")).to_have_text(["evening", "morning", "evening", "morning"])
+    # More than one page of one of them: the other one's are not lost between.
+    agent("run_often", session_id=second, count=60)
+    for count in (20, 40, 60, 64):
+        expect(ours).to_have_count(count)
+        if count < 64:
+            runs.get_by_role("button", name="Show earlier").click()
+    expect(ours.locator(".jex-Where").last).to_have_text("morning")
+    # Those of a session that ends stay.
+    agent("close", session_id=first)
+    expect(panel.page.locator(".jex-View:visible .jex-Lanes .jex-Row-name")).to_have_text(["evening"])
+    expect(ours.locator(".jex-Where").last).to_have_text("morning")
+
+
 @only_in_full
 def test_use_is_drawn_with_its_limits(panel: Panel, host: Host, tmp_path: Path) -> None:
     token = mint(host, policy="trusted", max_memory_bytes=4 * 10**9, max_cpu_seconds=600).token

@@ -69,6 +69,12 @@ export class ExecClient {
     return this.json<ISession>(`sessions/${part(sessionId)}/restart`, 'POST');
   }
 
+  /** Withdraw the approval of a kind of code for a session, or of all kinds. */
+  askAgain(sessionId: string, kind?: string): Promise<ISession> {
+    const query = kind === undefined ? '' : `?kind=${part(kind)}`;
+    return this.json<ISession>(`sessions/${part(sessionId)}/approved-kinds${query}`, 'DELETE');
+  }
+
   async shutdown(sessionId: string): Promise<void> {
     await this.request(`sessions/${part(sessionId)}`, { method: 'DELETE' });
   }

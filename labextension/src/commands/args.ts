@@ -25,6 +25,13 @@ export const OWNER_ARGS = schema(
   { owner: 'The principal whose sessions it is about; all if it is left out.' },
   []
 );
+export const KIND_ARGS = schema(
+  {
+    sessionId: 'The id of a session.',
+    kind: 'A kind of code that is approved for it; all if it is left out.'
+  },
+  ['sessionId']
+);
 export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
 export const KERNEL_ARGS = schema(
   { kernelId: 'The id of a running kernel; by default that of the current notebook or console.' },

@@ -8,7 +8,8 @@ import {
   folderIcon,
   notebookIcon,
   refreshIcon,
-  stopIcon
+  stopIcon,
+  undoIcon
 } from '@jupyterlab/ui-components';
 
 import { ApiError, messageOf } from '../api/errors';
@@ -16,7 +17,7 @@ import type { ISession } from '../api/types';
 import { isAlive } from '../model/view';
 import { ownerName, sessionName } from '../panel/words';
 import { oneLine } from '../safety/text';
-import { OWNER_ARGS, SESSION_ARGS, text } from './args';
+import { KIND_ARGS, OWNER_ARGS, SESSION_ARGS, text } from './args';
 import type { ICommandContext } from './context';
 import { copy } from './copy';
 import { fileDialog } from './fileDialog';
@@ -215,6 +216,16 @@ export function addSessionCommands(context: ICommandContext): void {
       const list = await attempt(model.client.files(sessionId));
       await (list && fileDialog(context, sessionId, list));
     }
+  });
+
+  commands.addCommand(CommandIDs.askAgain, {
+    label: trans.__('Ask Again About Approved Code'),
+    caption: trans.__('Code of the kinds that you approved for this session waits for you again'),
+    icon: undoIcon,
+    describedBy: KIND_ARGS,
+    isVisible: args => alive(args) && (known(args)?.approved_kinds.length ?? 0) > 0,
+    execute: args =>
+      attempt(model.client.askAgain(text(args, 'sessionId'), 'kind' in args ? text(args, 'kind') : undefined))
   });
 
   async function confirmed(title: string, body: string, label: string): Promise<boolean> {

@@ -25,10 +25,15 @@ import {
   tone
 } from './words';
 
+/** What a row has to know of the session of its run. */
+export type SessionOfRun = Pick<ISession, 'language' | 'state' | 'waits_for'>;
+
 interface IProps {
   execution: IExecution;
-  session: Pick<ISession, 'language' | 'state' | 'waits_for'>;
+  session: SessionOfRun;
   within: string;
+  /** Name of the session, in a list of several. */
+  where?: string | undefined;
   open: boolean;
   /** In milliseconds; counts only while it runs. */
   now: number;
@@ -64,6 +69,7 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
             title={title}
           >
             <Caret.react tag="span" className="jex-Caret" />
+            {props.where !== undefined && <span className="jex-Where jex-Ellipsis">{props.where}</span>}
             <span className="jex-Prompt">[{execution.execution_count ?? ' '}]</span>
             <span className="jex-Row-text">
               <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
@@ -113,6 +119,7 @@ function sameRow(a: IProps, b: IProps): boolean {
     a.execution === b.execution &&
     a.open === b.open &&
     a.now === b.now &&
+    a.where === b.where &&
     a.session.state === b.session.state &&
     a.session.waits_for === b.session.waits_for &&
     a.session.language === b.session.language

@@ -4,9 +4,10 @@ import * as React from 'react';
 
 import { messageOf } from '../api/errors';
 import type { IFound } from '../api/types';
+import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
 import { useExecState, useServices } from './services';
-import { Executions } from './timeline';
+import { Executions, UNLISTED } from './timeline';
 
 /** The server finds nothing shorter. */
 const MIN_CHARS = 3;
@@ -15,9 +16,6 @@ const DELAY_MS = 250;
 const PAGE = 50;
 /** Who looks for more writes more of the text. */
 const MAX_SHOWN = 1000;
-
-/** A session that has ended, and is not listed. */
-const UNLISTED = { language: 'python', state: 'ended', waits_for: null } as const;
 
 interface IResults {
   readonly found: readonly IFound[];
@@ -73,7 +71,7 @@ function Results({ text }: { text: string }): React.ReactElement {
 
 /** Results that follow each other and are of one session. */
 function FoundInSession(props: { found: readonly IFound[] }): React.ReactElement | null {
-  const { trans } = useServices();
+  const { commands, trans } = useServices();
   const { sessions, tokens } = useExecState();
   const [first] = props.found;
   if (first === undefined) {
@@ -84,12 +82,25 @@ function FoundInSession(props: { found: readonly IFound[] }): React.ReactElement
   const name = oneLine(first.session_name) || id;
   return (
     <div className="jex-Found">
-      <p className="jex-Found-where jex-Ellipsis" title={id}>
-        {owner ? trans.__('%1 of %2', name, oneLine(owner)) : name}
+      <p className="jex-Found-where">
+        <span className="jex-Ellipsis" title={id}>
+          {owner ? trans.__('%1 of %2', name, oneLine(owner)) : name}
+        </span>
+        {/* The view, where there is one: the panel would have to leave the results. */}
+        <button
+          className="jex-Link"
+          title={trans.__('Show session %1', name)}
+          onClick={() => {
+            const view = commands.isVisible(CommandIDs.openView);
+            void commands.execute(view ? CommandIDs.openView : CommandIDs.showSession, { sessionId: id });
+          }}
+        >
+          {trans.__('Show session')}
+        </button>
       </p>
       <Executions
         executions={props.found.map(each => each.execution)}
-        session={sessions.get(id) ?? UNLISTED}
+        sessionOf={() => sessions.get(id) ?? UNLISTED}
         within=""
         expandNewest={false}
       />

@@ -6,19 +6,19 @@ import * as React from 'react';
 import type { ISession } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
-import { wantedAnswer } from './answer';
+import { ApprovedKinds } from './approved';
 import { IconButton } from './button';
 import { useOpened } from './opened';
 import { revealItem } from './reveal';
 import { Row } from './row';
 import { useServices } from './services';
 import { Timeline } from './timeline';
+import { useWanted, wantedAnswer, wantedSession } from './wanted';
 import {
   ageWords,
   isolationMeaning,
   isolationWords,
   kernelWords,
-  kindWords,
   lastOutcomeWords,
   sessionName,
   sizeWords,
@@ -38,22 +38,18 @@ export const SessionRow = React.memo(function SessionRow(props: {
   const { commands, trans, openMenu } = useServices();
   const key = `session ${session.id}`;
   const [open, setOpen] = useOpened(key, false);
-  React.useEffect(() => {
-    const show = (): void => {
-      if (wantedAnswer.isWanted(session.id)) {
-        setOpen(true);
-      }
-    };
-    show();
-    wantedAnswer.changed.connect(show);
-    return () => {
-      wantedAnswer.changed.disconnect(show);
-    };
-  }, [session.id]);
+  const row = React.useRef<HTMLButtonElement>(null);
+  useWanted(wantedAnswer, id => id === session.id && setOpen(true));
+  useWanted(wantedSession, id => {
+    if (row.current !== null && id === session.id && wantedSession.take(id)) {
+      setOpen(true);
+      row.current.focus();
+      revealItem(row.current);
+    }
+  });
   const name = sessionName(session);
   const state = standingWords(trans, session);
   const outcome = lastOutcomeWords(trans, session);
-  const approved = session.approved_kinds.map(kind => kindWords(trans, kind)).join(', ');
   const run = (command: string): void => void commands.execute(command, { sessionId: session.id });
   const Caret = open ? caretDownIcon : caretRightIcon;
   return (
@@ -68,6 +64,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
         }}
         main={
           <button
+            ref={row}
             className="jex-Row-main"
             data-roving={key}
             data-within={props.within}
@@ -134,9 +131,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
           </>
         )}
       />
-      {open && approved !== '' && (
-        <p className="jex-Note jex-Approved">{trans.__('Approved until this session ends: %1', approved)}</p>
-      )}
+      {open && <ApprovedKinds session={session} />}
       {open && <Timeline session={session} within={key} />}
     </li>
   );

@@ -7,7 +7,6 @@ import type { IExecState } from '../model/state';
 import { SESSION_ARGS, text } from '../commands/args';
 import { CommandIDs } from '../commands/ids';
 import { groups, type IFilter, type IGroup, inOrderOf, isAlive, NO_FILTER, type Order } from '../model/view';
-import { wantedAnswer } from './answer';
 import { IconButton } from './button';
 import { expand } from './expand';
 import { NotYet, useIsNotYet } from './notYet';
@@ -19,6 +18,7 @@ import { commandToolbar, type ISection, SectionWidget } from './section';
 import { SessionRow } from './session';
 import { type IServices, useExecState, useNow, useServices } from './services';
 import { useWhileVisible } from './visible';
+import { useWanted, wantedAnswer, wantedSession } from './wanted';
 import { ownerName } from './words';
 
 /** How often it is looked up what sessions use, while they are in view. */
@@ -43,6 +43,15 @@ function create(services: IServices): SectionWidget {
       await commands.execute(CommandIDs.open);
       expand(widget);
       wantedAnswer.want(text(args, 'sessionId'));
+    }
+  });
+  commands.addCommand(CommandIDs.showSession, {
+    label: trans.__('Show Session in Panel'),
+    describedBy: SESSION_ARGS,
+    execute: async args => {
+      await commands.execute(CommandIDs.open);
+      expand(widget);
+      wantedSession.want(text(args, 'sessionId'));
     }
   });
   return widget;
@@ -71,6 +80,8 @@ function Sessions(): React.ReactElement {
       .listEnded(filter.ended)
       .catch(reason => console.warn('Ended sessions could not be listed.', reason));
   }, [model, filter.ended]);
+
+  useWanted(wantedSession, id => setFilter(each => showing(id, model.state, each)));
 
   const element = React.useRef<HTMLDivElement>(null);
   const alive = React.useMemo(() => isAnyAlive(state), [state]);
@@ -103,6 +114,14 @@ function Sessions(): React.ReactElement {
   );
 }
 
+/** Return the filter, or one that does not hide a session. */
+function showing(sessionId: string, state: IExecState, filter: IFilter): IFilter {
+  const isShown = groups(state, filter).some(group => group.sessions.some(each => each.id === sessionId));
+  const session = state.sessions.get(sessionId);
+  const ended = filter.ended || session === undefined || !isAlive(session);
+  return isShown ? filter : { ...filter, query: '', show: 'all', ended };
+}
+
 /** Whether the mouse or the focus is on a row. */
 function isInUse(element: HTMLElement | null): boolean {
   return element?.querySelector('.jex-Row:is(:hover, :focus-within)') != null;
@@ -127,6 +146,7 @@ function Group(props: { group: IGroup; state: IExecState; now: number }): React.
   const kind = token === null ? '' : trans.__('token, policy %1', token.policy);
   const key = `group ${principal}`;
   const [open, setOpen] = useOpened(key, true);
+  useWanted(wantedSession, id => !open && sessions.some(each => each.id === id) && setOpen(true));
   const Caret = open ? caretDownIcon : caretRightIcon;
   const run = (command: string): void => void commands.execute(command, { owner: principal });
   return (

@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import { isOpen } from '../model/state';
 import type { IExecution, ISession } from '../api/types';
-import { ExecutionRow } from './execution';
+import { ExecutionRow, type SessionOfRun } from './execution';
 import { rememberOpened, wasOpened } from './opened';
 import { useExecState, useNow, useServices } from './services';
 import { dayWords, isAskingInput } from './words';
@@ -12,38 +12,72 @@ import { dayWords, isAskingInput } from './words';
 /** Shown at once, and more with each click. */
 const PAGE = 20;
 
+/** A session that has ended, and is not listed. */
+export const UNLISTED: SessionOfRun = { language: 'python', state: 'ended', waits_for: null };
+
 /** The executions of a session, as many as somebody asks for. */
 export function Timeline(props: { session: ISession; within: string }): React.ReactElement {
   const { session } = props;
   const { model, settings, trans } = useServices();
   const state = useExecState();
-  const executions = state.executions.get(session.id);
+  React.useEffect(() => model.watch(session.id), [model, session.id]);
+  const earlier = React.useCallback(() => model.earlier(session.id), [model, session.id]);
+  return (
+    <Pages
+      executions={state.executions.get(session.id)}
+      isWhole={state.whole.has(session.id)}
+      earlier={earlier}
+      sessionOf={() => session}
+      within={props.within}
+      expandNewest={settings.expandNewest}
+      nothing={trans.__('Nothing has been run in this session.')}
+    />
+  );
+}
+
+interface IRows {
+  readonly sessionOf: (execution: IExecution) => SessionOfRun;
+  /** Names the session of each row, in a list of several sessions. */
+  readonly whereOf?: (execution: IExecution) => string;
+  readonly within: string;
+  readonly expandNewest: boolean;
+}
+
+/** Rows of executions, page by page. */
+export function Pages(
+  props: IRows & {
+    /** The newest first; undefined while they are not known. */
+    executions: readonly IExecution[] | undefined;
+    /** Whether none came before them. */
+    isWhole: boolean;
+    /** List those that came before them. */
+    earlier: () => Promise<unknown>;
+    /** Words for no executions. */
+    nothing: string;
+  }
+): React.ReactElement {
+  const { executions, isWhole, earlier, nothing, ...rows } = props;
+  const { trans } = useServices();
   const [shown, setShown] = React.useState(PAGE);
   const count = executions?.length ?? 0;
-  const isWhole = state.whole.has(session.id);
-  React.useEffect(() => model.watch(session.id), [model, session.id]);
   React.useEffect(() => {
     if (count > 0 && count < shown && !isWhole) {
-      model.earlier(session.id).catch(reason => {
+      earlier().catch(reason => {
         console.warn('Earlier executions could not be listed.', reason);
         setShown(count);
       });
     }
-  }, [model, session.id, count, shown, isWhole]);
+    // Not the count alone: of several sessions, one may have nothing to add.
+  }, [executions, earlier, count, shown, isWhole]);
 
   if (executions === undefined) {
     return <p className="jex-Hint">{trans.__('Loading…')}</p>;
   }
   if (executions.length === 0) {
-    return <p className="jex-Hint">{trans.__('Nothing has been run in this session.')}</p>;
+    return <p className="jex-Hint">{nothing}</p>;
   }
   return (
-    <Executions
-      executions={executions.slice(0, shown)}
-      session={session}
-      within={props.within}
-      expandNewest={settings.expandNewest}
-    >
+    <Executions {...rows} executions={executions.slice(0, shown)}>
       {(count > shown || !isWhole) && (
         <li>
           <button className="jex-Button" disabled={count < shown} onClick={() => setShown(shown + PAGE)}>
@@ -55,14 +89,10 @@ export function Timeline(props: { session: ISession; within: string }): React.Re
   );
 }
 
-/** Rows of executions of one session, the newest first; the children come after them. */
-export function Executions(props: {
-  executions: readonly IExecution[];
-  session: Pick<ISession, 'language' | 'state' | 'waits_for'>;
-  within: string;
-  expandNewest: boolean;
-  children?: React.ReactNode;
-}): React.ReactElement {
+/** Rows of executions, the newest first; the children come after them. */
+export function Executions(
+  props: IRows & { executions: readonly IExecution[]; children?: React.ReactNode }
+): React.ReactElement {
   const { executions } = props;
   const { trans } = useServices();
   const [toggled, setToggled] = React.useState<ReadonlyMap<string, boolean>>(new Map());
@@ -72,7 +102,8 @@ export function Executions(props: {
     <ol className="jex-Timeline" reversed aria-label={trans.__('Runs, newest first')}>
       {executions.map((execution, index) => {
         // A question must not be overlooked, and may not be the newest: others wait behind it.
-        const asks = isAskingInput(execution, props.session);
+        const session = props.sessionOf(execution);
+        const asks = isAskingInput(execution, session);
         const open =
           toggled.get(execution.id) ??
           wasOpened(`execution ${execution.id}`) ??
@@ -84,7 +115,8 @@ export function Executions(props: {
             {day !== before && <li className="jex-Day">{day}</li>}
             <ExecutionRow
               execution={execution}
-              session={props.session}
+              session={session}
+              where={props.whereOf?.(execution)}
               within={props.within}
               open={open}
               now={isOpen(execution) ? now : 0}

@@ -40,7 +40,9 @@ export const runningPlugin: JupyterFrontEndPlugin<void> = {
     // Core opens each server session as a file; there is none for an agent's.
     app.commands.commandExecuted.connect((_, { id, args }) => {
       if (id === 'running:kernel-open-session' && args['type'] === 'exec') {
-        void app.commands.execute(CommandIDs.open);
+        const { path } = args;
+        const sessionId = typeof path === 'string' ? path.replace(/^exec:/, '') : '';
+        void app.commands.execute(CommandIDs.showSession, { sessionId });
       }
     });
   }

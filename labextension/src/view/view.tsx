@@ -4,14 +4,15 @@ import * as React from 'react';
 
 import type { IExecution, ISession } from '../api/types';
 import { messageOf } from '../api/errors';
-import { isOpen } from '../model/state';
-import { groups, NO_FILTER } from '../model/view';
+import { merged } from '../model/merged';
+import { EMPTY, isOpen } from '../model/state';
+import { groups, isAlive, NO_FILTER } from '../model/view';
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
 import { NotYet, useIsNotYet } from '../panel/notYet';
 import { useRoving } from '../panel/roving';
 import { useExecState, useNow, useServices } from '../panel/services';
-import { Timeline } from '../panel/timeline';
+import { Pages, Timeline, UNLISTED } from '../panel/timeline';
 import { useWhileVisible } from '../panel/visible';
 import {
   isolationWords,
@@ -129,8 +130,63 @@ export function AllView(): React.ReactElement {
       {sessions.length > MAX_LANES && (
         <p className="jex-Note">{trans.__('There are more sessions than are shown here.')}</p>
       )}
+      {!isNotYet && <AllRuns />}
     </div>
   );
+}
+
+/** Runs of all sessions by time, those of sessions that have ended meanwhile among them. */
+function AllRuns(): React.ReactElement | null {
+  const { model, trans } = useServices();
+  const state = useExecState();
+  const roving = useRoving();
+  const { sessions, executions, whole } = state;
+  const listed = React.useMemo(() => {
+    const known = groups({ ...EMPTY, sessions }, { ...NO_FILTER, ended: true }).flatMap(
+      each => each.sessions
+    );
+    const rank = (each: ISession): string => `${isAlive(each) ? 1 : 0}${each.created_at}`;
+    return known.sort((a, b) => rank(b).localeCompare(rank(a))).slice(0, MAX_LANES);
+  }, [sessions]);
+  const { runs, behind } = React.useMemo(
+    () =>
+      merged(
+        { executions, whole },
+        listed.map(each => each.id)
+      ),
+    [executions, whole, listed]
+  );
+  const earlier = React.useCallback(() => Promise.all(behind.map(id => model.earlier(id))), [model, behind]);
+  const whereOf = ({ session_id: id }: IExecution): string => {
+    const session = sessions.get(id);
+    return session === undefined ? id : sessionName(session);
+  };
+  return listed.length === 0 ? null : (
+    <section className="jex-View-runs" aria-label={trans.__('Runs')}>
+      {listed.map(each => (
+        <Watched key={each.id} sessionId={each.id} />
+      ))}
+      <div ref={roving.ref} onKeyDown={roving.onKeyDown} onFocus={roving.onFocus}>
+        <Pages
+          executions={runs}
+          isWhole={behind.length === 0}
+          earlier={earlier}
+          sessionOf={({ session_id: id }) => sessions.get(id) ?? UNLISTED}
+          whereOf={whereOf}
+          within=""
+          expandNewest={false}
+          nothing={trans.__('Nothing has been run yet.')}
+        />
+      </div>
+    </section>
+  );
+}
+
+/** Has a session's runs listed while it is there. */
+function Watched({ sessionId }: { sessionId: string }): null {
+  const { model } = useServices();
+  React.useEffect(() => model.watch(sessionId), [model, sessionId]);
+  return null;
 }
 
 function SessionLane({ session, range }: { session: ISession; range: IRange }): React.ReactElement {
