@@ -71,7 +71,10 @@ class Tasks:
         question = await self._question(context, record)
         if question is not None and question.key in params.input_responses:
             answer = ElicitResult.model_validate(params.input_responses[question.key])
-            await answer_question(self._engine, _caller(context), record.id, question.kind, answer)
+            try:
+                await answer_question(self._engine, _caller(context), record.id, question.kind, answer)
+            except ExecError as error:
+                raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
         return {"resultType": "complete"}
 
     async def _question(self, context: Context, record: Execution) -> Question | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 from socket import socket
 from typing import Protocol
 
-from tests.support.hosts import Host, free_port, stop
+from tests.support.environments import ROOT
+from tests.support.hosts import Host, free_port, running_host, stop
 from tests.support.nginx import start_nginx
 from tests.support.outside_parts import require_part
 
@@ -47,6 +49,16 @@ class Place:
 def place_of(host: Host) -> Place:
     """Return the endpoint of a host."""
     return Place(f"{host.info.url}exec/mcp", str(host.info.token))
+
+
+@contextmanager
+def with_extension(name: str, home: Path) -> Iterator[Place]:
+    """Run a Jupyter Server with an extension of the tests, named as a module."""
+    enabled = home / "config" / "jupyter_server_config.d" / "tests.json"
+    enabled.parent.mkdir(parents=True)
+    enabled.write_text(json.dumps({"ServerApp": {"jpserver_extensions": {name: True}}}))
+    with running_host("server", home, env={"PYTHONPATH": str(ROOT)}) as host:
+        yield place_of(host)
 
 
 @contextmanager

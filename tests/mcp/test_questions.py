@@ -178,6 +178,9 @@ def test_task_that_waits_for_input_shows_the_question_and_takes_the_answer(host:
     (key,) = task["inputRequests"]
     assert task["status"] == "input_required"
     assert task["inputRequests"][key]["params"]["message"] == "who? "
+    unfit = {key: {"action": "accept", "content": {"other": "Ada"}}}
+    refused = request_raw(agent, "tasks/update", record["id"], taskId=record["id"], inputResponses=unfit)
+    assert refused["error"]["code"] == -32602
     answers = {"other": {"action": "decline"}, key: {"action": "accept", "content": {"value": "Ada"}}}
     request_raw(agent, "tasks/update", record["id"], taskId=record["id"], inputResponses=answers)
     while task["status"] != "completed":
