@@ -1,4 +1,4 @@
-/** What this extension offers to others. */
+/** Interface for other extensions. */
 
 import { Token } from '@lumino/coreutils';
 import type { IObservableDisposable } from '@lumino/disposable';
@@ -8,7 +8,7 @@ import type { ExecClient } from './api/client';
 import type { FeedEvent } from './api/types';
 import type { IExecState } from './model/state';
 
-/** What agents run on this server, kept up to date by the server's change feed. */
+/** Sessions and runs of agents on this server, kept up to date by the server's change feed. */
 export interface IExecModel extends IObservableDisposable {
   readonly client: ExecClient;
 
@@ -30,7 +30,7 @@ export interface IExecModel extends IObservableDisposable {
   /** Have what the kernels of sessions use measured, for `state.memory`: the feed does not tell it. */
   measure(): Promise<void>;
 
-  /** Whether sessions that have ended are listed, too. */
+  /** True lists sessions that have ended, too. */
   listEnded(ended: boolean): Promise<void>;
 
   /** Try to connect now, instead of when the next attempt is due. */

@@ -1,4 +1,4 @@
-/** What to fill in for a new token. */
+/** Form for a new token. */
 
 import * as React from 'react';
 
@@ -11,7 +11,7 @@ import { createToken, type IIssued, listPolicies } from './calls';
 import { ordered, scopeWords, USUAL } from './scopes';
 import { lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from './words';
 
-/** What the server takes. */
+/** The server's limit. */
 const MAX_NAME_CHARS = 256;
 
 export function TokenForm(props: {

@@ -1,8 +1,8 @@
-/** What a token may do, in words and in sets that go together: pure. */
+/** Scopes of tokens, in words and in sets that go together: pure. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-/** What an agent needs that runs code in sessions of its own, with files; as `jupyter exec token create` has it. */
+/** Scopes of an agent that runs code in sessions of its own, with files; as `jupyter exec token create` has them. */
 export const USUAL: readonly string[] = [
   'sessions:create',
   'sessions:read',

@@ -17,7 +17,7 @@ import { HOUR_SECONDS, lifetimesSeconds, lifetimeWords, tokenName, usualLifetime
 
 export interface IKernelChoice {
   readonly kernelId: string;
-  /** That of its notebook or console. */
+  /** The name of its notebook or console. */
   readonly name: string;
   readonly label: string;
 }

@@ -1,4 +1,4 @@
-/** What to paste where an agent is: pure. */
+/** Snippets to paste where an agent is: pure. */
 
 export interface ISnippet {
   readonly id: 'python' | 'autogen' | 'mcp' | 'curl';

@@ -24,7 +24,7 @@ export class Switch {
   private readonly _changed = new Signal<this, void>(this);
 }
 
-/** Whether it is on, and a new rendering whenever that changes. */
+/** Return the state of the switch, and render anew whenever it changes. */
 export function useSwitch(each: Switch): boolean {
   const [on, setOn] = React.useState(each.on);
   React.useEffect(() => {

@@ -28,7 +28,7 @@ export const SILENCE_SECONDS = 45;
 
 export interface IFoundPage {
   readonly found: readonly IFound[];
-  /** Whether all executions are in the server's index yet. */
+  /** True once all executions are in the server's index. */
   readonly complete: boolean;
 }
 

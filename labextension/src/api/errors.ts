@@ -1,4 +1,4 @@
-/** What the server refuses, and what that says about the server. */
+/** Errors of the server, and their meaning for the connection. */
 
 /** An answer that is no success. */
 export class ApiError extends Error {

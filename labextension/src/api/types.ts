@@ -1,4 +1,4 @@
-/** What `exec/v1` sends, as far as the front end reads it. `docs/reference/records.md` explains the fields. */
+/** Records of `exec/v1`, as far as the front end reads them. `docs/reference/records.md` explains the fields. */
 
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
@@ -29,7 +29,7 @@ export interface ISession {
   readonly waits_for: 'input' | 'approval' | null;
   /** The state in which its last execution ended; for an error with its name, as in `error: KeyError`. */
   readonly last_outcome: string | null;
-  /** What the kernel and the processes below it use, in an answer to `memory=true`. */
+  /** Memory of the kernel and the processes below it, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
 }
 
@@ -73,7 +73,7 @@ export interface IFileChange {
   readonly after: string;
 }
 
-/** What a session's kernel has used over the last hour, and its limits. */
+/** Use of a session's kernel over the last hour, and its limits. */
 export interface ISessionUsage {
   readonly measured: boolean;
   readonly samples: readonly { readonly at: string; readonly memory_bytes: number; readonly cpu: number }[];
@@ -99,7 +99,7 @@ export interface ITruncation {
 }
 
 export interface IFinding {
-  /** What can be approved for a session; empty if nothing else can share it. */
+  /** Kinds of code that can be approved for a session; empty if nothing else can share it. */
   readonly kind: string;
   readonly why: string;
   readonly line: number | null;

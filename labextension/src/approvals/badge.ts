@@ -29,7 +29,7 @@ export function showWaiting(title: Title<Widget>, model: IExecModel, trans: Tran
   update();
 }
 
-/** What a person has to do; empty for nothing. */
+/** Tasks of a person; empty for none. */
 export function waitingWords(
   trans: TranslationBundle,
   { awaiting, asking }: Pick<ICounts, 'awaiting' | 'asking'>

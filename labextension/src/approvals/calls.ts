@@ -1,4 +1,4 @@
-/** What a person says to the server about an execution. */
+/** Decisions of a person about an execution, as the server takes them. */
 
 import type { ExecClient } from '../api/client';
 import type { IExecution } from '../api/types';

@@ -1,4 +1,4 @@
-/** What a person has changed in code, line by line. */
+/** Changes of a person to code, line by line. */
 
 import * as React from 'react';
 

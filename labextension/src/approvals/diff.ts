@@ -1,4 +1,4 @@
-/** What differs between two texts, line by line: pure. */
+/** Differences between two texts, line by line: pure. */
 
 export interface ILine {
   readonly kind: 'same' | 'removed' | 'added';

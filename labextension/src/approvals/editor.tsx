@@ -6,7 +6,7 @@ import { CodeEditor, type IEditorServices } from '@jupyterlab/codeeditor';
 import * as React from 'react';
 
 interface IProps {
-  /** What is in it at first; later values are not looked at. */
+  /** The first text; later values are ignored. */
   value: string;
   language: string;
   label: string;

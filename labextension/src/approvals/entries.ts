@@ -1,4 +1,4 @@
-/** What waits for a person, with what the person has typed about it: pure. */
+/** Executions that wait for a person, with the person's input about them: pure. */
 
 import type { IExecution } from '../api/types';
 import type { IExecState } from '../model/state';
@@ -9,14 +9,14 @@ export interface IEntry {
   readonly execution: IExecution;
   /** All of the code, as it was sent; null until it was read. */
   readonly original: string | null;
-  /** What the person has made of it; null for nothing. */
+  /** The code as the person has edited it; null for no edits. */
   readonly draft: string | null;
-  /** What the agent is to be told. */
+  /** Note to the agent. */
   readonly note: string;
-  /** Whether later code of the same kinds is approved, too. */
+  /** True approves later code of the same kinds, too. */
   readonly forSession: boolean;
   readonly open: boolean;
-  /** Whether a decision is on its way. */
+  /** True while a decision is on its way. */
   readonly sending: boolean;
   readonly problem: string | null;
   /** It does not wait any more, and is kept for what was typed or is to be read. */

@@ -232,7 +232,7 @@ function Details(props: IProps & { who: string }): React.ReactElement {
   );
 }
 
-/** Who asks, by which policy, where it would run, and how long there is to decide. */
+/** Facts for the decision: the token, its policy, the session, and the time left. */
 function Facts(props: IProps & { who: string }): React.ReactElement {
   const { entry, who, policies, now } = props;
   const { trans } = useServices();

@@ -136,7 +136,7 @@ export class ApprovalQueue {
   private _onEvent(event: FeedEvent): void {
     if (event.type === 'execution' && !isAwaiting(event.execution)) {
       this._settled.delete(event.execution.id);
-      // Who has decided, and how, is told to a person who has typed something about it.
+      // A person who has typed something about it sees the decision and its author.
       this._change(event.execution.id, { execution: event.execution });
     }
   }

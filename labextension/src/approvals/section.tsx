@@ -1,4 +1,4 @@
-/** The section of what waits for a person. */
+/** The section of code that waits for a person. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -18,14 +18,14 @@ import { EntryRow } from './entry';
 import { ApprovalQueue } from './queue';
 import { outcomeWords } from './words';
 
-/** Of the panel's height: what waits is what the person is here for; nothing needs no room. */
+/** Shares of the panel's height, with and without code that waits. */
 const FULL_SHARE = 0.65;
 const EMPTY_SHARE = 0.2;
 
 export const approvalsSection: ISection = {
   id: 'jupyter-exec-ext-approvals',
   title: trans => trans.__('Approvals'),
-  // What waits already when the panel is made has nothing to open: the section is in no panel yet.
+  // When the panel is made, the section is in no panel yet, and cannot be opened.
   collapsed: ({ model }) => counts(model.state).awaiting === 0,
   create
 };
@@ -105,7 +105,7 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
       void queue.decide(id, approve).then(outcome => {
         setSaid(outcomeWords(trans, outcome));
         if (outcome !== 'failed') {
-          // What had the focus is gone: go on with what is left.
+          // The focused row is gone; continue with those that are left.
           roving.ref.current?.focus();
         }
       });
@@ -164,7 +164,7 @@ function useEntries(queue: ApprovalQueue): readonly IEntry[] {
   return React.useMemo(() => [...entries.values()], [entries]);
 }
 
-/** What the policies ask about; without them the server's own sentence says why. */
+/** Return the policies, for their rules; without them the server's own sentence says why. */
 function usePolicies(): readonly IPolicy[] {
   const { model } = useServices();
   const { info } = useExecState();

@@ -7,7 +7,7 @@ import { executionStateWords } from '../panel/words';
 import { oneLine } from '../safety/text';
 import type { Outcome } from './queue';
 
-/** What was said and done, for those who do not see the list. */
+/** Result of a decision, for those who do not see the list. */
 export function outcomeWords(trans: TranslationBundle, outcome: Outcome): string {
   switch (outcome) {
     case 'approved':
@@ -21,7 +21,7 @@ export function outcomeWords(trans: TranslationBundle, outcome: Outcome): string
   }
 }
 
-/** Why an execution waits no more. */
+/** Reason why an execution no longer waits. */
 export function goneWords(trans: TranslationBundle, execution: IExecution): string {
   const approval = execution.approval;
   const by = oneLine(approval?.decided_by ?? '', 80) || trans.__('Another person');
@@ -63,7 +63,7 @@ export function findingWords(trans: TranslationBundle, approval: IApproval): rea
   );
 }
 
-/** What a policy and the limits of a token ask about; empty if that cannot be told. */
+/** Kinds of code that a policy and the limits of a token ask about; empty if unknown. */
 export function rulesWords(
   trans: TranslationBundle,
   policy: IPolicy | undefined,
@@ -73,7 +73,7 @@ export function rulesWords(
   return words.filter(each => each !== '').join(', ');
 }
 
-/** What a rule asks about, in its own words; empty for nothing. */
+/** Kinds of code that a rule asks about, in its own words; empty for none. */
 export function ruleWords(trans: TranslationBundle, approval: unknown): string {
   const rule = approval as { when?: unknown; modules?: unknown } | string | null | undefined;
   if (rule === 'always') {

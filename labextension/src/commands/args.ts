@@ -1,4 +1,4 @@
-/** What commands take, as JSON schemas and as values. */
+/** Arguments of commands, as JSON schemas and as values. */
 
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 

@@ -1,4 +1,4 @@
-/** What commands stand on. */
+/** Services that commands share. */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';

@@ -91,7 +91,7 @@ export class ExecModel implements IExecModel {
     try {
       const change = await this._executions(sessionId, first.id);
       const now = this._state.executions.get(sessionId) ?? [];
-      // What was listed anew meanwhile does not end where these begin.
+      // A list that was read anew meanwhile does not end where these begin.
       if (now[now.length - 1]?.id === first.id) {
         this._apply(change);
       }
@@ -205,7 +205,7 @@ export class ExecModel implements IExecModel {
   private readonly _watched = new Map<string, number>();
   /** The sessions whose earlier executions are just asked for. */
   private readonly _earlier = new Set<string>();
-  /** What the feed has said since each request that is not answered yet. */
+  /** Events of the feed since each request that is not answered yet. */
   private readonly _readings = new Set<FeedEvent[]>();
   private _state: IExecState = EMPTY;
   private _withEnded = false;
@@ -214,7 +214,7 @@ export class ExecModel implements IExecModel {
   private _isDisposed = false;
 }
 
-/** What a caller may not read is not there for it. */
+/** Return nothing for a list that the caller may not read. */
 async function unlessRefused<T>(answer: Promise<T>, otherwise: T): Promise<T> {
   try {
     return await answer;

@@ -9,7 +9,7 @@ export interface ISharing {
   readonly grants: readonly IGrant[];
   /** Those that are attached to it, by a grant or by a right of their own. */
   readonly sessions: readonly ISession[];
-  /** What one of them runs. */
+  /** Code that one of them runs. */
   readonly running: IExecution | null;
 }
 

@@ -1,4 +1,4 @@
-/** What is known of the server, and how that changes: pure. */
+/** State of the front end and its changes: pure. */
 
 import type { Trouble } from '../api/errors';
 import type { FeedEvent, IExecution, IGrant, IInfo, ISession, IToken } from '../api/types';
@@ -16,7 +16,7 @@ export type Connection =
       readonly attempt: number;
     };
 
-/** Whether to say that there is no connection: one attempt that fails is nothing to tell anybody about. */
+/** True once a lost connection is worth a message: a single failed attempt is not. */
 export function isOutOfReach(
   connection: Connection
 ): connection is Extract<Connection, { status: 'waiting' }> {
@@ -28,7 +28,7 @@ export interface IExecState {
   /** Null until the server has answered once. */
   readonly info: IInfo | null;
   readonly sessions: ReadonlyMap<string, ISession>;
-  /** What their kernels use, in bytes, by session, as it was when somebody looked last. */
+  /** Memory of their kernels in bytes, by session, as of the last look. */
   readonly memory: ReadonlyMap<string, number>;
   /** By session, for those that somebody looks at; newest first. */
   readonly executions: ReadonlyMap<string, readonly IExecution[]>;
@@ -40,7 +40,7 @@ export interface IExecState {
   readonly tokens: ReadonlyMap<string, IToken>;
   /** The active ones, by id. */
   readonly grants: ReadonlyMap<string, IGrant>;
-  /** Whether sessions that ended before this page was opened are in `sessions`. */
+  /** True if `sessions` has those that ended before this page was opened. */
   readonly withEnded: boolean;
 }
 
@@ -60,9 +60,9 @@ export type Change =
       readonly type: 'executions';
       readonly sessionId: string;
       readonly executions: readonly IExecution[];
-      /** Whether they come before those that are there already. */
+      /** True if they come before those that are there already. */
       readonly earlier?: boolean;
-      /** Whether none came before them. */
+      /** True if none came before them. */
       readonly whole?: boolean;
     }
   | { readonly type: 'forget'; readonly sessionId: string }
@@ -131,7 +131,7 @@ function snapshot(state: IExecState, change: Extract<Change, { type: 'snapshot' 
     info: change.info,
     sessions,
     executions,
-    // What was open may have finished unseen: what still runs is listed again for those who look.
+    // Open ones may have finished unseen; those that still run are listed again where they are shown.
     open: withOpen(new Map(), change.approvals),
     tokens: new Map(change.tokens.map(token => [token.principal, token])),
     grants: new Map(change.grants.map(grant => [grant.id, grant])),

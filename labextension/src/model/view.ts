@@ -1,4 +1,4 @@
-/** What of the state is shown, and in which order: pure. */
+/** Selection and order of the sessions to show: pure. */
 
 import type { ISession, IToken } from '../api/types';
 import type { IExecState } from './state';

@@ -13,7 +13,7 @@ export interface IFollowed {
   readonly outputs: IOutputs;
   /** Why there are none, or no more; null if all is well. */
   readonly problem: string | null;
-  /** Whether as many others are followed as can be at a time. */
+  /** True while the highest number of other runs is followed. */
   readonly waiting?: boolean;
 }
 

@@ -46,7 +46,7 @@ export function strictRenderers(): IRenderMimeRegistry {
   });
 }
 
-/** What of a bundle is shown, and by which renderer; pure. */
+/** Choose the part of a bundle to show and its renderer; pure. */
 export function chosen(data: MimeBundle): { mimeType: string; data: MimeBundle } {
   const html = text(data['text/html']);
   if (html !== null && html.length <= MAX_MARKUP_CHARS) {

@@ -6,7 +6,7 @@ import * as React from 'react';
 export function IconButton(props: {
   icon: LabIcon;
   label: string;
-  /** Whether it opens a menu. */
+  /** True if it opens a menu. */
   popup?: boolean;
   onClick: (event: React.MouseEvent<HTMLButtonElement>) => void;
 }): React.ReactElement {

@@ -79,7 +79,7 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
             {execution.approval?.decision === 'edited' && (
               <span className="jex-State">{trans.__('edited')}</span>
             )}
-            {/* What went well needs no word; its time says it. */}
+            {/* Success needs no word; the run time says it. */}
             {execution.state !== 'error' && (
               <span className={execution.state === 'ok' ? 'jex-Hidden' : 'jex-State jex-Ellipsis'}>
                 {state}
@@ -113,7 +113,7 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
   );
 }, sameRow);
 
-/** What calls back is new each time, and does the same. */
+/** Compare all but callbacks, which are new each time and do the same. */
 function sameRow(a: IProps, b: IProps): boolean {
   return (
     a.execution === b.execution &&

@@ -1,4 +1,4 @@
-/** What to answer to code that asks with `input()`. */
+/** Form for the answer to `input()`. */
 
 import * as React from 'react';
 

@@ -17,7 +17,7 @@ export function NotYet(): React.ReactElement | null {
   ) : null;
 }
 
-/** Whether the server's answers are missing or may be out of date. */
+/** Return whether the server's answers are missing or may be out of date. */
 export function useIsNotYet(): boolean {
   const { info, connection } = useExecState();
   return info === null || isOutOfReach(connection);

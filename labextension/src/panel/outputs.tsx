@@ -32,7 +32,7 @@ export function Outputs(props: { execution: IExecution }): React.ReactElement {
     <div
       className="jex-Outputs"
       role="log"
-      // What scrolls is scrolled by keys as well.
+      // Focusable, so that keys scroll it as well.
       tabIndex={0}
       aria-label={trans.__('Output')}
       aria-live="off"
@@ -77,11 +77,11 @@ function useTail(outputs: IOutputs): { ref: React.RefObject<HTMLDivElement>; onS
   const endsInError = outputs.items[outputs.items.length - 1]?.kind === 'error';
   React.useEffect(() => {
     const node = ref.current;
-    // What has ended is read from its begin, but an error says at its end what it is.
+    // Ended output is read from its start, but an error names its cause at its end.
     if (node === null || (outputs.end !== null && !endsInError)) {
       return undefined;
     }
-    // What is rendered takes its size later.
+    // Rendered content takes its size later.
     const follow = (): void => {
       if (atEnd.current) {
         node.scrollTop = node.scrollHeight;
@@ -148,7 +148,7 @@ export function Rendered(props: { shown: ReturnType<typeof chosen>; label: strin
   return <div className="jex-Rendered" ref={ref} />;
 }
 
-/** What is not shown here can be had as files. */
+/** Links to the whole output as files. */
 function WholeOutput(props: { execution: IExecution; running: boolean }): React.ReactElement {
   const { commands, trans } = useServices();
   const { execution, running } = props;

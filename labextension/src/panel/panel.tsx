@@ -1,4 +1,4 @@
-/** The side panel: what there is to say about the connection, and the sections below it. */
+/** The side panel: a banner about the connection, and the sections below it. */
 
 import { ReactWidget, SidePanel } from '@jupyterlab/ui-components';
 import type { ITranslator } from '@jupyterlab/translation';
@@ -76,7 +76,7 @@ function giveRoom(sections: AccordionPanel): void {
   });
 }
 
-/** Who shows the panel by keys goes on in it: at the row that had the focus last, or at the search. */
+/** Move the focus into the panel: to the row that had it last, or to the search. */
 function focusWithin(panel: HTMLElement): void {
   if (!panel.contains(document.activeElement)) {
     const rows = [...panel.querySelectorAll<HTMLElement>('[data-roving][tabindex="0"]')];

@@ -22,7 +22,7 @@ export function useRoving(): {
     }
   };
 
-  /** What has the focus, and the number of its row. */
+  /** The focused element, and the number of its row. */
   const focused = React.useRef<{ element: Element; at: number } | null>(null);
 
   React.useEffect(() => {

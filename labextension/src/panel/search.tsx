@@ -14,7 +14,7 @@ const MIN_CHARS = 3;
 /** Somebody who types is not done yet. */
 const DELAY_MS = 250;
 const PAGE = 50;
-/** Who looks for more writes more of the text. */
+/** For fewer results, people type more of the text. */
 const MAX_SHOWN = 1000;
 
 interface IResults {
@@ -25,7 +25,7 @@ interface IResults {
   readonly problem: string | null;
 }
 
-/** Whether the server is asked for a text. */
+/** Return whether the server is asked for a text. */
 export function isSearched(text: string): boolean {
   return text.trim().length >= MIN_CHARS;
 }

@@ -12,7 +12,7 @@ export interface ISection {
   /** Of the widget's node. */
   readonly id: string;
   title(trans: TranslationBundle): string;
-  /** Whether it is closed until somebody opens it; a function is asked when the panel is made. */
+  /** True leaves it closed until a person opens it; a function is called when the panel is made. */
   readonly collapsed?: boolean | ((services: IServices) => boolean);
   create(services: IServices): Toolbar.IWidgetToolbar;
 }

@@ -1,4 +1,4 @@
-/** What the parts of the panel stand on. */
+/** Services that the parts of the panel share. */
 
 import type { IEditorServices } from '@jupyterlab/codeeditor';
 import type { IEditorLanguageRegistry } from '@jupyterlab/codemirror';

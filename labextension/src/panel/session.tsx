@@ -27,7 +27,7 @@ import {
 
 export const SessionRow = React.memo(function SessionRow(props: {
   session: ISession;
-  /** What its kernel uses, in bytes. */
+  /** Memory of its kernel, in bytes. */
   memory: number | undefined;
   now: number;
   /** The `data-roving` of its group. */

@@ -90,7 +90,7 @@ function Sessions(): React.ReactElement {
   }, [model]);
   useWhileVisible(element, MEASURE_SECONDS, alive, measure);
 
-  // What is typed is there at once; the rows follow.
+  // Typed text appears at once; the rows follow.
   const [deferredState, deferredFilter] = [React.useDeferredValue(state), React.useDeferredValue(filter)];
   const last = React.useRef<{ filter: IFilter; groups: readonly IGroup[] }>({ filter, groups: [] });
   const shown = React.useMemo(() => {
@@ -122,7 +122,7 @@ function showing(sessionId: string, state: IExecState, filter: IFilter): IFilter
   return isShown ? filter : { ...filter, query: '', show: 'all', ended };
 }
 
-/** Whether the mouse or the focus is on a row. */
+/** Return whether the mouse or the focus is on a row. */
 function isInUse(element: HTMLElement | null): boolean {
   return element?.querySelector('.jex-Row:is(:hover, :focus-within)') != null;
 }
@@ -133,7 +133,7 @@ function isAnyAlive(state: IExecState): boolean {
   );
 }
 
-/** Whether it is for the filter that there is nothing: sessions that have ended are not looked for. */
+/** Return whether a filter hides sessions; the choice of ended ones is none. */
 function isFiltered(filter: IFilter): boolean {
   return filter.query !== '' || filter.show !== 'all';
 }

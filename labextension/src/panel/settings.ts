@@ -7,9 +7,9 @@ import { Signal } from '@lumino/signaling';
 import type { Order } from '../model/view';
 
 export interface ISettings {
-  /** Whether sessions that have ended are shown when the panel opens. */
+  /** True shows sessions that have ended when the panel opens. */
   readonly showEnded: boolean;
-  /** Whether a session's newest execution is shown with its output. */
+  /** True shows a session's newest execution with its output. */
   readonly expandNewest: boolean;
   /** In which order sessions are shown when the panel opens. */
   readonly order: Order;

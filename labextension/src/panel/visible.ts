@@ -1,4 +1,4 @@
-/** What is only worth doing while somebody looks. */
+/** Actions to repeat only while the person sees the result. */
 
 import * as React from 'react';
 

@@ -15,7 +15,7 @@ import type { Trouble } from '../api/errors';
 import { tokenId } from '../model/view';
 import { oneLine } from '../safety/text';
 
-/** What a session does or, where it stands still, what it waits for. */
+/** State of a session or, where it stands still, the thing that it waits for. */
 export function standingWords(trans: TranslationBundle, session: ISession): string {
   return session.waits_for === null
     ? sessionStateWords(trans, session.state)

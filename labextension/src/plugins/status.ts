@@ -1,4 +1,4 @@
-/** What agents do right now, in the status bar. */
+/** The agents' item in the status bar. */
 
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IStatusBar } from '@jupyterlab/statusbar';

@@ -3,7 +3,7 @@
 import type { IExecution } from '../api/types';
 import { tone } from '../panel/words';
 
-/** What a view shows of the past, in minutes; the server's samples reach as far. */
+/** Choices for the time that a view shows, in minutes; the server's samples reach as far. */
 export const RANGES = [5, 15, 60] as const;
 
 /** In milliseconds. */
