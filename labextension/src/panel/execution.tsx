@@ -25,7 +25,7 @@ import {
   tone
 } from './words';
 
-/** What a row has to know of the session of its run. */
+/** Fields of the session that a row of its run shows. */
 export type SessionOfRun = Pick<ISession, 'language' | 'state' | 'waits_for'>;
 
 interface IProps {

@@ -48,7 +48,7 @@ export function Pages(
   props: IRows & {
     /** The newest first; undefined while they are not known. */
     executions: readonly IExecution[] | undefined;
-    /** Whether none came before them. */
+    /** True if none came before them. */
     isWhole: boolean;
     /** List those that came before them. */
     earlier: () => Promise<unknown>;
